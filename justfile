@@ -1,0 +1,109 @@
+# Every task of this project.  `just` lists them; `./dev just RECIPE` also sets up the checkout first.
+# `ci` is what CI runs.  Arguments after a test recipe go to pytest: `just unit -k budget -x`.
+
+set positional-arguments
+
+venv := justfile_directory() / ".venv"
+export VIRTUAL_ENV := venv
+export PATH := venv / "bin:" + env("PATH")
+
+# show the recipes
+_default:
+    @just --list --unsorted
+
+# set up or refresh this checkout: .venv, locked requirements, extension
+dev:
+    ./dev
+
+# build the Rust extension in release mode, only if something changed
+build:
+    ./dev
+
+# compile what the Rust tests need, so that their stage only runs them
+build-tests:
+    cargo test --workspace --exclude eomirror-py --locked --no-run
+
+# format Python and Rust
+fmt:
+    ruff check --fix --select I python tests bench scripts
+    ruff format python tests bench scripts
+    cargo fmt --all
+
+# every check that needs no run: style, types, stub, layers, lock, Rust
+lint: lint-python lint-types lint-layers lint-stub lint-rust
+
+# the lock is current; ruff, rules and format
+lint-python:
+    python scripts/lock.py --check
+    ruff check --output-format concise python tests bench scripts
+    ruff format --check python tests bench scripts
+
+# mypy --strict on the package and the scripts
+lint-types:
+    mypy
+    mypy --strict scripts/*.py
+
+# import-linter: which layer may import which (contracts in pyproject.toml)
+lint-layers:
+    lint-imports --no-cache
+
+# the hand-written stub of eomirror._core says what the extension is
+lint-stub:
+    python -m mypy.stubtest eomirror._core --mypy-config-file pyproject.toml
+
+# rustfmt and clippy, warnings are errors
+lint-rust:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Python unit, property, golden and model tests, then Rust's; no broker, no Spark
+unit *ARGS:
+    python scripts/ci.py --suite unit -m "not slow" "$@"
+    cargo test --workspace --exclude eomirror-py --locked --quiet
+
+# tests on real brokers and Spark, started by the fixtures
+integration *ARGS:
+    python scripts/ci.py --suite integration -m "not slow" "$@"
+
+# tests that kill, pause or cut something on purpose
+faults *ARGS:
+    python scripts/ci.py --suite faults -m "not slow" "$@"
+
+# against MirrorMaker 2's own classes, other broker versions, other topologies
+interop *ARGS:
+    python scripts/ci.py --suite interop -m "not slow" "$@"
+
+# the benchmark in its smallest size: does it run, are the copies equal
+bench-small:
+    python -m bench --small
+
+# the benchmark beside MirrorMaker 2, in full; about half an hour
+bench *ARGS:
+    python -m bench "$@"
+
+# what CI runs: all stages in order, each within its budget of minutes; or the stages named
+[no-exit-message]
+ci *STAGES:
+    python scripts/ci.py "$@"
+
+# everything, slow tests included, without budgets
+full: build lint
+    python scripts/ci.py --suite unit
+    cargo test --workspace --exclude eomirror-py --locked
+    python scripts/ci.py --suite integration
+    python scripts/ci.py --suite faults
+    python scripts/ci.py --suite interop
+    python -m bench --small
+
+# two throw-away clusters, a mirror that is killed, a report
+demo *ARGS:
+    eomirror demo "$@"
+
+# write DESIGN.md's file map, and check links and decisions in the documents
+docs:
+    python scripts/file_map.py
+    python -m pytest -q tests/unit/test_docs.py
+
+# write requirements.txt from pyproject.toml, keeping pins that fit (needs uv; --upgrade renews all)
+lock *ARGS:
+    python scripts/lock.py "$@"

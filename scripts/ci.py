@@ -1,0 +1,263 @@
+"""
+Runs the stages of CI in order, each within a budget of minutes, and the test suites they are made of.
+
+    python scripts/ci.py                    every stage; what `just ci` calls
+    python scripts/ci.py integration bench  only these
+    python scripts/ci.py --suite unit ARG.. pytest on the folders of one suite; what `just unit` calls
+
+A stage fails when one of its recipes fails, when it takes longer than its budget, or when it ran no test
+although it has test files: a suite that silently collects nothing looks green for ever.  A stage whose
+test files do not exist yet is skipped and named.  A budget that is exceeded twice over ends the stage,
+so that a hang costs minutes, not the whole run.  A failed stage does not keep later ones from running,
+except that nothing can follow a failed build.
+
+The last line sums up the stages in the form `N passed, N failed, N skipped`, alone on its line.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# suite -> folders under tests/; a folder that does not exist yet is left out
+SUITES: dict[str, tuple[str, ...]] = {
+    "unit": ("unit", "properties", "golden", "sim"),
+    "integration": ("contract", "integration", "spark"),
+    "faults": ("faults",),
+    "interop": ("interop", "topologies"),
+}
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")
+CARGO_END = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+# how pytest's words count in the closing line; "deselected" and "warnings" are no tests
+COUNTED = {
+    "passed": "passed",
+    "xfailed": "passed",
+    "failed": "failed",
+    "error": "failed",
+    "errors": "failed",
+    "xpassed": "failed",
+    "skipped": "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """
+    One stage of CI.
+
+    Attributes:
+        name: What people call it.
+        minutes: Budget.
+        recipes: Recipes of the justfile, run in this order; all of them, even after one failed.
+        needs: Globs under the root; without any match there is nothing to run yet.
+        tests: Whether at least one test has to be executed.
+    """
+
+    name: str
+    minutes: float
+    recipes: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    tests: bool = True
+
+
+def test_files(suite: str) -> tuple[str, ...]:
+    """Globs that match the test files of a suite."""
+    return tuple(f"tests/{folder}/**/test_*.py" for folder in SUITES[suite])
+
+
+STAGES = (
+    Stage("build", 10, ("build", "build-tests"), tests=False),
+    Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit")),
+    Stage("integration", 8, ("integration",), test_files("integration")),
+    Stage("faults", 12, ("faults",), test_files("faults")),
+    Stage("interop", 5, ("interop",), test_files("interop")),
+    Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
+)
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one stage."""
+
+    stage: Stage
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
+    faults: list[str] = field(default_factory=list)
+    skipped: bool = False
+
+    def read(self, line: str) -> None:
+        """Add up the closing line of a test runner; other lines mean nothing here."""
+        text = ANSI.sub("", line).strip()
+        if found := CARGO_END.match(text):
+            for word, number in zip(("passed", "failed", "skipped"), found.groups(), strict=True):
+                self.counts[word] += int(number)
+        elif found := PYTEST_END.match(text):
+            pairs = re.findall(r"(\d+) ([a-z]+)", found["counts"])
+            numbers = {word: int(number) for number, word in pairs}
+            for word, counted in COUNTED.items():
+                self.counts[counted] += numbers.get(word, 0)
+            if not any(numbers.get(word) for word, counted in COUNTED.items() if counted != "skipped"):
+                self.faults.append(f"pytest executed no test: '{text.strip('= ')}'")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Stop a recipe and everything it started: ask, then insist."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+            return
+
+
+def run_recipe(recipe: str, result: Result, until: float) -> None:
+    """Run one recipe with its output in sight, until it ends or the monotonic clock says ``until``."""
+    print(f"--- just {recipe}", flush=True)
+    process = subprocess.Popen(
+        ["just", "--justfile", str(ROOT / "justfile"), recipe],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # its own group, so that a stage can be ended whole
+    )
+    assert process.stdout is not None  # noqa: S101  PIPE was asked for
+    output = process.stdout.fileno()
+    rest = b""
+    try:
+        while True:
+            # raw reads, not lines: pytest's dots shall be seen while they come
+            ready = bool(select.select([output], [], [], 1.0)[0])
+            if ready:
+                chunk = os.read(output, 65536)
+                if not chunk:
+                    break
+                sys.stdout.buffer.write(chunk)
+                sys.stdout.flush()
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    result.read(line.decode(errors="replace"))
+            if time.monotonic() > until:
+                result.faults.append(f"just {recipe} was ended: twice the stage's budget had passed")
+                end_group(process)
+                break
+            if not ready and process.poll() is not None:
+                # it has ended, but something that it started still holds its output
+                result.faults.append(f"just {recipe} left processes behind; they were ended")
+                end_group(process)
+                break
+    except BaseException:
+        end_group(process)
+        raise
+    finally:
+        process.stdout.close()
+    result.read(rest.decode(errors="replace"))
+    code = process.wait()
+    if code > 0:
+        result.faults.append(f"just {recipe} ended with {code}")
+
+
+def run_stage(stage: Stage) -> Result:
+    """Run all recipes of a stage and judge it."""
+    result = Result(stage)
+    if stage.needs and not any(True for pattern in stage.needs for _ in ROOT.glob(pattern)):
+        result.skipped = True
+        print(f"\n=== {stage.name}: skipped, nothing matches {' or '.join(stage.needs)}", flush=True)
+        return result
+    print(f"\n=== {stage.name}: {stage.minutes:g} minutes allowed", flush=True)
+    started = time.monotonic()
+    for recipe in stage.recipes:
+        run_recipe(recipe, result, started + 2 * 60 * stage.minutes)
+    result.seconds = time.monotonic() - started
+    if result.seconds > 60 * stage.minutes:
+        result.faults.append(
+            f"over budget: {result.seconds / 60:.1f} minutes spent, {stage.minutes:g} allowed; "
+            "make the stage cheaper or move a test to `just full` (marker slow)"
+        )
+    if stage.tests and not result.counts["passed"] + result.counts["failed"]:
+        result.faults.append("no test was executed")
+    return result
+
+
+def report(results: list[Result]) -> int:
+    """Print the table, the faults and the closing line; return the exit code."""
+    print(f"\n{'stage':<14}{'result':<9}{'spent':>8}{'allowed':>9}{'passed':>8}{'failed':>8}{'skipped':>9}")
+    total = {"passed": 0, "failed": 0, "skipped": 0}
+    for result in results:
+        verdict = "skipped" if result.skipped else "FAILED" if result.faults else "ok"
+        minutes, seconds = divmod(round(result.seconds), 60)
+        numbers = "".join(f"{result.counts[word]:>{8 + (word == 'skipped')}}" for word in total)
+        spent = f"{minutes}:{seconds:02}"
+        print(f"{result.stage.name:<14}{verdict:<9}{spent:>8}{result.stage.minutes:>6g}:00{numbers}")
+        for word in total:
+            total[word] += result.counts[word]
+    failed = [result for result in results if result.faults]
+    for result in failed:
+        for fault in result.faults:
+            print(f"FAILED {result.stage.name}: {fault}")
+    # a stage can fail without a failed test (lint, budget); the closing line must not look green then
+    number = max(total["failed"], len(failed))
+    print(f"\n{total['passed']} passed, {number} failed, {total['skipped']} skipped", flush=True)
+    return 1 if failed else 0
+
+
+def become_pytest(arguments: list[str]) -> NoReturn:
+    """Replace this process by pytest, so that its exit code, 5 for no tests included, is ours."""
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])  # noqa: S606  no shell is wanted
+
+
+def run_suite(suite: str, arguments: list[str]) -> int:
+    """Become pytest on the folders of one suite."""
+    folders = [
+        f"tests/{folder}"
+        for folder in SUITES[suite]
+        if any(True for _ in (ROOT / "tests" / folder).glob("**/test_*.py"))
+    ]
+    if not folders:
+        print(f"suite {suite}: no test file in tests/{{{','.join(SUITES[suite])}}} yet")
+        return 0
+    become_pytest(folders + arguments)
+
+
+def run_stages(names: list[str]) -> int:
+    """Run the stages of these names, or all."""
+    results: list[Result] = []
+    for stage in STAGES:
+        if names and stage.name not in names:
+            continue
+        results.append(run_stage(stage))
+        if stage.name == "build" and results[-1].faults:
+            print("\nnothing can follow a failed build")
+            break
+    return report(results)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the command line names."""
+    match arguments:
+        case ["--suite", suite, *rest] if suite in SUITES:
+            return run_suite(suite, rest)
+        case names if set(names) <= {stage.name for stage in STAGES}:
+            return run_stages(names)
+        case _:
+            print(f"{__doc__}\nsuites: {', '.join(SUITES)}", file=sys.stderr)
+            print(f"stages: {', '.join(stage.name for stage in STAGES)}", file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""
+Writes the file map of DESIGN.md from what is there.
+
+    python scripts/file_map.py           write
+    python scripts/file_map.py --check   exit 1 when the map is not what the tree says
+
+A Python module says itself what it does, in the first sentence of its docstring; its key types are its
+public classes.  Other places are described here, and appear once they hold a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DESIGN = ROOT / "DESIGN.md"
+SHOWN = 4  # more types than these make a row unreadable
+BEGIN = "| file | does | key types |\n|---|---|---|\n"
+# packages in the order in which one reads them: lowest layer first
+PACKAGES = ("", "formats", "topology", "config", "lane", "sync", "kafka", "spark", "audit", "demo", "cli")
+PLACES = {
+    "python/eomirror/_core.pyi": "hand-written stub of the extension",
+    "rust/core": "pure: headers, loop guard, routing, offset map, digests; no I/O, no clock, no binding",
+    "rust/plane": "the native plane",
+    "rust/py": "the binding `eomirror._core` and the librdkafka plugin, nothing else",
+    "dev": "looks for Python, Java and Rust, then `scripts/bootstrap.py`",
+    "justfile": "every task of the project; `ci` is what CI runs",
+    "tests/unit": "decisions, without brokers",
+    "tests/properties": "laws, against a plain oracle",
+    "tests/golden": "bytes of the formats",
+    "tests/sim": "seeds and faults against the model",
+    "tests/contract": "one suite for every plane, on real brokers",
+    "tests/integration": "the whole program on real brokers",
+    "tests/spark": "the engine: epochs, stop, standalone cluster",
+    "tests/faults": "kills, pauses and cuts, one for each rule",
+    "tests/interop": "MirrorMaker 2's own classes, other broker versions",
+    "bench": "workloads; this mirror and MirrorMaker 2 in one run",
+}
+
+
+def escape(text: str) -> str:
+    """Text as it may stand in a table's cell."""
+    return text.replace("``", "`").replace("|", "\\|").rstrip(".")
+
+
+def module_row(path: Path) -> str:
+    """Row of one Python module."""
+    tree = ast.parse(path.read_text())
+    first = re.split(r"(?<=[.:])\s|\n\n", ast.get_docstring(tree) or "(no docstring)")[0].rstrip(":")
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+    types = ", ".join(f"`{name}`" for name in names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    does = escape(" ".join(first.split()))
+    return f"| `{path.relative_to(ROOT).as_posix()}` | {does} | {types} |".replace("|  |", "| |")
+
+
+def rows() -> list[str]:
+    """All rows, from what is in the tree."""
+    source = ROOT / "python" / "eomirror"
+    found: list[str] = []
+    folders = {path.parent.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    known = [package or "." for package in PACKAGES]
+    for folder in [*known, *sorted(folders - set(known))]:
+        modules = sorted((source / folder).glob("*.py"))
+        # a package's own file only marks the folder; the root's holds the public names
+        found += [module_row(path) for path in modules if folder == "." or path.name != "__init__.py"]
+    for place, does in PLACES.items():
+        path = ROOT / place
+        if path.is_file():
+            found.append(f"| `{place}` | {does} | |")
+        elif any(item.is_file() and "__pycache__" not in item.parts for item in path.rglob("*")):
+            found.append(f"| `{place}/` | {does} | |")
+    found += [module_row(path) for path in sorted((ROOT / "scripts").glob("*.py"))]
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check."""
+    before = DESIGN.read_text()
+    head, begin, rest = before.partition(BEGIN)
+    if not begin:
+        print("file map: DESIGN.md has lost the head of its table", file=sys.stderr)
+        return 1
+    after = "\n".join(line for line in rest.split("\n") if not line.startswith("| "))
+    now = head + begin + "\n".join(rows()) + "\n" + after.lstrip("\n")
+    if now == before:
+        return 0
+    if arguments == ["--check"]:
+        print("file map: DESIGN.md does not list what is there\n  fix: run `just docs`", file=sys.stderr)
+        return 1
+    DESIGN.write_text(now)
+    print(f"file map: {len(rows())} rows in DESIGN.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

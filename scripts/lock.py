@@ -1,0 +1,86 @@
+"""
+Writes requirements.txt: every package that pyproject.toml asks for, with pins and hashes.
+
+    python scripts/lock.py [--upgrade]   write the file (needs uv)
+    python scripts/lock.py --check       exit 1 when it was made from other requirements; needs nothing
+
+The first line carries a digest of the requirements in pyproject.toml, so that the check needs no network
+and no resolver.  Hosts, folders and comments of the resolver are left out: the file is the same wherever
+it is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements.txt"
+HEAD = "# made by `just lock` from requirements with digest "
+
+
+def requirements_digest() -> str:
+    """Digest of everything in pyproject.toml that decides which packages are locked."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    deciding = [
+        project["project"]["requires-python"],
+        sorted(project["project"]["dependencies"]),
+        sorted(project["dependency-groups"]["dev"]),
+        sorted(project["build-system"]["requires"]),
+    ]
+    return hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]
+
+
+def is_current() -> bool:
+    """Whether requirements.txt was made from the requirements that stand in pyproject.toml now."""
+    return LOCK.is_file() and LOCK.read_text().startswith(HEAD + requirements_digest() + "\n")
+
+
+def write(arguments: list[str]) -> int:
+    """Resolve, and replace requirements.txt when that worked."""
+    uv = shutil.which("uv")
+    if uv is None:
+        print("lock: uv is not installed\n  fix: pip install uv", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder) / "requirements.txt"
+        if LOCK.is_file():
+            shutil.copy(LOCK, fresh)  # uv keeps the pins of the file it writes to
+        command = [
+            uv,
+            "pip",
+            "compile",
+            "pyproject.toml",
+            "--group",
+            "dev",
+            "--universal",
+            "--generate-hashes",
+        ]
+        command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
+        done = subprocess.run([*command, "-o", str(fresh), *arguments], cwd=ROOT, check=False)
+        if done.returncode != 0:
+            return done.returncode
+        lines = [line for line in fresh.read_text().splitlines() if not line.startswith(("#", "--"))]
+    LOCK.write_text("\n".join([HEAD + requirements_digest(), *lines, ""]))
+    print(f"lock: {sum('==' in line for line in lines)} packages in {LOCK.name}")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check."""
+    if arguments == ["--check"]:
+        if is_current():
+            return 0
+        print("lock: requirements.txt is older than pyproject.toml\n  fix: run `just lock`", file=sys.stderr)
+        return 1
+    return write(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

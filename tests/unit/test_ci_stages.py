@@ -1,0 +1,121 @@
+"""The runner behind `just ci`: a stage that is late, empty or broken cannot look green."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """scripts/ci.py in an empty project, with a `just` that runs the shell file of the recipe's name."""
+    spec = importlib.util.spec_from_file_location("ci_stages", ROOT / "scripts" / "ci.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "ci_stages", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    just = tmp_path / "just"
+    just.write_text(f'#!/bin/sh\n. "{tmp_path}/$3.sh"\n')
+    just.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return module
+
+
+def recipe(ci: ModuleType, name: str, script: str) -> None:
+    """Define what `just NAME` does."""
+    (ci.ROOT / f"{name}.sh").write_text(script)
+
+
+def test_counts_of_all_runners_are_added_up(ci: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    """Closing lines of pytest and cargo are summed, and the sum is the last line, alone."""
+    recipe(
+        ci,
+        "unit",
+        "echo '===== 5 passed, 2 skipped, 1 xfailed, 3 warnings in 1.25s (0:00:01) ====='\n"
+        "echo 'test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'\n",
+    )
+    assert ci.report([ci.run_stage(ci.Stage("unit", 1, ("unit",)))]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "13 passed, 0 failed, 3 skipped"
+
+
+def test_a_stage_over_its_budget_fails_and_says_by_how_much(
+    ci: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Spent and allowed time stand beside the stage's name."""
+    recipe(ci, "slow", "sleep 0.3; echo '1 passed in 0.3s'\n")
+    assert ci.report([ci.run_stage(ci.Stage("slow", 0.2 / 60, ("slow",)))]) == 1
+    out = capfd.readouterr().out
+    assert re.search(r"^FAILED slow: over budget: \S+ minutes spent, \S+ allowed", out, flags=re.MULTILINE)
+    assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_a_hanging_stage_is_ended(ci: ModuleType) -> None:
+    """Twice the budget ends the recipe and what it started."""
+    recipe(ci, "hang", "sleep 60 & sleep 60\n")
+    result = ci.run_stage(ci.Stage("hang", 0.5 / 60, ("hang",)))
+    assert any("was ended" in fault for fault in result.faults)
+    assert result.seconds < 20
+
+
+def test_a_recipe_that_leaves_a_process_behind_fails(ci: ModuleType) -> None:
+    """A leaked broker is a fault of the test, not a reason to wait for the budget."""
+    recipe(ci, "leak", "echo '1 passed in 0.1s'; sleep 60 &\n")
+    result = ci.run_stage(ci.Stage("leak", 1, ("leak",)))
+    assert any("left processes behind" in fault for fault in result.faults)
+    assert result.seconds < 20
+
+
+@pytest.mark.parametrize("closing", ["no tests ran in 0.01s", "3 skipped in 0.20s", "12 deselected in 0.20s"])
+def test_a_stage_that_executes_no_test_fails(ci: ModuleType, closing: str) -> None:
+    """Collecting nothing and skipping everything are failures, whatever the exit code and cargo say."""
+    recipe(ci, "empty", f"echo '{closing}'; echo 'test result: ok. 4 passed; 0 failed; 0 ignored;'\n")
+    assert ci.run_stage(ci.Stage("empty", 1, ("empty",))).faults
+
+
+def test_a_failing_recipe_does_not_hide_the_next(ci: ModuleType) -> None:
+    """Lint fails, the tests still run, the stage fails."""
+    recipe(ci, "lint", "exit 3\n")
+    recipe(ci, "unit", "echo '4 passed in 0.1s'\n")
+    result = ci.run_stage(ci.Stage("unit", 1, ("lint", "unit")))
+    assert result.faults == ["just lint ended with 3"]
+    assert result.counts["passed"] == 4
+
+
+def test_a_stage_without_files_is_skipped_by_name(ci: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    """What does not exist yet is said, and is no failure."""
+    result = ci.run_stage(ci.Stage("faults", 12, ("faults",), ("tests/faults/**/test_*.py",)))
+    assert result.skipped
+    assert ci.report([result]) == 0
+    assert "faults: skipped" in capfd.readouterr().out
+
+
+def test_the_budgets_are_the_agreed_ones(ci: ModuleType) -> None:
+    """44 minutes in all, in this order."""
+    budgets = [(stage.name, stage.minutes) for stage in ci.STAGES]
+    assert budgets == [
+        ("build", 10),
+        ("unit", 6),
+        ("integration", 8),
+        ("faults", 12),
+        ("interop", 5),
+        ("bench", 3),
+    ]
+
+
+def test_every_test_folder_belongs_to_a_suite(ci: ModuleType) -> None:
+    """A folder of tests outside the suites would never run in CI."""
+    suites = {folder for folders in ci.SUITES.values() for folder in folders}
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert folders - suites == set()
