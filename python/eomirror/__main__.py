@@ -1,0 +1,6 @@
+"""``python -m eomirror``: the same as the ``eomirror`` command."""
+
+from eomirror.cli.app import main
+
+if __name__ == "__main__":
+    main()

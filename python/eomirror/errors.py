@@ -1,0 +1,183 @@
+"""
+Everything that eomirror raises on purpose.
+
+::
+
+    MirrorError                       exit 1   something failed; the message says what to do
+    |-- UsageError                    exit 2   the command line or a library call is wrong
+    |-- ConfigError                   exit 78  the configuration is refused; holds every fault
+    |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
+    |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation
+    |-- TopicError                    exit 1   one topic cannot be mirrored; others go on
+    |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
+    |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
+    |-- StateError                    exit 1   a record in the target's state topics is unusable
+    |-- DifferenceError               exit 3   differs, not caught up, or not ready
+    |-- DataLossError                 exit 4   the source lost records before they were mirrored
+    `-- SupersededError               exit 5   another mirror owns the link
+    LaneError                         internal: how one attempt of a lane ended
+    |-- FencedError                   a newer producer took this transactional.id
+    |-- TransactionFailedError        abort; then rebuild the lane from rule 2
+    `-- OutcomeUnknownError           the commit may have happened; never guess, rebuild
+
+A MirrorError reaches users: its text is one screen at most, lower case, names what and where, and
+ends with what to do.  A LaneError never leaves the lane: the pump turns it into a rebuild or a stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "AuthorizationError",
+    "ClusterError",
+    "ConfigError",
+    "DataLossError",
+    "DifferenceError",
+    "Fault",
+    "FencedError",
+    "LaneError",
+    "MirrorError",
+    "OutcomeUnknownError",
+    "RecordRefusedError",
+    "StateError",
+    "SupersededError",
+    "TopicError",
+    "TransactionFailedError",
+    "UnrepresentableRecordError",
+    "UsageError",
+]
+
+
+class MirrorError(Exception):
+    """
+    Base of all errors that a user can meet.
+
+    Args:
+        message: What happened, and where.
+        fix: What to do about it, as an imperative; shown on its own line.
+        topic: The source topic that it concerns, if it concerns only one: the lane stops that topic and
+            goes on with the others.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, fix: str = "", topic: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark pickles what a task raises; keyword-only arguments need help to survive that
+        return (_rebuild, (type(self), self.__dict__, self.args))
+
+
+def _rebuild(kind: type[MirrorError], state: dict[str, object], args: tuple[object, ...]) -> MirrorError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(MirrorError):
+    """The command line or a library call is wrong; nothing was touched."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    One thing wrong with a configuration.
+
+    Attributes:
+        path: Where in the file, such as ``links[0].naming``.
+        message: What is wrong, with the value that was found unless it is a secret.
+        fix: What would be right.
+        line: Line in the file, counted from 1; 0 when it is not known.
+    """
+
+    path: str
+    message: str
+    fix: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.path} (line {self.line})" if self.line else self.path
+        return f"{place}: {self.message}" + (f"\n    fix: {self.fix}" if self.fix else "")
+
+
+class ConfigError(MirrorError):
+    """The configuration is refused.  ``faults`` holds all of them, not only the first."""
+
+    exit_code = 78
+
+    def __init__(self, faults: list[Fault], *, source: str = "") -> None:
+        self.faults = faults
+        self.source = source
+        noun = "fault" if len(faults) == 1 else "faults"
+        head = f"{source or 'configuration'}: {len(faults)} {noun}"
+        super().__init__("\n".join([head, *(f"  {fault}" for fault in faults)]))
+
+
+class ClusterError(MirrorError):
+    """A cluster cannot be reached, or refuses us."""
+
+
+class AuthorizationError(ClusterError):
+    """A right is missing; the message names the resource and the operation."""
+
+
+class TopicError(MirrorError):
+    """One topic cannot be mirrored; other topics go on."""
+
+
+class UnrepresentableRecordError(TopicError):
+    """A record that this plane cannot write unchanged, such as timestamp 0 through librdkafka."""
+
+
+class RecordRefusedError(TopicError):
+    """The target refuses a record: too large, or its timestamp is out of the allowed range."""
+
+
+class StateError(MirrorError):
+    """A record in one of our own topics on the target is unusable: unknown version or corrupt."""
+
+
+class DifferenceError(MirrorError):
+    """Source and target differ, or a link is not caught up or not ready."""
+
+    exit_code = 3
+
+
+class DataLossError(MirrorError):
+    """The source lost records, or changed its past, before they were mirrored (rule 6)."""
+
+    exit_code = 4
+
+
+class SupersededError(MirrorError):
+    """Another mirror owns the link (rule 10)."""
+
+    exit_code = 5
+
+
+class LaneError(Exception):
+    """How an attempt of a lane ended; never shown to users as it is."""
+
+
+class FencedError(LaneError):
+    """A newer producer took this lane's transactional.id; read control before anything else (rule 10)."""
+
+
+class TransactionFailedError(LaneError):
+    """The open transaction must be aborted and the lane rebuilt from its committed positions."""
+
+
+class OutcomeUnknownError(LaneError):
+    """A commit was sent and no certain answer came (rule 8); rebuild and read what is true."""

@@ -1,0 +1,248 @@
+"""
+Control records: who owns a link, and how its partitions are laid out over lanes.
+
+One partition, compact, written only by the link's control producer in transactions.  Keys:
+
+* ``{"kind":"generation"}`` -> `Generation`: the newest lane layout; a higher number voids all lanes of a lower
+  one (rule 2).  A *revision* is the same generation with partitions added to lanes; no partition ever changes
+  its lane within a generation.
+* ``{"kind":"claim"}`` -> `Claim`: the owner's sign of life (rule 10).
+* ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a range of the source that is lost and was accepted.
+* ``{"kind":"promotion",...}``: reserved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from eomirror.errors import StateError
+from eomirror.types import Assignment, SourcePartition
+
+__all__ = ["Claim", "ControlView", "Gap", "Generation", "decode_control"]
+
+VERSION = 1
+_GENERATION_KEY = orjson.dumps({"kind": "generation"})
+_CLAIM_KEY = orjson.dumps({"kind": "claim"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """
+    A lane layout of a link.
+
+    Attributes:
+        generation: Its number; every start of a mirror and every change of lanes takes the next one.
+        revision: How often partitions were added to it.
+        run: Run of the mirror that published it.
+        highest_lane: Highest lane number any generation ever used: ids up to it must be fenced.
+        assignment: The layout.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    generation: int
+    revision: int
+    run: str
+    highest_lane: int
+    assignment: Assignment
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _GENERATION_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "generation": self.generation,
+                "revision": self.revision,
+                "run": self.run,
+                "lanes": self.assignment.lanes,
+                "highest_lane": self.highest_lane,
+                "assignment": [_by_topic(self.assignment.of(lane)) for lane in range(self.assignment.lanes)],
+                "parked": _by_topic(sorted(self.assignment.parked)),
+                "timestamp": self.timestamp,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    The owner's sign of life.
+
+    Attributes:
+        run: Run of the mirror that owns the link.
+        host: Its host, for people.
+        pid: Its process id on that host.
+        boot: Identifies the host's boot and process namespace, so that a process on the same machine can
+            tell that the owner is dead without waiting; empty when the system does not say.
+        started: When the owner's process started, in the system's own ticks; with ``pid`` it names a process.
+        sequence: Grows with every renewal.
+        interval_ms: How often the owner renews.
+        released: The owner stopped and gave the link up.
+        timestamp: Milliseconds since the epoch, for people.
+    """
+
+    run: str
+    host: str
+    pid: int
+    boot: str
+    started: str
+    sequence: int
+    interval_ms: int
+    released: bool
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _CLAIM_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """
+    Source offsets ``[start, end)`` of a partition that were lost, and that the user accepted (rule 6).
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        start: First lost offset.
+        end: First offset that exists.
+        reason: What was seen.
+        run: Run that went on behind the gap.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps(
+            {"kind": "gap", "topic": self.topic, "partition": self.partition, "from": self.start}
+        )
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "to": self.end,
+                "reason": self.reason,
+                "run": self.run,
+                "timestamp": self.timestamp,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ControlView:
+    """What the control topic says when read to its end; all fields empty for a link that never ran."""
+
+    generation: Generation | None = None
+    claim: Claim | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
+    """
+    Fold control records, oldest first, into what they say together.
+
+    Args:
+        records: Key, value and place (topic-partition@offset, for errors) of each record.
+
+    Raises:
+        StateError: A record is corrupt or of an unknown version.
+    """
+    generation: Generation | None = None
+    claim: Claim | None = None
+    gaps: dict[tuple[str, int, int], Gap] = {}
+    for key, value, where in records:
+        if value is None:
+            continue
+        kind, name, body = _open(key, value, where)
+        try:
+            if kind == "generation":
+                generation = _decode_generation(body)
+            elif kind == "claim":
+                body.pop("v")
+                claim = Claim(**{item: body[item] for item in Claim.__slots__})
+            elif kind == "gap":
+                gap = Gap(
+                    topic=name["topic"],
+                    partition=name["partition"],
+                    start=name["from"],
+                    end=body["to"],
+                    reason=body["reason"],
+                    run=body["run"],
+                    timestamp=body["timestamp"],
+                )
+                gaps[gap.topic, gap.partition, gap.start] = gap
+        except (KeyError, TypeError, ValueError) as error:
+            raise _corrupt(where) from error
+    return ControlView(generation, claim, tuple(gaps.values()))
+
+
+def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    try:
+        name = orjson.loads(key or b"")
+        body = orjson.loads(value)
+        kind, version = str(name["kind"]), body["v"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise _corrupt(where) from error
+    if version != VERSION:
+        raise StateError(
+            f"{where}: a {kind} record has version {version}, this release knows {VERSION}",
+            fix="run the release of eomirror that wrote it, or a newer one",
+        )
+    return kind, name, body
+
+
+def _decode_generation(body: dict[str, Any]) -> Generation:
+    partitions = {
+        SourcePartition(topic, partition): lane
+        for lane, topics in enumerate(body["assignment"])
+        for topic, numbers in topics.items()
+        for partition in numbers
+    }
+    parked = frozenset(
+        SourcePartition(topic, partition)
+        for topic, numbers in body["parked"].items()
+        for partition in numbers
+    )
+    return Generation(
+        generation=int(body["generation"]),
+        revision=int(body["revision"]),
+        run=str(body["run"]),
+        highest_lane=int(body["highest_lane"]),
+        assignment=Assignment(int(body["lanes"]), partitions, parked),
+        timestamp=int(body["timestamp"]),
+    )
+
+
+def _by_topic(partitions: list[SourcePartition] | tuple[SourcePartition, ...]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _corrupt(where: str) -> StateError:
+    return StateError(
+        f"{where}: this control record is not readable",
+        fix="find out who wrote it; only eomirror may write to this topic",
+    )

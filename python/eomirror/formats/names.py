@@ -1,0 +1,52 @@
+"""
+The only place that formats the names of our own topics, ids and clients (contract.md).
+
+LINK is `config.Link.state_name`: ``source.target``, or the link's own name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["HOPS_HEADER", "INTERNAL_TOPICS", "LinkNames"]
+
+#: Our one provenance header; `verify` ignores it, everything else about a record is the source's.
+HOPS_HEADER = "eomirror.hops"
+
+#: Full-match regular expression of topics that are never mirrored, whatever a filter says.
+INTERNAL_TOPICS = r"eomirror\..*"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNames:
+    """Names that belong to one link; all topics are on the target cluster."""
+
+    link: str
+
+    @property
+    def control_topic(self) -> str:
+        """Generation, lanes, claim of the owner, accepted gaps; 1 partition."""
+        return f"eomirror.{self.link}.control"
+
+    @property
+    def positions_topic(self) -> str:
+        """Next offset to fetch per source partition; lane n writes to partition n modulo the count."""
+        return f"eomirror.{self.link}.positions"
+
+    @property
+    def offset_map_topic(self) -> str:
+        """Which source offsets became which target offsets."""
+        return f"eomirror.{self.link}.offset-map"
+
+    @property
+    def control_transactional_id(self) -> str:
+        """Of the one producer that writes the control topic."""
+        return f"eomirror.{self.link}.control"
+
+    def transactional_id(self, lane: int) -> str:
+        """Of the lane's producer: a newer attempt with the same id fences an older one."""
+        return f"eomirror.{self.link}.{lane}"
+
+    def client_id(self, role: str) -> str:
+        """What brokers see in their logs and quotas."""
+        return f"eomirror.{self.link}.{role}"

@@ -1,0 +1,194 @@
+"""
+What a commit needs: the permit, and the records that describe the data beside it.
+
+Only `grant` makes a `CommitPermit`, and only after every check that rules 4, 5 and 7 ask for.  The pump hands
+the permit to the one method that commits; there is no boolean that could be forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from eomirror.errors import TransactionFailedError
+from eomirror.formats.offset_map import offset_map_key, offset_map_partition
+from eomirror.lane.plane import Account, MetadataRecord, ProducerIdentity, Sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["CommitPermit", "StateTopics", "TopicsChangedError", "TransactionStamp", "grant", "state_records"]
+
+
+class TopicsChangedError(TransactionFailedError):
+    """A topic of the open transaction is not the one that its positions speak of (rule 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStamp:
+    """
+    What every position of one transaction has in common.
+
+    Attributes:
+        generation: Lane layout.
+        lane: Lane number.
+        run: Run of the mirror.
+        epoch: Spark task of the lane.
+        attempt: Attempt within the epoch.
+        identity: The producer of the transaction.
+        txn: Number of the transaction in this attempt.
+        timestamp: Wall clock, ms.
+    """
+
+    generation: int
+    lane: int
+    run: str
+    epoch: int
+    attempt: int
+    identity: ProducerIdentity
+    txn: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateTopics:
+    """The link's topics that a lane writes, with their partition counts."""
+
+    positions: str
+    positions_partitions: int
+    offset_map: str
+    offset_map_partitions: int
+
+
+class CommitPermit:
+    """
+    Proof of the right to commit the transaction it was made for.
+
+    Attributes:
+        positions: The positions that the transaction will hold.
+        chunks: The accounts whose ranges it will hold.
+    """
+
+    __slots__ = ("chunks", "positions")
+    _made_by_grant: ClassVar[object] = object()
+
+    def __init__(self, positions: tuple[Position, ...], chunks: tuple[Account, ...], *, key: object) -> None:
+        if key is not CommitPermit._made_by_grant:
+            raise TypeError("only eomirror.lane.commit.grant makes a CommitPermit")
+        self.positions = positions
+        self.chunks = chunks
+
+
+def grant(
+    sealed: Sealed,
+    current: Mapping[SourcePartition, Position],
+    *,
+    source_ids: Mapping[str, str | None],
+    target_ids: Mapping[str, str | None],
+    stamp: TransactionStamp,
+) -> CommitPermit:
+    """
+    Check what must hold before this transaction may be committed, and say what it will record.
+
+    Args:
+        sealed: The transaction, all of its data acknowledged.
+        current: Positions as committed last.
+        source_ids: Topic ids on the source, asked for after the last fetch of this transaction.
+        target_ids: Topic ids on the target, likewise.
+        stamp: What its positions have in common.
+
+    Raises:
+        TopicsChangedError: A topic was replaced (EO-5); nothing of this transaction may commit.
+        TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed.
+    """
+    accounts = {account.source: account for account in sealed.accounts}
+    positions = []
+    for source, advance in sealed.advances.items():
+        before = current[source]
+        _check_identity(before, source_ids, target_ids)
+        account = accounts.get(source)
+        if advance.offset <= before.offset or (
+            account is not None and account.first_source_offset < before.offset
+        ):
+            raise TransactionFailedError(
+                f"EO-4: {source} would go from {before.offset} to {advance.offset}"
+                + (f" with records from {account.first_source_offset}" if account is not None else "")
+            )
+        positions.append(_next_position(before, advance.offset, advance.leader_epoch, account, stamp))
+    missing = accounts.keys() - sealed.advances.keys()
+    if missing:
+        raise TransactionFailedError(f"EO-1: records of {sorted(missing)} without a position")
+    chunks = tuple(account for account in sealed.accounts if account.offset_map)
+    return CommitPermit(tuple(positions), chunks, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+
+
+def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
+    """The position and offset-map records of a permitted transaction."""
+    records = [
+        MetadataRecord(
+            topics.positions, position.lane % topics.positions_partitions, position.key(), position.value()
+        )
+        for position in permit.positions
+    ]
+    ids = {position.source: position.topic_id for position in permit.positions}
+    records += [
+        MetadataRecord(
+            topics.offset_map,
+            offset_map_partition(account.source, topics.offset_map_partitions),
+            offset_map_key(account.source, ids[account.source], account.first_source_offset),
+            account.offset_map,
+        )
+        for account in permit.chunks
+    ]
+    return records
+
+
+def _check_identity(
+    position: Position, source_ids: Mapping[str, str | None], target_ids: Mapping[str, str | None]
+) -> None:
+    found = source_ids.get(position.topic)
+    if found != position.topic_id:
+        raise TopicsChangedError(
+            f"EO-5: source topic {position.topic} had id {position.topic_id} and now has {found}"
+        )
+    found = target_ids.get(position.target_topic)
+    if found != position.target_topic_id:
+        raise TopicsChangedError(
+            f"EO-5: target topic {position.target_topic} had id {position.target_topic_id} and now has {found}"
+        )
+
+
+def _next_position(
+    before: Position, offset: int, leader_epoch: int | None, account: Account | None, stamp: TransactionStamp
+) -> Position:
+    # what an advance without records says of the last record is what the position before it said
+    return replace(
+        before,
+        offset=offset,
+        prev=before.offset,
+        leader_epoch=leader_epoch,
+        target_offset=before.target_offset
+        if account is None or account.target_offset is None
+        else account.target_offset,
+        generation=stamp.generation,
+        lane=stamp.lane,
+        run=stamp.run,
+        epoch=stamp.epoch,
+        attempt=stamp.attempt,
+        producer_id=stamp.identity.producer_id,
+        producer_epoch=stamp.identity.producer_epoch,
+        txn=stamp.txn,
+        records=account.records if account else 0,
+        bytes=account.bytes if account else 0,
+        dropped=dict(account.dropped) if account else {},
+        timestamp=stamp.timestamp,
+        source_timestamp=before.source_timestamp
+        if account is None or account.source_timestamp is None
+        else account.source_timestamp,
+        total_records=before.total_records + (account.records if account else 0),
+        digest=account.digest if account else "",
+        extra={},
+    )

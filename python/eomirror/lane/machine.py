@@ -1,0 +1,314 @@
+"""
+The lane's state machine.
+
+Rule 1 of this file: every change of a lane's state is an entry of `TRANSITIONS`.  Rule 2: nothing here does
+I/O, knows a client, or reads a clock; facts come in as events, with the time where it matters, and commands
+go out.  `eomirror.lane.pump` carries them out against a plane and answers each with the next event.
+
+The way up
+----------
+An attempt takes its transactional.id first (STARTING).  From that moment every older attempt of the lane is
+fenced, so what is read afterwards can no longer change under us.  Only then it reads control (CONTROL) and
+leaves if the generation is not its own: a zombie that fences late is a perfectly valid producer otherwise,
+and would mirror partitions that now belong to another lane (EO-2)::
+
+    old attempt                     driver                        new lane 1
+    (asleep)                        publish generation 8
+                                    fence ids 0..1
+                                    read positions, start   ->    mirrors p from 100
+    wakes, InitProducerId: valid!
+    mirrors p from 100 as well      <- both commit p: duplicates
+
+Then it reads the positions (POSITIONS), compares both sides with what they remember (COMPARING), and commits
+its claim (CLAIMING): a transaction of its own before the first data.  The claim proves that commits work,
+and tells an audit which producer wrote what follows.
+
+The circle
+----------
+IDLE holds no transaction.  OPEN holds records that are produced but promised to nobody.  We leave OPEN for
+SEALING when the cut is due, and SEALING for COMMITTING only when all of it is acknowledged, the account is
+even (rule 7) and the topics are still the ones the positions speak of (rule 5): the pump then holds a
+`CommitPermit`, without which it has no way to commit.
+
+A transaction is never held open for want of records: a reader of the target waits for our marker.  It is
+cut early when the sources have nothing more (`commit_interval_min`), and late when they have (`commit_interval`).
+
+The ways out
+------------
+* A clean commit is one EndTxn and one good answer.  Anything else may leave a copy of that EndTxn in the
+  network, which would end our *next* transaction (rule 9): the producer is replaced (back to STARTING), and
+  its InitProducerId makes the straggler worthless.
+* An unknown outcome is never guessed (rule 8), an abort is never trusted to have been clean: both end in a
+  rebuild, that is, a new attempt which reads what is true.
+* A fencing error in any state ends the attempt.  Control says whether it was our own driver.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = [
+    "TRANSITIONS",
+    "Command",
+    "CutRule",
+    "Event",
+    "IllegalTransitionError",
+    "LaneMachine",
+    "LaneState",
+    "OpenTransaction",
+]
+
+
+class LaneState(enum.StrEnum):
+    """Where an attempt of a lane stands."""
+
+    STARTING = "starting"
+    CONTROL = "control"
+    POSITIONS = "positions"
+    COMPARING = "comparing"
+    CLAIMING = "claiming"
+    IDLE = "idle"
+    ADOPTING = "adopting"
+    OPEN = "open"
+    SEALING = "sealing"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    CLOSED = "closed"
+
+
+class Event(enum.StrEnum):
+    """
+    What the pump saw.
+
+    PRODUCER_READY: InitProducerId was answered; older attempts are fenced.
+    CONTROL_OURS: control was read to its end; the newest generation is this attempt's.
+    CONTROL_NEWER: it is not.
+    POSITIONS_READ: every assigned partition has its position.
+    TOPICS_COMPARED: both sides are what the positions remember; topics that are not have been set aside.
+    NOTHING_LEFT: all topics of the lane have been set aside.
+    RECORDS_READY: the source has something to mirror.
+    ADVANCE_DUE: positions moved without records, and have waited long enough (rule 4).
+    QUIET: neither.
+    PARTITIONS_ADDED: a revision gave this lane more partitions.
+    PARTITIONS_READY: they have positions and are being fetched.
+    LEAVE: the epoch is over, or the driver asked to stop.
+    MORE_WANTED: the open transaction is not due.
+    CUT_DUE: it is.
+    SEALED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
+    TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
+    COMMIT_CLEAN: one EndTxn, one good answer.
+    COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9).
+    FAILED: something that a new attempt heals.
+    FENCED: a newer producer has our transactional.id.
+    REFUSED: something only a person can heal.
+    ABORTED: the abort is over, however it went.
+    """
+
+    PRODUCER_READY = "producer ready"
+    CONTROL_OURS = "control ours"
+    CONTROL_NEWER = "control newer"
+    POSITIONS_READ = "positions read"
+    TOPICS_COMPARED = "topics compared"
+    NOTHING_LEFT = "nothing left"
+    RECORDS_READY = "records ready"
+    ADVANCE_DUE = "advance due"
+    QUIET = "quiet"
+    PARTITIONS_ADDED = "partitions added"
+    PARTITIONS_READY = "partitions ready"
+    LEAVE = "leave"
+    MORE_WANTED = "more wanted"
+    CUT_DUE = "cut due"
+    SEALED = "sealed"
+    TOPICS_CHANGED = "topics changed"
+    COMMIT_CLEAN = "commit clean"
+    COMMIT_SUSPECT = "commit suspect"
+    FAILED = "failed"
+    FENCED = "fenced"
+    REFUSED = "refused"
+    ABORTED = "aborted"
+
+
+class Command(enum.StrEnum):
+    """
+    What the pump does next; it answers each with one event.
+
+    INIT_PRODUCER: build a producer and run InitProducerId.
+    READ_CONTROL: read the control topic to its end (rule 3).
+    READ_POSITIONS: read the positions topic to its end (rule 3).
+    COMPARE_TOPICS: compare ids and log ends with the positions, start fetching what is sound.
+    COMMIT_CLAIM: commit the attempt's claim in a transaction of its own.
+    AWAIT_RECORDS: wait a little for records, a stop, a revision.
+    ADOPT_PARTITIONS: read positions of added partitions, compare their topics, fetch them too.
+    BEGIN: begin a transaction and produce what is at hand.
+    PUMP: fetch, decide and produce until the transaction is due.
+    BEGIN_EMPTY: begin a transaction that will hold positions only.
+    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit.
+    COMMIT: write positions and offset map into the transaction, then commit with the permit.
+    ABORT: abort what is open.
+    END: close everything; the reason is the event's.
+    """
+
+    INIT_PRODUCER = "init producer"
+    READ_CONTROL = "read control"
+    READ_POSITIONS = "read positions"
+    COMPARE_TOPICS = "compare topics"
+    COMMIT_CLAIM = "commit claim"
+    AWAIT_RECORDS = "await records"
+    ADOPT_PARTITIONS = "adopt partitions"
+    BEGIN = "begin"
+    PUMP = "pump"
+    BEGIN_EMPTY = "begin empty"
+    SEAL = "seal"
+    COMMIT = "commit"
+    ABORT = "abort"
+    END = "end"
+
+
+_S, _E, _C = LaneState, Event, Command
+
+#: (state, event) -> (next state, command).  Nothing else changes a lane's state.
+TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
+    # the way up
+    (_S.STARTING, _E.PRODUCER_READY): (_S.CONTROL, _C.READ_CONTROL),
+    (_S.CONTROL, _E.CONTROL_OURS): (_S.POSITIONS, _C.READ_POSITIONS),
+    (_S.CONTROL, _E.CONTROL_NEWER): (_S.CLOSED, _C.END),
+    (_S.POSITIONS, _E.POSITIONS_READ): (_S.COMPARING, _C.COMPARE_TOPICS),
+    (_S.COMPARING, _E.TOPICS_COMPARED): (_S.CLAIMING, _C.COMMIT_CLAIM),
+    (_S.COMPARING, _E.NOTHING_LEFT): (_S.CLOSED, _C.END),
+    (_S.CLAIMING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
+    (_S.CLAIMING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
+    # the circle
+    (_S.IDLE, _E.QUIET): (_S.IDLE, _C.AWAIT_RECORDS),
+    (_S.IDLE, _E.RECORDS_READY): (_S.OPEN, _C.BEGIN),
+    (_S.IDLE, _E.ADVANCE_DUE): (_S.OPEN, _C.BEGIN_EMPTY),
+    (_S.IDLE, _E.PARTITIONS_ADDED): (_S.ADOPTING, _C.ADOPT_PARTITIONS),
+    (_S.IDLE, _E.LEAVE): (_S.CLOSED, _C.END),
+    (_S.ADOPTING, _E.PARTITIONS_READY): (_S.IDLE, _C.AWAIT_RECORDS),
+    (_S.OPEN, _E.MORE_WANTED): (_S.OPEN, _C.PUMP),
+    (_S.OPEN, _E.CUT_DUE): (_S.SEALING, _C.SEAL),
+    (_S.SEALING, _E.SEALED): (_S.COMMITTING, _C.COMMIT),
+    (_S.COMMITTING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
+    # the straggling EndTxn of this commit must not end the next transaction: take a new producer epoch first
+    (_S.COMMITTING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
+    # the ways out: before a transaction is open there is nothing to abort
+    (_S.STARTING, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.CONTROL, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.POSITIONS, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.COMPARING, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.IDLE, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.ADOPTING, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.STARTING, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.CONTROL, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.POSITIONS, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.COMPARING, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.IDLE, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.ADOPTING, _E.REFUSED): (_S.CLOSED, _C.END),
+    # with one open, readers of the target wait for our marker: abort before leaving
+    (_S.CLAIMING, _E.FAILED): (_S.ABORTING, _C.ABORT),
+    (_S.CLAIMING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
+    (_S.OPEN, _E.FAILED): (_S.ABORTING, _C.ABORT),
+    (_S.OPEN, _E.REFUSED): (_S.ABORTING, _C.ABORT),
+    (_S.SEALING, _E.FAILED): (_S.ABORTING, _C.ABORT),
+    (_S.SEALING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
+    (_S.SEALING, _E.TOPICS_CHANGED): (_S.ABORTING, _C.ABORT),
+    # an abort after a commit of unknown outcome is harmless: either it is over already, then the broker
+    # refuses the abort, or it is not, then the next attempt's InitProducerId would abort it anyway
+    (_S.COMMITTING, _E.FAILED): (_S.ABORTING, _C.ABORT),
+    (_S.COMMITTING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
+    (_S.ABORTING, _E.ABORTED): (_S.CLOSED, _C.END),
+    # a fenced producer has no transaction any more: its successor's InitProducerId aborted it
+    **{
+        (state, _E.FENCED): (_S.CLOSED, _C.END)
+        for state in (
+            _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.CLAIMING, _S.IDLE, _S.ADOPTING,
+            _S.OPEN, _S.SEALING, _S.COMMITTING, _S.ABORTING,
+        )
+    },
+}  # fmt: skip
+
+
+class IllegalTransitionError(Exception):
+    """The pump answered with an event that the table has no entry for: a bug, never the user's doing."""
+
+
+class LaneMachine:
+    """Follows `TRANSITIONS`; remembers the state, and every arrow it took for the tests' coverage."""
+
+    __slots__ = ("state", "taken")
+
+    def __init__(self) -> None:
+        self.state = LaneState.STARTING
+        self.taken: set[tuple[LaneState, Event]] = set()
+
+    def first(self) -> Command:
+        """What to do before any event."""
+        return Command.INIT_PRODUCER
+
+    def step(self, event: Event) -> Command:
+        """
+        Take one arrow of the table.
+
+        Raises:
+            IllegalTransitionError: The table has no such arrow.
+        """
+        try:
+            next_state, command = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalTransitionError(f"no way on from {self.state} with {event}") from None
+        self.taken.add((self.state, event))
+        self.state = next_state
+        return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """
+    What the cut depends on.
+
+    Attributes:
+        seconds: How long the transaction has been open.
+        records: Records produced into it.
+        bytes: Their keys, values and headers.
+        drained: The last fetch left nothing behind: the sources have no more at hand.
+        leaving: The lane is to hand back.
+    """
+
+    seconds: float
+    records: int
+    bytes: int
+    drained: bool
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRule:
+    """
+    When a transaction is cut.
+
+    Attributes:
+        interval: Longest time a transaction of a lane that is behind stays open, seconds.
+        interval_min: Shortest time, for a lane that has caught up, seconds.
+        max_records: Most records; what is produced must fit librdkafka's queue.
+        max_bytes: Most bytes, so that memory is bounded and a transaction cannot outlast its timeout.
+    """
+
+    interval: float
+    interval_min: float
+    max_records: int = 200_000
+    max_bytes: int = 128 * 1024 * 1024
+
+    def due(self, transaction: OpenTransaction) -> bool:
+        """
+        Whether to cut now.
+
+        Large when it must be, early when it can be: a lane that is behind fills its transaction, because each
+        one costs two round trips and three state records; a lane that has caught up gives its readers what
+        there is, but no more often than `interval_min`, because each transaction costs brokers a marker per
+        partition.
+        """
+        if transaction.leaving or transaction.seconds >= self.interval:
+            return True
+        if transaction.records >= self.max_records or transaction.bytes >= self.max_bytes:
+            return True
+        return transaction.drained and transaction.seconds >= self.interval_min

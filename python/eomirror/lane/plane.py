@@ -1,0 +1,207 @@
+"""
+The plane contract: what a lane asks of the part that moves bytes.
+
+Two planes serve it (design.md): the client plane over confluent-kafka, and the native plane.  The pump calls
+these methods from one thread, in the order that `eomirror.lane.machine` gives.  A plane raises `LaneError`s
+and `MirrorError`s only; whatever else comes out of it is a bug.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "Account",
+    "Advance",
+    "CommitOutcome",
+    "MetadataRecord",
+    "Plane",
+    "ProducerIdentity",
+    "Pumped",
+    "Sealed",
+    "Start",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What InitProducerId gave us."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """
+    Where to begin to fetch a source partition.
+
+    Attributes:
+        source: The source partition.
+        offset: First offset to fetch.
+        leader_epoch: Of the record before it, so that a diverging log is noticed (KIP-320); None when unknown.
+        target_topic: Where its records go; the partition number stays.
+    """
+
+    source: SourcePartition
+    offset: int
+    leader_epoch: int | None
+    target_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pumped:
+    """
+    What one call of `Plane.pump` did.
+
+    Attributes:
+        records: Records produced into the open transaction.
+        bytes: Their keys, values and headers.
+        drained: Nothing is left at hand: the sources have no more, or their next answer is still on its way.
+    """
+
+    records: int
+    bytes: int
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The next offset to fetch of a partition, past markers, aborted ranges and dropped records (rule 4)."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """
+    Rule 7 for one source partition of the open transaction: fetched = acknowledged + dropped.
+
+    Attributes:
+        source: The source partition.
+        target_topic: Where its records went.
+        target_partition: Partition there.
+        records: Acknowledged records.
+        bytes: Their keys, values and headers.
+        dropped: Dropped on purpose, by reason.
+        target_offset: Of the last record there; None when none was written.
+        source_timestamp: Of the last record, ms; None when none was written.
+        first_source_offset: Of the first fetched record.
+        offset_map: Encoded ranges for the offset map; empty when nothing was written.
+        digest: Chained xxh3-64 over the records, hexadecimal.
+    """
+
+    source: SourcePartition
+    target_topic: str
+    target_partition: int
+    records: int
+    bytes: int
+    dropped: Mapping[str, int]
+    target_offset: int | None
+    source_timestamp: int | None
+    first_source_offset: int
+    offset_map: bytes
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """
+    A transaction whose data is all acknowledged.
+
+    Attributes:
+        accounts: One per source partition that records were fetched from.
+        advances: Next offset to fetch of every partition that moved, with or without records.
+    """
+
+    accounts: tuple[Account, ...]
+    advances: Mapping[SourcePartition, Advance] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRecord:
+    """A record of ours that goes into the data's transaction."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes
+
+
+class CommitOutcome(enum.Enum):
+    """
+    How a commit went, when it went well.
+
+    CLEAN: one EndTxn was sent and answered; nothing of it can still travel.
+    SUSPECT: committed, but requests were repeated or connections broke on the way (rule 9).
+    """
+
+    CLEAN = "clean"
+    SUSPECT = "suspect"
+
+
+class Plane(Protocol):
+    """Moves bytes for one lane.  Not safe for use from several threads."""
+
+    def open(self) -> ProducerIdentity:
+        """
+        Throw away the producer, if there is one, and run InitProducerId with a new one.
+
+        Raises:
+            LaneError: As the coordinator answers.
+            MirrorError: The target refuses us: rights, credentials, settings.
+        """
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions, besides those that are fetched already."""
+
+    def restart(self) -> None:
+        """Forget everything fetched; `start` gives the new beginning."""
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror; True when there is.  Needs no transaction."""
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit, though nothing of theirs was fetched."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+
+    def seal(self, seconds: float) -> Sealed:
+        """
+        Wait until all that was produced is acknowledged, and balance the account (rule 7).
+
+        Raises:
+            TransactionFailedError: A record was not acknowledged in time, or the account is not even.
+            RecordRefusedError: The target refuses a record; names it.
+        """
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+
+    def commit(self) -> CommitOutcome:
+        """
+        Commit.  The pump calls this with a `CommitPermit` in its hand, and not without.
+
+        Raises:
+            FencedError: A newer producer has our id.
+            TransactionFailedError: It is certainly not committed.
+            OutcomeUnknownError: It may be (rule 8).
+        """
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes; the producer is not used again."""
+
+    def close(self) -> None:
+        """Close all clients; leave nothing running."""

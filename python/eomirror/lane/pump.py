@@ -1,0 +1,538 @@
+"""
+Carries out a lane's commands against a plane and the link's state topics: the only loop that does I/O.
+
+Each command is one method, and each method answers with one event.  What a method needs to remember between
+commands stands in the pump's fields; what may follow what is decided in `eomirror.lane.machine`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from eomirror.clock import Clock, Deadline
+from eomirror.crash import crash_point
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    OutcomeUnknownError,
+    TransactionFailedError,
+)
+from eomirror.formats.control import ControlView, Gap
+from eomirror.formats.names import LinkNames
+from eomirror.formats.position import AttemptClaim, Position
+from eomirror.lane.commit import (
+    CommitPermit,
+    StateTopics,
+    TopicsChangedError,
+    TransactionStamp,
+    grant,
+    state_records,
+)
+from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState, OpenTransaction
+from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, Sealed, Start
+from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
+from eomirror.lane.spec import (
+    AssignedPartition,
+    Ending,
+    LaneMailbox,
+    LaneProgress,
+    LaneReport,
+    LaneSpec,
+    PartitionProgress,
+)
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["LanePump", "PendingIds", "StateReader", "TopicComparer"]
+
+log = structlog.get_logger(__name__)
+
+# an advance without records is committed within a second (rule 4)
+_ADVANCE_SECONDS = 0.8
+_AWAIT_SLICE_SECONDS = 0.1
+_REPORT_SECONDS = 0.25
+
+
+class StateReader(Protocol):
+    """Reads the link's state topics to their ends (rule 3)."""
+
+    def read_control(self) -> ControlView:
+        """What control says."""
+
+    def read_positions(self) -> Mapping[SourcePartition, Position]:
+        """The valid position of every source partition."""
+
+    def state_topics(self) -> StateTopics:
+        """Names and partition counts of the topics a lane writes; known after `read_positions`."""
+
+
+class PendingIds(Protocol):
+    """Topic ids that were asked for and are on their way."""
+
+    def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """Ids on the source and on the target; None for a topic that does not exist."""
+
+
+class TopicComparer(Protocol):
+    """Looks at the topics of both sides."""
+
+    def facts(
+        self, positions: Sequence[Position]
+    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
+        """Both sides of each partition, now."""
+
+    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
+        """Ask for the ids of exactly these topics, one request a side, without waiting (rule 5)."""
+
+
+class LanePump:
+    """
+    One attempt of a lane.
+
+    Args:
+        spec: What to mirror.
+        plane: Moves the bytes.
+        state: Reads the link's state topics.
+        topics: Looks at both clusters' topics.
+        mailbox: The line to the driver.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        *,
+        plane: Plane,
+        state: StateReader,
+        topics: TopicComparer,
+        mailbox: LaneMailbox,
+        clock: Clock,
+    ) -> None:
+        self.machine = LaneMachine()
+        self._spec = spec
+        self._plane = plane
+        self._state = state
+        self._topics = topics
+        self._mailbox = mailbox
+        self._clock = clock
+        self._names = LinkNames(spec.link.state_name)
+        self._cut = CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
+        self._epoch_end = Deadline(spec.seconds, clock)
+        self._assigned = {item.source: item for item in spec.partitions}
+        self._adopting: tuple[AssignedPartition, ...] = ()
+        self._positions: dict[SourcePartition, Position] = {}
+        self._gaps: list[Gap] = []
+        self._identity = ProducerIdentity(-1, -1)
+        self._permit: CommitPermit | None = None
+        # the open transaction
+        self._opened = 0.0
+        self._txn_records = 0
+        self._txn_bytes = 0
+        self._asked: PendingIds | None = None
+        self._advance_since: float | None = None
+        # totals of this attempt, and how it ends
+        self._txn = 0
+        self._records = 0
+        self._bytes = 0
+        self._dropped = 0
+        self._commit_ms = 0.0
+        self._stopped: dict[str, tuple[int, str]] = {}
+        self._changed: set[SourcePartition] = set()
+        self._reported = float("-inf")
+        self._ending = Ending.REBUILD
+        self._reason = ""
+        self._error: MirrorError | None = None
+        self._methods: dict[Command, Callable[[], Event]] = {
+            Command.INIT_PRODUCER: self._init_producer,
+            Command.READ_CONTROL: self._read_control,
+            Command.READ_POSITIONS: self._read_positions,
+            Command.COMPARE_TOPICS: self._compare_topics,
+            Command.COMMIT_CLAIM: self._commit_claim,
+            Command.AWAIT_RECORDS: self._await_records,
+            Command.ADOPT_PARTITIONS: self._adopt_partitions,
+            Command.BEGIN: self._begin,
+            Command.PUMP: self._pump,
+            Command.BEGIN_EMPTY: self._begin_empty,
+            Command.SEAL: self._seal,
+            Command.COMMIT: self._commit,
+            Command.ABORT: self._abort,
+        }
+
+    def run(self) -> LaneReport:
+        """Run until the machine closes; never raises a LaneError or a MirrorError."""
+        command = self.machine.first()
+        while command is not Command.END:
+            event = self._carry_out(command)
+            command = self.machine.step(event)
+        self._report(force=True)
+        return self._final_report()
+
+    def interrupt(self) -> None:
+        """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
+        if self.machine.state in {
+            LaneState.CLAIMING, LaneState.OPEN, LaneState.SEALING, LaneState.COMMITTING,
+        }:  # fmt: skip
+            self._plane.abort()
+
+    # -- one command, one event ------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> Event:
+        try:
+            return self._methods[command]()
+        except FencedError as error:
+            self._end(Ending.SUPERSEDED, f"fenced: {error}")
+            return Event.FENCED
+        except TopicsChangedError as error:
+            self._end(Ending.REBUILD, str(error))
+            return Event.TOPICS_CHANGED if command is Command.SEAL else Event.FAILED
+        except OutcomeUnknownError as error:
+            self._end(Ending.REBUILD, f"outcome of a commit unknown: {error}")
+            return Event.FAILED
+        except LaneError as error:
+            self._end(Ending.REBUILD, str(error))
+            return Event.FAILED
+        except MirrorError as error:
+            if error.topic:
+                # only this topic is broken: the next attempt goes on without it
+                self._stop_topic(error.topic, error)
+                self._end(Ending.REBUILD, f"topic {error.topic} is stopped: {error.message}")
+                return Event.FAILED
+            self._end(Ending.FAILED, error.message, error)
+            return Event.REFUSED
+
+    def _init_producer(self) -> Event:
+        self._plane.restart()
+        self._positions.clear()
+        self._gaps.clear()
+        self._permit = None
+        self._identity = self._plane.open()
+        crash_point("lane.initialized")
+        return Event.PRODUCER_READY
+
+    def _read_control(self) -> Event:
+        newest = self._state.read_control().generation
+        crash_point("lane.control_read")
+        if newest is None or (newest.generation, newest.run) != (self._spec.generation, self._spec.run):
+            seen = "none" if newest is None else f"{newest.generation} of run {newest.run}"
+            self._end(Ending.SUPERSEDED, f"control holds generation {seen}, not {self._spec.generation}")
+            return Event.CONTROL_NEWER
+        return Event.CONTROL_OURS
+
+    def _read_positions(self) -> Event:
+        self._take_positions(tuple(self._assigned.values()))
+        crash_point("lane.positions_read")
+        return Event.POSITIONS_READ
+
+    def _compare_topics(self) -> Event:
+        self._start_sound(tuple(self._positions.values()))
+        crash_point("lane.topics_compared")
+        if not self._positions:
+            self._end(Ending.FAILED, "all topics of the lane are stopped")
+            return Event.NOTHING_LEFT
+        return Event.TOPICS_COMPARED
+
+    def _commit_claim(self) -> Event:
+        spec = self._spec
+        claim = AttemptClaim(
+            lane=spec.lane,
+            generation=spec.generation,
+            run=spec.run,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            timestamp=self._clock.wall_ms(),
+        )
+        topics = self._state.state_topics()
+        lane_partition = spec.lane % topics.positions_partitions
+        records = [MetadataRecord(topics.positions, lane_partition, claim.key(), claim.value())]
+        for gap in self._gaps:
+            # the record of the gap and the position behind it become true together (rule 6)
+            moved = self._behind_gap(gap)
+            records.append(MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()))
+            records.append(MetadataRecord(topics.positions, lane_partition, moved.key(), moved.value()))
+        self._plane.begin()
+        self._plane.write(records)
+        crash_point("lane.claim_written")
+        outcome = self._plane.commit()
+        crash_point("lane.claimed")
+        for gap in self._gaps:
+            moved = self._behind_gap(gap)
+            self._positions[moved.source] = moved
+            log.warning("gap_accepted", source=str(moved.source), start=gap.start, end=gap.end)
+        self._changed.update(self._positions)
+        self._report(force=True)
+        return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
+
+    def _await_records(self) -> Event:
+        self._report()
+        leaving = self._leaving()
+        if leaving is not None:
+            self._end(*leaving)
+            return Event.LEAVE
+        added = tuple(item for item in self._mailbox.added() if item.source not in self._assigned)
+        if added:
+            self._adopting = added
+            return Event.PARTITIONS_ADDED
+        if self._plane.await_records(_AWAIT_SLICE_SECONDS):
+            return Event.RECORDS_READY
+        if not self._plane.advances():
+            self._advance_since = None
+            return Event.QUIET
+        now = self._clock.monotonic()
+        if self._advance_since is None:
+            self._advance_since = now
+        return Event.ADVANCE_DUE if now - self._advance_since >= _ADVANCE_SECONDS else Event.QUIET
+
+    def _adopt_partitions(self) -> Event:
+        added, self._adopting = self._adopting, ()
+        self._assigned.update({item.source: item for item in added})
+        self._take_positions(added)
+        self._start_sound([self._positions[item.source] for item in added])
+        return Event.PARTITIONS_READY
+
+    def _begin(self) -> Event:
+        self._open()
+        return self._pump()
+
+    def _begin_empty(self) -> Event:
+        self._open()
+        return Event.CUT_DUE
+
+    def _pump(self) -> Event:
+        left = self._cut.interval - (self._clock.monotonic() - self._opened)
+        pumped = self._plane.pump(max(0.0, left))
+        self._txn_records += pumped.records
+        self._txn_bytes += pumped.bytes
+        crash_point("lane.produced")
+        open_transaction = OpenTransaction(
+            seconds=self._clock.monotonic() - self._opened,
+            records=self._txn_records,
+            bytes=self._txn_bytes,
+            drained=pumped.drained,
+            leaving=self._leaving() is not None,
+        )
+        return Event.CUT_DUE if self._cut.due(open_transaction) else Event.MORE_WANTED
+
+    def _seal(self) -> Event:
+        # asked for after the last fetch, awaited after the last acknowledgement: both take a round trip
+        topics = {source.topic for source in self._plane.advances()} or {
+            source.topic for source in self._positions
+        }
+        asked = self._topics.ask_ids(sorted(topics), sorted({self._target_of(topic) for topic in topics}))
+        sealed = self._plane.seal(self._spec.link.transaction_timeout)
+        crash_point("lane.sealed")
+        if missing := {source.topic for source in sealed.advances} - topics:
+            raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
+        source_ids, target_ids = asked.result()
+        self._permit = grant(
+            self._of_ours(sealed),
+            self._positions,
+            source_ids=source_ids,
+            target_ids=target_ids,
+            stamp=TransactionStamp(
+                generation=self._spec.generation,
+                lane=self._spec.lane,
+                run=self._spec.run,
+                epoch=self._spec.epoch,
+                attempt=self._spec.attempt,
+                identity=self._identity,
+                txn=self._txn + 1,
+                timestamp=self._clock.wall_ms(),
+            ),
+        )
+        return Event.SEALED
+
+    def _commit(self) -> Event:
+        permit, self._permit = self._permit, None
+        if permit is None:
+            raise AssertionError("the machine seals before it commits")
+        self._plane.write(state_records(permit, self._state.state_topics()))
+        crash_point("lane.state_written")
+        outcome = self._plane.commit()
+        crash_point("lane.committed")
+        self._txn += 1
+        for position in permit.positions:
+            self._positions[position.source] = position
+            self._changed.add(position.source)
+            self._records += position.records
+            self._bytes += position.bytes
+            self._dropped += sum(position.dropped.values())
+        self._advance_since = None
+        self._commit_ms = (self._clock.monotonic() - self._opened) * 1000
+        self._report()
+        return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
+
+    def _abort(self) -> Event:
+        self._plane.abort()
+        return Event.ABORTED
+
+    # -- pieces ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._opened = self._clock.monotonic()
+        self._txn_records = self._txn_bytes = 0
+        self._plane.begin()
+        crash_point("lane.begun")
+
+    def _take_positions(self, wanted: Sequence[AssignedPartition]) -> None:
+        known = self._state.read_positions()
+        newest = max((position.generation for position in known.values()), default=0)
+        if newest > self._spec.generation:
+            raise FencedError(f"a position of generation {newest} exists")
+        for item in wanted:
+            position = known.get(item.source)
+            if position is None:
+                raise MirrorError(
+                    f"{item.source}: control knows this partition, but it has no position in "
+                    f"{self._names.positions_topic}",
+                    fix=f"say where to go on: --adopt {item.source}=OFFSET",
+                )
+            self._positions[item.source] = position
+
+    def _start_sound(self, positions: Sequence[Position]) -> None:
+        """Compare topics with positions; fetch what is sound, stop whole topics that are not (rules 5 and 6)."""
+        facts = self._topics.facts(positions)
+        starts: list[Start] = []
+        for position in positions:
+            decision = decide_resume(
+                position, *facts[position.source], accept_gaps=self._spec.link.on_gap == "accept"
+            )
+            if isinstance(decision, Stop):
+                self._stop_topic(position.topic, decision.error)
+                continue
+            starts.append(
+                Start(position.source, decision.offset, decision.leader_epoch, position.target_topic)
+            )
+            self._note_gap(position, decision)
+        self._plane.start([start for start in starts if start.source.topic not in self._stopped])
+
+    def _stop_topic(self, topic: str, error: MirrorError) -> None:
+        # one broken partition stops its topic: what the others of it say can no longer be believed
+        if topic not in self._stopped:
+            log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
+        self._stopped.setdefault(topic, (error.exit_code, str(error)))
+        for source in [source for source in self._positions if source.topic == topic]:
+            del self._positions[source]
+
+    def _note_gap(self, position: Position, decision: Resume) -> None:
+        if decision.accepted_gap is None:
+            return
+        start, end = decision.accepted_gap
+        self._gaps.append(
+            Gap(
+                topic=position.topic,
+                partition=position.partition,
+                start=start,
+                end=end,
+                reason="log start beyond the position",
+                run=self._spec.run,
+                timestamp=self._clock.wall_ms(),
+            )
+        )
+
+    def _behind_gap(self, gap: Gap) -> Position:
+        before = self._positions[SourcePartition(gap.topic, gap.partition)]
+        spec = self._spec
+        return replace(
+            before,
+            offset=gap.end,
+            prev=gap.start,
+            leader_epoch=None,
+            generation=spec.generation,
+            lane=spec.lane,
+            run=spec.run,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            txn=0,
+            records=0,
+            bytes=0,
+            dropped={},
+            digest="",
+            timestamp=gap.timestamp,
+            extra={},
+        )
+
+    def _of_ours(self, sealed: Sealed) -> Sealed:
+        """Leave out advances of topics that were stopped while their last fetches were on the way."""
+        advances = {
+            source: advance for source, advance in sealed.advances.items() if source in self._positions
+        }
+        return Sealed(sealed.accounts, advances)
+
+    def _target_of(self, topic: str) -> str:
+        return next(item.target_topic for item in self._assigned.values() if item.source.topic == topic)
+
+    def _leaving(self) -> tuple[Ending, str] | None:
+        reason = self._mailbox.stop()
+        if reason is not None:
+            return Ending.STOPPED, reason.value
+        if self._epoch_end.passed:
+            return Ending.EPOCH, "epoch over"
+        return None
+
+    def _end(self, ending: Ending, reason: str, error: MirrorError | None = None) -> None:
+        self._ending, self._reason, self._error = ending, reason, error
+
+    def _report(self, *, force: bool = False) -> None:
+        now = self._clock.monotonic()
+        if not force and now - self._reported < _REPORT_SECONDS:
+            return
+        self._reported = now
+        changed, self._changed = self._changed, set()
+        wall = self._clock.wall_ms()
+        self._mailbox.report(
+            LaneProgress(
+                lane=self._spec.lane,
+                epoch=self._spec.epoch,
+                state=self.machine.state.value,
+                transactions=self._txn,
+                records=self._records,
+                bytes=self._bytes,
+                dropped=self._dropped,
+                commit_ms=self._commit_ms,
+                partitions=tuple(
+                    self._partition_progress(self._positions[source], wall)
+                    for source in sorted(changed)
+                    if source in self._positions
+                ),
+                stopped_topics={topic: text for topic, (_, text) in self._stopped.items()},
+            )
+        )
+
+    def _partition_progress(self, position: Position, wall: int) -> PartitionProgress:
+        age = (
+            None if position.source_timestamp is None else max(0.0, (wall - position.source_timestamp) / 1000)
+        )
+        return PartitionProgress(
+            topic=position.topic, partition=position.partition, position=position.offset, lag_seconds=age
+        )
+
+    def _final_report(self) -> LaneReport:
+        error = self._error
+        stopped = max((code for code, _ in self._stopped.values()), default=0)
+        return LaneReport(
+            lane=self._spec.lane,
+            epoch=self._spec.epoch,
+            attempt=self._spec.attempt,
+            ending=self._ending,
+            reason=self._reason,
+            error="" if error is None else str(error),
+            exit_code=stopped if error is None else error.exit_code,
+            transactions=self._txn,
+            records=self._records,
+            stopped_topics=dict(self._stopped),
+            progressed=self._txn > 0,
+        )

@@ -1,0 +1,153 @@
+"""
+What a lane does with a position when it comes up: pure decisions, facts in and a verdict out.
+
+Rule 5 (EO-5): a position names the topics it speaks of by id, the source's leader epoch, and the last target
+offset.  Rule 6 (EO-6): a gap is a log start beyond the position; an offset jump inside fetched data is none.
+
+What is asked, in this order, and why the order matters: a recreated topic has offsets that mean nothing to
+our position, so ids are compared before any offset is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.errors import DataLossError, MirrorError, TopicError
+
+if TYPE_CHECKING:
+    from eomirror.formats.position import Position
+
+__all__ = ["Resume", "SourceFacts", "Stop", "TargetFacts", "decide_resume"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """
+    A source partition as its cluster describes it now.
+
+    Attributes:
+        topic_id: Id of the topic; None when the topic does not exist.
+        log_start: First offset that exists.
+        high_watermark: Offset after the last replicated record, open transactions included.
+    """
+
+    topic_id: str | None
+    log_start: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """A target partition: id of its topic (None when it does not exist), and its high watermark."""
+
+    topic_id: str | None
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """
+    Go on.
+
+    Attributes:
+        offset: First offset to fetch.
+        leader_epoch: To compare with the source's log; None when there is nothing to compare.
+        accepted_gap: ``[start, end)`` that the user's ``on_gap: accept`` lets us skip; recorded in a transaction.
+    """
+
+    offset: int
+    leader_epoch: int | None
+    accepted_gap: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the partition's topic; other topics go on."""
+
+    error: MirrorError
+
+
+def decide_resume(
+    position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
+) -> Resume | Stop:
+    """
+    Decide how to go on from a committed position.
+
+    Args:
+        position: The valid position of the partition (rule 3).
+        source: The source partition now.
+        target: The target partition now.
+        accept_gaps: ``on_gap: accept``.
+    """
+    name = position.source
+    if source.topic_id is None:
+        return Stop(
+            TopicError(
+                f"{name}: the source topic is gone; it was mirrored up to offset {position.offset}",
+                fix=f"take {position.topic} out of the link's topics, or restore it",
+            )
+        )
+    if source.topic_id != position.topic_id:
+        return Stop(_source_recreated(position, source.topic_id))
+    stopped = _compare_target(position, target)
+    if stopped is not None:
+        return Stop(stopped)
+    if position.offset > source.high_watermark:
+        return Stop(
+            DataLossError(
+                f"{name}: the source was truncated or restored from an older state: it was mirrored up to "
+                f"offset {position.offset}, but the log ends at {source.high_watermark}",
+                fix="find out what happened to the source; the target may hold records that the source lost. "
+                f"To go on from the source as it is now: --adopt {name}={source.high_watermark}",
+            )
+        )
+    if position.offset < source.log_start:
+        return _gap(position, source.log_start, accept_gaps=accept_gaps)
+    return Resume(position.offset, position.leader_epoch)
+
+
+def _source_recreated(position: Position, topic_id: str) -> DataLossError:
+    return DataLossError(
+        f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
+        f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
+        fix=f"to mirror the new topic behind the old records, run with --adopt {position.source}=0 for each "
+        "partition; to start clean, delete the target topic first",
+    )
+
+
+def _compare_target(position: Position, target: TargetFacts) -> MirrorError | None:
+    where = f"{position.target_topic}-{position.target_partition}"
+    adopt = (
+        f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to go on where the "
+        f"mirror stood: --adopt {position.source}={position.offset}"
+    )
+    if target.topic_id is None:
+        return TopicError(f"{position.source}: the target topic {position.target_topic} is gone", fix=adopt)
+    if target.topic_id != position.target_topic_id:
+        return TopicError(
+            f"{position.source}: the target topic {position.target_topic} was deleted and created again "
+            f"(id {position.target_topic_id} is now {target.topic_id}); records mirrored before are not in it",
+            fix=adopt,
+        )
+    if position.target_offset is not None and position.target_offset >= target.high_watermark:
+        return TopicError(
+            f"{position.source}: the target was truncated or restored from an older state: {where} ends at "
+            f"{target.high_watermark}, but record {position.target_offset} was committed to it",
+            fix=adopt,
+        )
+    return None
+
+
+def _gap(position: Position, log_start: int, *, accept_gaps: bool) -> Resume | Stop:
+    if accept_gaps:
+        # the epoch belongs to a record that no longer exists: there is nothing left to compare it with
+        return Resume(log_start, None, accepted_gap=(position.offset, log_start))
+    return Stop(
+        DataLossError(
+            f"{position.source}: offsets [{position.offset}, {log_start}) are gone from the source before they "
+            "were mirrored (retention or deleted records); part of the range may have held no records",
+            fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
+            "records longer, raise retention.ms of the source topic",
+        )
+    )

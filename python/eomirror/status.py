@@ -1,0 +1,223 @@
+"""
+Where a link stands, told from its topics alone: pure, records in and a picture out.
+
+Nothing here needs a running mirror.  Lag in records is the source's last stable offset minus the position;
+lag in seconds is the age of the oldest record that is not mirrored yet, by its own timestamp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.formats.control import ControlView
+    from eomirror.formats.position import AttemptClaim, Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["RATE_WINDOW_SECONDS", "LinkStatus", "PartitionStatus", "link_status"]
+
+#: Records per second are averaged over this time before the newest commit.
+RATE_WINDOW_SECONDS = 10.0
+
+# an owner that has missed this many renewals is called silent
+_SILENT_INTERVALS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """
+    One source partition.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        target_topic: Where it goes.
+        lane: Lane that mirrors it.
+        position: Next offset to fetch, as committed.
+        source_lso: Last stable offset of the source; None when the source did not answer.
+        lag_records: Offsets between both (markers count); None when not known.
+        lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known.
+        records: Records mirrored since the link first ran.
+        rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
+        last_commit: When the position was committed, ms since the epoch.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    lane: int
+    position: int
+    source_lso: int | None
+    lag_records: int | None
+    lag_seconds: float | None
+    records: int
+    rate: float
+    last_commit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkStatus:
+    """
+    One link.
+
+    Attributes:
+        link: Its name.
+        state: ``never ran``, ``stopped`` (its owner released it), ``running``, or ``silent`` (the owner's claim
+            has not moved for several intervals).
+        owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
+        generation: Newest lane layout.
+        lanes: Lane -> its newest attempt.
+        lag_records: Sum over partitions; None when one is not known.
+        lag_seconds: Largest over partitions; None when one is not known.
+        rate: Records per second, all partitions.
+        partitions: One per source partition.
+        gaps: Accepted gaps.
+    """
+
+    link: str
+    state: str
+    owner: dict[str, Any] | None = None
+    generation: int | None = None
+    lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+    rate: float = 0.0
+    partitions: tuple[PartitionStatus, ...] = ()
+    gaps: tuple[dict[str, Any], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``: topics hold their partitions."""
+        body = asdict(self)
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for partition in body.pop("partitions"):
+            topics.setdefault(partition.pop("topic"), []).append(partition)
+        body["topics"] = [{"topic": topic, "partitions": found} for topic, found in topics.items()]
+        return body
+
+
+def link_status(
+    link: str,
+    control: ControlView,
+    positions: Mapping[SourcePartition, Position],
+    *,
+    history: Iterable[Position],
+    attempts: Iterable[AttemptClaim],
+    lsos: Mapping[SourcePartition, int],
+    oldest: Mapping[SourcePartition, int],
+    now_ms: int,
+) -> LinkStatus:
+    """
+    Put a link's picture together.
+
+    Args:
+        link: Name of the link.
+        control: Its control topic.
+        positions: Valid position of each source partition.
+        history: Every position record still in the log, for the rate.
+        attempts: Claims of lanes.
+        lsos: Last stable offsets on the source, as far as it answered.
+        oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
+        now_ms: Wall clock.
+    """
+    if control.generation is None:
+        return LinkStatus(link=link, state="never ran")
+    rates = _rates(history, now_ms)
+    partitions = tuple(
+        _partition(position, lsos.get(source), oldest.get(source), rates.get(source, 0.0), now_ms)
+        for source, position in sorted(positions.items())
+    )
+    generation = control.generation
+    return LinkStatus(
+        link=link,
+        state=_state(control, now_ms),
+        owner=_owner(control, now_ms),
+        generation=generation.generation,
+        lanes={
+            attempt.lane: {
+                "partitions": len(generation.assignment.of(attempt.lane)),
+                "epoch": attempt.epoch,
+                "attempt": attempt.attempt,
+                "host": attempt.host,
+                "pid": attempt.pid,
+                "since": attempt.timestamp,
+            }
+            for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
+            if attempt.generation == generation.generation
+        },
+        lag_records=_all_known([item.lag_records for item in partitions], sum),
+        lag_seconds=_all_known(
+            [item.lag_seconds for item in partitions], lambda known: max(known, default=0.0)
+        ),
+        rate=sum(item.rate for item in partitions),
+        partitions=partitions,
+        gaps=tuple(
+            {
+                "topic": gap.topic,
+                "partition": gap.partition,
+                "from": gap.start,
+                "to": gap.end,
+                "at": gap.timestamp,
+            }
+            for gap in control.gaps
+        ),
+    )
+
+
+def _partition(
+    position: Position, lso: int | None, oldest_ms: int | None, rate: float, now_ms: int
+) -> PartitionStatus:
+    lag = None if lso is None else max(0, lso - position.offset)
+    seconds: float | None = None
+    if lag == 0:
+        seconds = 0.0
+    elif lag is not None and oldest_ms is not None:
+        seconds = max(0.0, (now_ms - oldest_ms) / 1000)
+    return PartitionStatus(
+        topic=position.topic,
+        partition=position.partition,
+        target_topic=position.target_topic,
+        lane=position.lane,
+        position=position.offset,
+        source_lso=lso,
+        lag_records=lag,
+        lag_seconds=seconds,
+        records=position.total_records,
+        rate=rate,
+        last_commit=position.timestamp,
+    )
+
+
+def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, float]:
+    since = now_ms - RATE_WINDOW_SECONDS * 1000
+    records: dict[SourcePartition, int] = {}
+    for position in history:
+        if position.timestamp >= since:
+            records[position.source] = records.get(position.source, 0) + position.records
+    return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
+
+
+def _state(control: ControlView, now_ms: int) -> str:
+    claim = control.claim
+    if claim is None or claim.released:
+        return "stopped"
+    return "silent" if now_ms - claim.timestamp > _SILENT_INTERVALS * claim.interval_ms else "running"
+
+
+def _owner(control: ControlView, now_ms: int) -> dict[str, Any] | None:
+    claim = control.claim
+    if claim is None:
+        return None
+    return {
+        "run": claim.run,
+        "host": claim.host,
+        "pid": claim.pid,
+        "released": claim.released,
+        "claim_age_seconds": max(0.0, (now_ms - claim.timestamp) / 1000),
+    }
+
+
+def _all_known(values: Sequence[Any], fold: Any) -> Any:
+    return None if any(value is None for value in values) else fold(values)

@@ -1,0 +1,276 @@
+"""A plane, state topics and topics in memory, for tests of the pump's order of steps; never for Kafka facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from eomirror.formats.control import ControlView, Generation
+from eomirror.formats.position import Position
+from eomirror.lane.commit import StateTopics
+from eomirror.lane.plane import (
+    Account,
+    Advance,
+    CommitOutcome,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+    Sealed,
+    Start,
+)
+from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
+from eomirror.types import Assignment, SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ORDERS = SourcePartition("orders", 0)
+PAYMENTS = SourcePartition("payments", 0)
+
+
+class FakeClock:
+    """Time that only moves when somebody sleeps or waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def position(source: SourcePartition, offset: int, **changes: Any) -> Position:
+    """A position as an earlier attempt left it."""
+    values: dict[str, Any] = {
+        "topic": source.topic,
+        "partition": source.partition,
+        "offset": offset,
+        "source_cluster_id": "S",
+        "topic_id": f"id-{source.topic}",
+        "target_topic": f"east.{source.topic}",
+        "target_partition": source.partition,
+        "target_topic_id": f"id-east.{source.topic}",
+        "generation": 1,
+        "lane": 0,
+        "run": "old",
+        "epoch": 1,
+        "attempt": 1,
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "txn": 1,
+        "timestamp": 1,
+        **changes,
+    }
+    return Position(**values)
+
+
+def account(source: SourcePartition, first: int, count: int) -> Account:
+    """A settled account of ``count`` records from offset ``first``."""
+    return Account(
+        source=source,
+        target_topic=f"east.{source.topic}",
+        target_partition=source.partition,
+        records=count,
+        bytes=count * 10,
+        dropped={},
+        target_offset=first + count - 1,
+        source_timestamp=1_000,
+        first_source_offset=first,
+        offset_map=b"chunk",
+        digest="00",
+    )
+
+
+def spec(*sources: SourcePartition, seconds: float = 60.0, on_gap: str = "stop") -> LaneSpec:
+    """A lane of generation 2 of run ``new``."""
+    link = SimpleNamespace(
+        state_name="east.west", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
+        transaction_timeout=15.0, on_gap=on_gap,
+    )  # fmt: skip
+    return LaneSpec(
+        link=link,  # type: ignore[arg-type]
+        source=None,  # type: ignore[arg-type]
+        target=None,  # type: ignore[arg-type]
+        source_cluster_id="S",
+        target_cluster_id="T",
+        run="new",
+        generation=2,
+        lane=0,
+        epoch=1,
+        attempt=1,
+        seconds=seconds,
+        partitions=tuple(
+            AssignedPartition(source, f"id-{source.topic}", f"east.{source.topic}", f"id-east.{source.topic}")
+            for source in sources
+        ),
+    )
+
+
+@dataclass
+class FakePlane:
+    """Follows a script: each fetch is a mapping of source partition to a number of records."""
+
+    clock: FakeClock
+    fetches: list[dict[SourcePartition, int]] = field(default_factory=list)
+    outcomes: list[CommitOutcome | Exception] = field(default_factory=list)
+    seal_error: Exception | None = None
+    calls: list[str] = field(default_factory=list)
+    committed: list[list[MetadataRecord]] = field(default_factory=list)
+    started: list[Start] = field(default_factory=list)
+    next: dict[SourcePartition, int] = field(default_factory=dict)
+    silent_advance: dict[SourcePartition, int] = field(default_factory=dict)
+    _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
+    _written: list[MetadataRecord] = field(default_factory=list)
+    _opens: int = 0
+
+    def open(self) -> ProducerIdentity:
+        self.calls.append("open")
+        self._opens += 1
+        return ProducerIdentity(7, self._opens)
+
+    def start(self, starts: Sequence[Start]) -> None:
+        self.started.extend(starts)
+        self.next.update({start.source: start.offset for start in starts})
+
+    def restart(self) -> None:
+        self.next.clear()
+        self._open.clear()
+        self._written.clear()
+
+    def await_records(self, seconds: float) -> bool:
+        if self.fetches:
+            return True
+        self.clock.sleep(seconds)
+        return False
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        moved = {source: Advance(offset, 3) for source, offset in self.silent_advance.items()}
+        moved.update({source: Advance(first + count, 3) for source, (first, count) in self._open.items()})
+        return moved
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def pump(self, seconds: float) -> Pumped:
+        del seconds
+        self.clock.sleep(0.02)
+        fetched = self.fetches.pop(0) if self.fetches else {}
+        for source, count in fetched.items():
+            first, before = self._open.get(source, (self.next[source], 0))
+            self._open[source] = (first, before + count)
+            self.next[source] += count
+        return Pumped(sum(fetched.values()), 10 * sum(fetched.values()), drained=not self.fetches)
+
+    def seal(self, seconds: float) -> Sealed:
+        del seconds
+        self.calls.append("seal")
+        if self.seal_error is not None:
+            raise self.seal_error
+        accounts = tuple(account(source, first, count) for source, (first, count) in self._open.items())
+        return Sealed(accounts, dict(self.advances()))
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        self._written.extend(records)
+
+    def commit(self) -> CommitOutcome:
+        outcome = self.outcomes.pop(0) if self.outcomes else CommitOutcome.CLEAN
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.calls.append("commit")
+        self.committed.append(self._written)
+        self._written = []
+        self._open = {}
+        if "seal" in self.calls:
+            self.silent_advance = {}
+        return outcome
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+        self._written, self._open = [], {}
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@dataclass
+class FakeState:
+    """Control and positions as a test wants them."""
+
+    positions: dict[SourcePartition, Position]
+    run: str = "new"
+    generation: int = 2
+
+    def read_control(self) -> ControlView:
+        layout = Assignment(1, dict.fromkeys(self.positions, 0))
+        return ControlView(
+            Generation(
+                generation=self.generation,
+                revision=0,
+                run=self.run,
+                highest_lane=0,
+                assignment=layout,
+                timestamp=0,
+            )
+        )
+
+    def read_positions(self) -> Mapping[SourcePartition, Position]:
+        return dict(self.positions)
+
+    def state_topics(self) -> StateTopics:
+        return StateTopics("eomirror.east.west.positions", 8, "eomirror.east.west.offset-map", 8)
+
+
+@dataclass
+class FakeTopics:
+    """Both clusters' topics: healthy unless a test says otherwise."""
+
+    source: dict[SourcePartition, SourceFacts] = field(default_factory=dict)
+    target: dict[SourcePartition, TargetFacts] = field(default_factory=dict)
+    ids: dict[str, str | None] = field(default_factory=dict)
+    asked: list[tuple[Sequence[str], Sequence[str]]] = field(default_factory=list)
+
+    def facts(
+        self, positions: Sequence[Position]
+    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
+        return {
+            item.source: (
+                self.source.get(item.source, SourceFacts(item.topic_id, 0, 1_000_000)),
+                self.target.get(item.source, TargetFacts(item.target_topic_id, 1_000_000)),
+            )
+            for item in positions
+        }
+
+    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> Any:
+        self.asked.append((source_topics, target_topics))
+        source = {topic: self.ids.get(topic, f"id-{topic}") for topic in source_topics}
+        target = {topic: self.ids.get(topic, f"id-{topic}") for topic in target_topics}
+        return SimpleNamespace(result=lambda: (source, target))
+
+
+@dataclass
+class FakeMailbox:
+    """Asks the lane to stop once the plane has nothing more to do."""
+
+    plane: FakePlane
+    idle_looks: int = 1
+    reports: list[LaneProgress] = field(default_factory=list)
+    additions: list[tuple[AssignedPartition, ...]] = field(default_factory=list)
+
+    def report(self, progress: LaneProgress) -> None:
+        self.reports.append(progress)
+
+    def stop(self) -> StopReason | None:
+        if self.plane.fetches or self.additions or self.plane.silent_advance:
+            return None
+        self.idle_looks -= 1
+        return StopReason.SHUTDOWN if self.idle_looks < 0 else None
+
+    def added(self) -> tuple[AssignedPartition, ...]:
+        return self.additions.pop(0) if self.additions else ()

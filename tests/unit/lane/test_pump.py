@@ -1,0 +1,269 @@
+"""The pump's order of steps, and what each failure leads to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import (
+    ORDERS,
+    PAYMENTS,
+    FakeClock,
+    FakeMailbox,
+    FakePlane,
+    FakeState,
+    FakeTopics,
+    position,
+    spec,
+)
+
+from eomirror.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    RecordRefusedError,
+    TransactionFailedError,
+)
+from eomirror.lane.plane import CommitOutcome
+from eomirror.lane.pump import LanePump
+from eomirror.lane.recover import SourceFacts
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+
+
+class Rig:
+    """A pump with fakes around it."""
+
+    def __init__(self, lane: LaneSpec | None = None, **offsets: int) -> None:
+        self.clock = FakeClock()
+        self.plane = FakePlane(self.clock)
+        sources = {ORDERS: offsets.get("orders", 10)}
+        if "payments" in offsets:
+            sources[PAYMENTS] = offsets["payments"]
+        self.state = FakeState({source: position(source, offset) for source, offset in sources.items()})
+        self.topics = FakeTopics()
+        self.mailbox = FakeMailbox(self.plane)
+        self.pump = LanePump(
+            lane or spec(*sources),
+            plane=self.plane,
+            state=self.state,
+            topics=self.topics,
+            mailbox=self.mailbox,
+            clock=self.clock,
+        )
+
+    def run(self) -> LaneReport:
+        return self.pump.run()
+
+    def positions(self, transaction: int) -> list[dict[str, object]]:
+        return [
+            {**orjson.loads(record.key), **orjson.loads(record.value)}
+            for record in self.plane.committed[transaction]
+            if record.topic.endswith("positions")
+        ]
+
+
+def test_the_claim_is_committed_before_any_data() -> None:
+    """An attempt's first transaction holds its claim and nothing else."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    assert next(list(item) for item in rig.positions(0))[:2] == ["lane", "v"]
+    assert rig.plane.calls == ["open", "begin", "commit", "begin", "seal", "commit"]
+
+
+def test_position_and_offset_map_share_the_transaction_of_the_data() -> None:
+    """EO-1: the position behind the data, chained to the one before, and its ranges are in one transaction."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    rig.run()
+
+    (moved,) = rig.positions(1)
+    assert (moved["offset"], moved["prev"], moved["txn"], moved["records"]) == (15, 10, 1, 5)
+    assert (moved["generation"], moved["run"], moved["producer_epoch"]) == (2, "new", 1)
+    assert [record.topic for record in rig.plane.committed[1]] == [
+        "eomirror.east.west.positions",
+        "eomirror.east.west.offset-map",
+    ]
+
+
+def test_ids_of_exactly_the_transactions_topics_are_compared() -> None:
+    """EO-5: the describe request names the topics of this transaction and no other."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{PAYMENTS: 1}]
+
+    rig.run()
+
+    assert rig.topics.asked == [(["payments"], ["east.payments"])]
+
+
+def test_a_topic_recreated_under_way_is_not_committed() -> None:
+    """EO-5: a changed topic id between fetch and commit aborts the transaction."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.topics.ids["orders"] = "another"
+
+    report = rig.run()
+
+    assert report.ending is Ending.REBUILD
+    assert "EO-5" in report.reason
+    assert rig.plane.calls[-1] == "abort"
+    assert len(rig.plane.committed) == 1
+
+
+def test_a_newer_generation_makes_the_attempt_leave() -> None:
+    """EO-2: after InitProducerId the lane reads control and leaves if it is not its generation."""
+    rig = Rig()
+    rig.state.generation = 3
+
+    report = rig.run()
+
+    assert report.ending is Ending.SUPERSEDED
+    assert rig.plane.calls == ["open"]
+
+
+def test_the_same_generation_of_another_run_makes_the_attempt_leave() -> None:
+    """EO-10: the run counts too."""
+    rig = Rig()
+    rig.state.run = "somebody else"
+
+    assert rig.run().ending is Ending.SUPERSEDED
+
+
+def test_a_suspect_commit_takes_a_new_producer_and_goes_on() -> None:
+    """EO-9: the next transaction has another producer epoch, after a full recovery."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.outcomes = [CommitOutcome.CLEAN, CommitOutcome.SUSPECT]
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    assert rig.plane.calls == [
+        "open",
+        "begin",
+        "commit",
+        "begin",
+        "seal",
+        "commit",
+        "open",
+        "begin",
+        "commit",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (OutcomeUnknownError("?"), Ending.REBUILD),
+        (TransactionFailedError("!"), Ending.REBUILD),
+        (FencedError("newer"), Ending.SUPERSEDED),
+    ],
+)
+def test_a_commit_that_did_not_succeed_is_never_counted(error: Exception, ending: Ending) -> None:
+    """EO-8: nothing is guessed; the next attempt reads what is true."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.outcomes = [CommitOutcome.CLEAN, error]
+
+    report = rig.run()
+
+    assert (report.ending, report.records, report.transactions) == (ending, 0, 0)
+
+
+def test_a_refused_record_stops_its_topic_only() -> None:
+    """A record that the target refuses aborts, and the next attempt goes on without its topic."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = RecordRefusedError("too large", fix="raise it", topic="orders")
+
+    report = rig.run()
+
+    assert report.ending is Ending.REBUILD
+    assert set(report.stopped_topics) == {"orders"}
+    assert rig.plane.calls[-1] == "abort"
+
+
+def test_a_gap_stops_its_topic_and_the_others_go_on() -> None:
+    """EO-6: the report names the exact range; the healthy topic is mirrored."""
+    rig = Rig(payments=3)
+    rig.topics.source[ORDERS] = SourceFacts("id-orders", 25, 100)
+    rig.plane.fetches = [{PAYMENTS: 2}]
+
+    report = rig.run()
+
+    assert report.stopped_topics["orders"][0] == 4
+    assert "[10, 25)" in report.stopped_topics["orders"][1]
+    assert [start.source for start in rig.plane.started] == [PAYMENTS]
+    assert report.records == 2
+
+
+def test_an_accepted_gap_is_recorded_with_the_position_behind_it() -> None:
+    """EO-6: gap and moved position are committed in one transaction."""
+    rig = Rig(spec(ORDERS, on_gap="accept"))
+    rig.topics.source[ORDERS] = SourceFacts("id-orders", 25, 100)
+
+    rig.run()
+
+    topics = [record.topic for record in rig.plane.committed[0]]
+    assert topics.count("eomirror.east.west.control") == 1
+    moved = [item for item in rig.positions(0) if "topic" in item]
+    assert [(item["offset"], item["prev"]) for item in moved] == [(25, 10)]
+
+
+def test_an_advance_without_records_is_committed_within_a_second() -> None:
+    """EO-4: markers and aborted ranges move the position in a transaction of their own."""
+    rig = Rig()
+    rig.plane.silent_advance = {ORDERS: 12}
+    began = rig.clock.now
+
+    rig.run()
+
+    (moved,) = rig.positions(1)
+    assert (moved["offset"], moved["records"]) == (12, 0)
+    assert rig.clock.now - began < 1.5
+
+
+def test_added_partitions_are_taken_up_without_leaving() -> None:
+    """EO-2: a revision is adopted between two transactions; the producer stays."""
+    rig = Rig()
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 0, generation=2)
+    rig.mailbox.additions = [
+        (AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments"),)
+    ]
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
+    assert rig.plane.calls.count("open") == 1
+
+
+def test_a_partition_without_a_position_is_refused() -> None:
+    """A position that control promises and the topic does not hold is never replaced by 0."""
+    rig = Rig(spec(ORDERS, PAYMENTS))
+
+    report = rig.run()
+
+    assert report.ending is Ending.FAILED
+    assert "--adopt payments-0=OFFSET" in report.error
+
+
+def test_the_epoch_ends_between_two_transactions() -> None:
+    """When its time is over the lane commits what is open, and hands back."""
+    rig = Rig(spec(ORDERS, seconds=0.05))
+    rig.plane.fetches = [{ORDERS: 1}] * 50
+    rig.mailbox.idle_looks = 10_000
+
+    report = rig.run()
+
+    assert report.ending is Ending.EPOCH
+    assert rig.plane.calls[-1] == "commit"
+    assert 0 < report.records < 50

@@ -1,0 +1,74 @@
+"""What a lane makes of a position when it comes up (rules 5 and 6)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import ORDERS, position
+
+from eomirror.errors import DataLossError, TopicError
+from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
+
+POSITION = position(ORDERS, 100, leader_epoch=4, target_offset=120)
+SOURCE = SourceFacts("id-orders", 0, 500)
+TARGET = TargetFacts("id-east.orders", 121)
+
+
+def decide(
+    source: SourceFacts = SOURCE, target: TargetFacts = TARGET, *, accept_gaps: bool = False
+) -> Resume | Stop:
+    return decide_resume(POSITION, source, target, accept_gaps=accept_gaps)
+
+
+def test_a_sound_position_is_resumed_with_its_leader_epoch() -> None:
+    """Nothing changed: go on exactly there, and let the broker compare the epoch."""
+    assert decide() == Resume(100, 4)
+
+
+@pytest.mark.parametrize("source", [SourceFacts("id-orders", 100, 500), SourceFacts("id-orders", 0, 100)])
+def test_a_position_at_either_end_of_the_log_is_no_gap(source: SourceFacts) -> None:
+    """EO-6: a position equal to log start or log end lost nothing."""
+    assert decide(source) == Resume(100, 4)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error", "words"),
+    [
+        (SourceFacts(None, 0, 0), TARGET, TopicError, "source topic is gone"),
+        (SourceFacts("other", 0, 500), TARGET, DataLossError, "deleted and created again"),
+        (SourceFacts("other", 0, 100), TARGET, DataLossError, "deleted and created again"),
+        (SourceFacts("other", 0, 5), TARGET, DataLossError, "deleted and created again"),
+        (SourceFacts("id-orders", 0, 99), TARGET, DataLossError, "truncated or restored"),
+        (SourceFacts("id-orders", 101, 500), TARGET, DataLossError, "[100, 101)"),
+        (SOURCE, TargetFacts(None, 0), TopicError, "target topic east.orders is gone"),
+        (SOURCE, TargetFacts("other", 121), TopicError, "target topic east.orders was deleted"),
+        (SOURCE, TargetFacts("id-east.orders", 120), TopicError, "target was truncated"),
+    ],
+)
+def test_a_changed_cluster_stops_the_topic(
+    source: SourceFacts, target: TargetFacts, error: type[Exception], words: str
+) -> None:
+    """EO-5, EO-6: each change is named, with what to do."""
+    decision = decide(source, target)
+
+    assert isinstance(decision, Stop)
+    assert type(decision.error) is error
+    assert words in decision.error.message
+    assert decision.error.fix
+
+
+def test_an_accepted_gap_resumes_at_the_log_start_without_an_epoch() -> None:
+    """EO-6: the epoch belonged to a record that is gone, so there is nothing to compare."""
+    decision = decide(SourceFacts("id-orders", 150, 500), accept_gaps=True)
+
+    assert decision == Resume(150, None, accepted_gap=(100, 150))
+
+
+def test_accepting_gaps_does_not_accept_another_topic() -> None:
+    """EO-5: on_gap says nothing about a recreated topic."""
+    assert isinstance(decide(SourceFacts("other", 150, 500), accept_gaps=True), Stop)
