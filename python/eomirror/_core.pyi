@@ -1,0 +1,257 @@
+"""The Rust core: batching, header rewriting, loop detection, offset-map arithmetic, and the witness."""
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+__all__ = [
+    "Acks",
+    "PartitionAccount",
+    "PatternSet",
+    "Plan",
+    "Planner",
+    "Policy",
+    "Witness",
+    "__version__",
+    "build_profile",
+    "decode_offset_map",
+    "encode_offset_map",
+]
+
+__version__: str
+build_profile: str
+
+@final
+class PatternSet:
+    """Full-match regular expressions, include minus exclude, in linear time (the Rust `regex` crate)."""
+
+    def __new__(cls, include: Sequence[str], exclude: Sequence[str]) -> PatternSet:
+        """
+        Compile the patterns.
+
+        Raises:
+            ValueError: A pattern does not compile or is too large; names it and says why.
+        """
+
+    def matches(self, name: str) -> bool:
+        """Whether a pattern of ``include`` matches all of ``name``, and none of ``exclude`` does."""
+
+@final
+class Policy:
+    """What a link does with records; compiled once, frozen."""
+
+    def __new__(
+        cls,
+        routes: Mapping[str, str],
+        *,
+        source_cluster_id: str,
+        target_cluster_id: str,
+        header: bool = False,
+        guard: bool = False,
+        origins: Sequence[str] | None = None,
+    ) -> Policy:
+        """
+        Compile a policy.
+
+        Args:
+            routes: Source topic -> target topic.
+            source_cluster_id: Id of the source cluster.
+            target_cluster_id: Id of the target cluster.
+            header: Write the provenance header ``eomirror.hops`` into kept records.
+            guard: Drop records whose provenance says that they would go round.
+            origins: Ids of the clusters whose records are forwarded; None for any.
+
+        Raises:
+            ValueError: A topic name or cluster id is not one.
+        """
+
+@final
+class Planner:
+    """One lane's batches and its one open transaction; for one thread."""
+
+    def __new__(cls, policy: Policy) -> Planner: ...
+    def set_policy(self, policy: Policy) -> None:
+        """
+        Change the policy, between two transactions.
+
+        Raises:
+            RuntimeError: A transaction is open.
+        """
+
+    def plan(self, messages: list[Any]) -> Plan:
+        """
+        Decide about a consumed batch, in one call, and enter it into the open transaction's books.
+
+        Args:
+            messages: What `confluent_kafka.Consumer.consume` gave.
+
+        Raises:
+            UnrepresentableRecordError: A record has timestamp 0, which librdkafka takes for "now".
+            TopicError: A topic has no route, or a record or its provenance header is broken.
+            TransactionFailedError: An offset went back.
+        """
+
+    def settle(self, acks: Acks) -> list[PartitionAccount]:
+        """
+        Compare the books with what the target acknowledged (rule 7); the books stay open.
+
+        Raises:
+            TransactionFailedError: They do not match; names topic-partition and the counts.
+        """
+
+    def clear(self) -> None:
+        """Close the books, after a commit or an abort."""
+
+@final
+class Plan:
+    """What to do with a batch."""
+
+    @property
+    def records(self) -> list[tuple[Any, ...]]:
+        """Positional arguments of ``Producer.produce`` for each kept record, in fetch order."""
+
+    @property
+    def ends(self) -> list[tuple[str, int, int]]:
+        """End-of-partition events: topic, partition, offset."""
+
+    @property
+    def errors(self) -> list[Any]:
+        """Messages that carry any other error, untouched."""
+
+    @property
+    def fetched(self) -> int:
+        """Records in the batch."""
+
+    @property
+    def kept(self) -> int:
+        """Records to produce."""
+
+    @property
+    def dropped(self) -> int:
+        """Records left out on purpose."""
+
+    @property
+    def bytes(self) -> int:
+        """Keys, values and headers of the kept records."""
+
+@final
+class PartitionAccount:
+    """One source partition's account of the open transaction."""
+
+    @property
+    def source_topic(self) -> str: ...
+    @property
+    def source_partition(self) -> int: ...
+    @property
+    def fetched(self) -> int:
+        """Records that were fetched."""
+
+    @property
+    def acked(self) -> int:
+        """Records that the target acknowledged."""
+
+    @property
+    def bytes(self) -> int:
+        """Keys, values and headers of the kept records."""
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Records dropped on purpose, by reason."""
+
+    @property
+    def first_source_offset(self) -> int: ...
+    @property
+    def last_source_offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record; -1 when not known."""
+
+    @property
+    def timestamp(self) -> int:
+        """Of the last record, ms."""
+
+    @property
+    def target_topic(self) -> str: ...
+    @property
+    def target_partition(self) -> int: ...
+    @property
+    def first_target_offset(self) -> int:
+        """-1 when nothing was acknowledged."""
+
+    @property
+    def last_target_offset(self) -> int:
+        """-1 when nothing was acknowledged."""
+
+    @property
+    def offset_map(self) -> builtins.bytes:
+        """Value of the offset map's chunk; empty when nothing was acknowledged."""
+
+    @property
+    def digest(self) -> str:
+        """Chained xxh3-64 over the records, 16 hexadecimal digits."""
+
+@final
+class Acks:
+    """What the target acknowledged."""
+
+    @property
+    def failed(self) -> int:
+        """Records whose acknowledgement carried an error."""
+
+    @property
+    def partitions(self) -> list[tuple[str, int, list[tuple[int, int]]]]:
+        """Target topic, partition, and runs of (first offset, count) in order of delivery."""
+
+@final
+class Witness:
+    """Counts a client's requests and notes its acknowledged offsets, from librdkafka's own threads."""
+
+    @staticmethod
+    def plugin_path() -> str:
+        """Path of this extension, for ``plugin.library.paths``."""
+
+    @staticmethod
+    def arm(cimpl_path: str) -> Witness:
+        """
+        Make a witness for the next client that is created on this thread with the plugin.
+
+        Args:
+            cimpl_path: Path of the loaded ``confluent_kafka.cimpl``, through which librdkafka is found.
+
+        Raises:
+            OSError: librdkafka's functions cannot be found through it.
+        """
+
+    @property
+    def attached(self) -> bool:
+        """Whether a client took this witness."""
+
+    def mark(self) -> None:
+        """Forget requests; acknowledgements are kept."""
+
+    def requests(self) -> dict[int, tuple[int, int, int]]:
+        """API key -> sent, answered, errors since `mark`."""
+
+    def take_acks(self) -> Acks:
+        """Acknowledgements since the last call."""
+
+def encode_offset_map(topic: str, partition: int, ranges: Sequence[tuple[int, int, int]]) -> bytes:
+    """
+    Bytes of an offset-map chunk.
+
+    Args:
+        topic: Target topic.
+        partition: Target partition.
+        ranges: (source offset, target offset, count), growing on both sides.
+
+    Raises:
+        StateError: The ranges are none, or do not grow.
+    """
+
+def decode_offset_map(value: bytes) -> tuple[str, int, list[tuple[int, int, int]]]:
+    """
+    Target topic, partition and ranges of a chunk.
+
+    Raises:
+        StateError: The bytes are corrupt or of an unknown version.
+    """

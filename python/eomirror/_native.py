@@ -1,0 +1,51 @@
+"""
+The only importer of the Rust extension ``eomirror._core``; everything else imports its names from here.
+
+Checks that the extension belongs to this release, because a stale build in a checkout is the likeliest
+reason for anything strange.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    from eomirror._core import (
+        Acks,
+        PartitionAccount,
+        PatternSet,
+        Plan,
+        Planner,
+        Policy,
+        Witness,
+        __version__,
+        build_profile,
+        decode_offset_map,
+        encode_offset_map,
+    )
+except ImportError as error:
+    raise ImportError(
+        "the Rust extension eomirror._core is missing or was built for another Python; in a checkout run ./dev"
+    ) from error
+
+__all__ = [
+    "Acks",
+    "PartitionAccount",
+    "PatternSet",
+    "Plan",
+    "Planner",
+    "Policy",
+    "Witness",
+    "decode_offset_map",
+    "encode_offset_map",
+]
+
+try:
+    _installed = version("eomirror")
+except PackageNotFoundError:
+    _installed = __version__
+if _installed != __version__:
+    raise ImportError(f"eomirror is {_installed}, its extension {__version__}; in a checkout run ./dev")
+if build_profile != "release":
+    warnings.warn("eomirror's extension is a debug build: correct, but slow", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,327 @@
+//! The accounting of one open transaction, per source partition (rule 7).
+//!
+//! What was fetched must be what the target acknowledged plus what was dropped on purpose, before every commit. The
+//! ledger also knows which source offset became which target offset: the target acknowledges a partition's records
+//! in the order in which they were produced, so the n-th acknowledged offset belongs to the n-th planned record *of
+//! that target partition*. Two source partitions may share a target partition (aggregation); therefore the order is
+//! kept per target partition, as runs of consecutive source offsets.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::offset_map::{OffsetMap, Range};
+use crate::route::{Route, Routes};
+use crate::types::{AckedPartition, Acks, DropReason, RecordRef};
+
+/// What one transaction did with one source partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionAccount {
+    /// Source topic.
+    pub source_topic: String,
+    /// Source partition.
+    pub source_partition: i32,
+    /// Records that were fetched.
+    pub fetched: u64,
+    /// Records that the target acknowledged.
+    pub acked: u64,
+    /// Size of the kept records' keys, values and headers, as they were read.
+    pub bytes: u64,
+    /// Records that were dropped on purpose; reasons without records are left out.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Offset of the first fetched record.
+    pub first_source_offset: i64,
+    /// Offset of the last fetched record.
+    pub last_source_offset: i64,
+    /// Leader epoch of the last fetched record, -1 when not known.
+    pub leader_epoch: i32,
+    /// Timestamp of the last kept record in ms, -1 when there is none.
+    pub timestamp: i64,
+    /// Target topic.
+    pub target_topic: String,
+    /// Target partition.
+    pub target_partition: i32,
+    /// Target offset of the first acknowledged record, -1 when nothing was acknowledged.
+    pub first_target_offset: i64,
+    /// Target offset of the last acknowledged record, -1 when nothing was acknowledged.
+    pub last_target_offset: i64,
+    /// Chunk of the offset map, empty when nothing was acknowledged.
+    pub offset_map: Vec<u8>,
+    /// Chained digest of the kept records in hexadecimal, empty when there is none.
+    pub digest: String,
+}
+
+/// The books of one open transaction.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    sources: Vec<SourceBook>,
+    by_source: HashMap<(usize, i32), usize>,
+    targets: Vec<TargetBook>,
+    by_target: HashMap<(usize, i32), usize>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct SourceBook {
+    route: Route,
+    partition: i32,
+    target_book: usize,
+    fetched: u64,
+    kept: u64,
+    bytes: u64,
+    dropped: [u64; DropReason::ALL.len()],
+    first: i64,
+    last: i64,
+    leader_epoch: i32,
+    timestamp: i64,
+    digest: Digest,
+}
+
+#[derive(Debug, Default)]
+struct TargetBook {
+    runs: Vec<PlannedRun>,
+}
+
+/// Consecutive source offsets of one source partition, planned one after the other to one target partition.
+#[derive(Debug, Clone, Copy)]
+struct PlannedRun {
+    source_book: usize,
+    first: i64,
+    count: i64,
+}
+
+/// Acknowledged offsets as they are handed out to source partitions.
+#[derive(Default)]
+struct Settled {
+    acked: u64,
+    map: OffsetMap,
+}
+
+impl Ledger {
+    /// Whether no record was entered since the last [`Ledger::clear`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Forgets everything; after a commit or an abort.
+    pub fn clear(&mut self) {
+        self.sources.clear();
+        self.by_source.clear();
+        self.targets.clear();
+        self.by_target.clear();
+    }
+
+    /// The last source offset that was entered for a partition.
+    #[must_use]
+    pub fn last_offset(&self, route: Route, partition: i32) -> Option<i64> {
+        let book = self.by_source.get(&(route.source, partition))?;
+        Some(self.sources[*book].last)
+    }
+
+    /// Enters a record that goes to the target. Its offset must be above the last one of its partition.
+    pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
+        let index = self.enter(route, record);
+        let book = &mut self.sources[index];
+        book.kept += 1;
+        book.bytes += record.size();
+        book.timestamp = record.timestamp;
+        book.digest.add(record, &mut self.scratch);
+        let runs = &mut self.targets[book.target_book].runs;
+        match runs.last_mut() {
+            Some(run) if run.source_book == index && run.first + run.count == record.offset => {
+                run.count += 1;
+            }
+            _ => runs.push(PlannedRun {
+                source_book: index,
+                first: record.offset,
+                count: 1,
+            }),
+        }
+    }
+
+    /// Enters a record that is left out on purpose.
+    pub(crate) fn drop(&mut self, route: Route, record: &RecordRef<'_>, reason: DropReason) {
+        let index = self.enter(route, record);
+        self.sources[index].dropped[reason as usize] += 1;
+    }
+
+    /// Compares the books with what the target acknowledged.
+    ///
+    /// Acknowledgements of topics that nothing is routed to are the caller's own records (positions, offset map) and
+    /// are passed over. The books stay open: only [`Ledger::clear`] closes them.
+    pub fn settle(&self, routes: &Routes, acks: &Acks) -> Result<Vec<PartitionAccount>, Error> {
+        let mut settled: Vec<Settled> = Vec::new();
+        settled.resize_with(self.sources.len(), Settled::default);
+        for acked in &acks.partitions {
+            if let Some(target) = routes.find_target(&acked.topic) {
+                self.attribute(target, acked, &mut settled)?;
+            }
+        }
+        let mut accounts = Vec::with_capacity(settled.len());
+        for (book, settled) in self.sources.iter().zip(&settled) {
+            accounts.push(book.close(routes, settled)?);
+        }
+        if acks.failed > 0 {
+            return Err(Error::FailedAcks {
+                failed: acks.failed,
+            });
+        }
+        Ok(accounts)
+    }
+
+    fn attribute(
+        &self,
+        target: usize,
+        acked: &AckedPartition,
+        settled: &mut [Settled],
+    ) -> Result<(), Error> {
+        check_order(acked)?;
+        let planned = self
+            .by_target
+            .get(&(target, acked.partition))
+            .map_or(&[][..], |book| &self.targets[*book].runs);
+        let mut planned = planned.iter().copied();
+        let mut open: Option<PlannedRun> = None;
+        let mut surplus = 0_u64;
+        for run in &acked.runs {
+            let (mut first, mut left) = (run.first, run.count);
+            while left > 0 {
+                let Some(mut next) = open.take().or_else(|| planned.next()) else {
+                    surplus += left.unsigned_abs();
+                    break;
+                };
+                let count = left.min(next.count);
+                let book = &mut settled[next.source_book];
+                book.acked += count.unsigned_abs();
+                book.map.push(Range {
+                    source: next.first,
+                    target: first,
+                    count,
+                })?;
+                first += count;
+                left -= count;
+                next.first += count;
+                next.count -= count;
+                open = (next.count > 0).then_some(next);
+            }
+        }
+        if surplus > 0 {
+            return Err(Error::UnplannedAcks {
+                topic: acked.topic.clone(),
+                partition: acked.partition,
+                surplus,
+            });
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, route: Route, record: &RecordRef<'_>) -> usize {
+        let index = match self.by_source.get(&(route.source, record.partition)) {
+            Some(index) => *index,
+            None => self.open(route, record),
+        };
+        let book = &mut self.sources[index];
+        book.fetched += 1;
+        book.last = record.offset;
+        book.leader_epoch = record.leader_epoch;
+        index
+    }
+
+    fn open(&mut self, route: Route, record: &RecordRef<'_>) -> usize {
+        let partition = record.partition;
+        let targets = &mut self.targets;
+        let target_book = *self
+            .by_target
+            .entry((route.target, partition))
+            .or_insert_with(|| {
+                targets.push(TargetBook::default());
+                targets.len() - 1
+            });
+        self.sources.push(SourceBook {
+            route,
+            partition,
+            target_book,
+            fetched: 0,
+            kept: 0,
+            bytes: 0,
+            dropped: [0; DropReason::ALL.len()],
+            first: record.offset,
+            last: record.offset,
+            leader_epoch: -1,
+            timestamp: -1,
+            digest: Digest::default(),
+        });
+        let index = self.sources.len() - 1;
+        self.by_source.insert((route.source, partition), index);
+        index
+    }
+}
+
+impl SourceBook {
+    fn close(&self, routes: &Routes, settled: &Settled) -> Result<PartitionAccount, Error> {
+        let dropped_in_all = self.dropped.iter().sum::<u64>();
+        if self.fetched != settled.acked + dropped_in_all {
+            return Err(Error::Unaccounted {
+                topic: routes.source(self.route).to_owned(),
+                partition: self.partition,
+                fetched: self.fetched,
+                acked: settled.acked,
+                dropped: dropped_in_all,
+            });
+        }
+        let (first_target_offset, last_target_offset) =
+            settled.map.target_bounds().unwrap_or((-1, -1));
+        let target_topic = routes.target(self.route);
+        let offset_map = if settled.map.is_empty() {
+            Vec::new()
+        } else {
+            settled.map.encode(target_topic, self.partition)?
+        };
+        Ok(PartitionAccount {
+            source_topic: routes.source(self.route).to_owned(),
+            source_partition: self.partition,
+            fetched: self.fetched,
+            acked: settled.acked,
+            bytes: self.bytes,
+            dropped: DropReason::ALL
+                .iter()
+                .map(|reason| (reason.name(), self.dropped[*reason as usize]))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            first_source_offset: self.first,
+            last_source_offset: self.last,
+            leader_epoch: self.leader_epoch,
+            timestamp: self.timestamp,
+            target_topic: target_topic.to_owned(),
+            target_partition: self.partition,
+            first_target_offset,
+            last_target_offset,
+            offset_map,
+            digest: if self.kept > 0 {
+                self.digest.hex()
+            } else {
+                String::new()
+            },
+        })
+    }
+}
+
+/// Attribution by position is right only while offsets grow; anything else means that it was guessed.
+fn check_order(acked: &AckedPartition) -> Result<(), Error> {
+    let mut last = -1_i64;
+    for run in &acked.runs {
+        let end = run
+            .first
+            .checked_add(run.count)
+            .filter(|_| run.count >= 1 && run.first > last)
+            .ok_or_else(|| Error::AcksOutOfOrder {
+                topic: acked.topic.clone(),
+                partition: acked.partition,
+                offset: run.first,
+                last,
+            })?;
+        last = end - 1;
+    }
+    Ok(())
+}

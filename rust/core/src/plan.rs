@@ -1,0 +1,194 @@
+//! A batch of fetched records becomes decisions, and entries in the ledger.
+//!
+//! Two passes: first every record is judged, then all are entered. So a batch with one record that is refused leaves
+//! the ledger as it was, and the error is about that record alone.
+
+use std::collections::HashMap;
+
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::loop_guard::{LoopGuard, Verdict};
+use crate::route::{Route, Routes};
+use crate::types::{DropReason, RecordRef};
+
+/// What a link does with records.
+#[derive(Debug)]
+pub struct Policy {
+    routes: Routes,
+    guard: LoopGuard,
+    header: bool,
+}
+
+impl Policy {
+    /// A policy of `routes`, judged by `guard`; `header` says whether kept records get a provenance header.
+    #[must_use]
+    pub fn new(routes: Routes, guard: LoopGuard, header: bool) -> Self {
+        Self {
+            routes,
+            guard,
+            header,
+        }
+    }
+
+    /// The routes.
+    #[must_use]
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// Whether headers are read at all: to decide, or to carry provenance on.
+    fn reads_provenance(&self) -> bool {
+        self.header || self.guard.enforced()
+    }
+}
+
+/// What happens to one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Write it to the same partition of the route's target topic.
+    Keep {
+        /// Where to.
+        route: Route,
+        /// Value of the provenance header that replaces any earlier one; `None` leaves the headers alone.
+        header: Option<Vec<u8>>,
+    },
+    /// Leave it out.
+    Drop(DropReason),
+}
+
+/// The decisions about a batch, in its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// One decision per record.
+    pub decisions: Vec<Decision>,
+    /// How many are kept.
+    pub kept: usize,
+    /// Size of the kept records' keys, values and headers, as they were read.
+    pub bytes: u64,
+}
+
+/// Decides about a batch in fetch order, and enters it into `ledger`; on an error the ledger is unchanged.
+///
+/// `records` are what a client of librdkafka can write: timestamp 0 is refused, since `rd_kafka_produceva` takes it
+/// as "now" (librdkafka, `rd_kafka_msg_new0`).
+pub fn plan(
+    policy: &Policy,
+    records: &[RecordRef<'_>],
+    ledger: &mut Ledger,
+) -> Result<Planned, Error> {
+    let mut planned = Planned {
+        decisions: Vec::with_capacity(records.len()),
+        ..Planned::default()
+    };
+    let mut routed = Vec::with_capacity(records.len());
+    let mut cursor = Cursor::default();
+    for record in records {
+        let route = cursor.route(policy, record)?;
+        cursor.advance(route, record, ledger)?;
+        let decision = decide(policy, route, record)?;
+        if matches!(decision, Decision::Keep { .. }) {
+            check_representable(record)?;
+            planned.kept += 1;
+            planned.bytes += record.size();
+        }
+        planned.decisions.push(decision);
+        routed.push(route);
+    }
+    for ((record, route), decision) in records.iter().zip(routed).zip(&planned.decisions) {
+        match decision {
+            Decision::Keep { .. } => ledger.keep(route, record),
+            Decision::Drop(reason) => ledger.drop(route, record, *reason),
+        }
+    }
+    Ok(planned)
+}
+
+fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decision, Error> {
+    if !policy.reads_provenance() {
+        return Ok(Decision::Keep {
+            route,
+            header: None,
+        });
+    }
+    Ok(match policy.guard.judge(record)? {
+        Verdict::Drop(reason) => Decision::Drop(reason),
+        Verdict::Keep(provenance) => Decision::Keep {
+            route,
+            header: policy
+                .header
+                .then(|| provenance.encode(policy.routes.target(route), record.key, record.value)),
+        },
+    })
+}
+
+fn check_representable(record: &RecordRef<'_>) -> Result<(), Error> {
+    if record.timestamp == 0 {
+        return Err(Error::TimestampZero { at: record.place() });
+    }
+    Ok(())
+}
+
+/// Where the pass over a batch stands. Neighbours mostly share a partition, so the last one is looked at first.
+#[derive(Default)]
+struct Cursor<'a> {
+    topic: Option<(&'a str, Route)>,
+    last: HashMap<(usize, i32), i64>,
+    here: Option<((usize, i32), i64)>,
+}
+
+impl<'a> Cursor<'a> {
+    fn route(&mut self, policy: &Policy, record: &RecordRef<'a>) -> Result<Route, Error> {
+        match self.topic {
+            Some((topic, route)) if topic == record.topic => Ok(route),
+            _ => {
+                let route = policy
+                    .routes
+                    .find(record.topic)
+                    .ok_or_else(|| Error::NoRoute { at: record.place() })?;
+                self.topic = Some((record.topic, route));
+                Ok(route)
+            }
+        }
+    }
+
+    /// Offsets grow within a transaction; a client that went back would make us count and write records twice.
+    fn advance(
+        &mut self,
+        route: Route,
+        record: &RecordRef<'_>,
+        ledger: &Ledger,
+    ) -> Result<(), Error> {
+        let key = (route.source, record.partition);
+        let last = match self.here {
+            Some((here, last)) if here == key => Some(last),
+            other => {
+                if let Some((left, last)) = other {
+                    self.last.insert(left, last);
+                }
+                self.last
+                    .get(&key)
+                    .copied()
+                    .or_else(|| ledger.last_offset(route, record.partition))
+            }
+        };
+        if record.partition < 0 || record.offset < 0 || record.offset == i64::MAX {
+            return Err(Error::BadRecord {
+                at: record.place(),
+                reason: "partition or offset is out of range",
+            });
+        }
+        match last {
+            Some(last) if record.offset <= last => Err(Error::OffsetWentBack {
+                at: record.place(),
+                last,
+            }),
+            _ => {
+                self.here = Some((key, record.offset));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

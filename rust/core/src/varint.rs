@@ -1,0 +1,106 @@
+//! Unsigned LEB128 integers, as Kafka's record format uses them, with a reader that cannot run over its end.
+//!
+//! Zigzag (a sign in the lowest bit) is not used: every number that we store is a count, a length, or the distance
+//! to something that must be larger, so a negative one would be an error anyway.
+
+/// Appends `value`.
+pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        // the cast keeps the low seven bits, which is what is meant
+        #[allow(clippy::cast_possible_truncation)]
+        out.push((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    #[allow(clippy::cast_possible_truncation)]
+    out.push(value as u8);
+}
+
+/// Reads fields off the front of a byte slice; every method answers `None` where bytes are missing or wrong.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// A number in its shortest form: one value has one encoding, so equal chunks are equal bytes.
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                let overlong = byte == 0 && shift > 0;
+                return (!overlong).then_some(value);
+            }
+        }
+        None
+    }
+
+    /// A length-prefixed UTF-8 string of at most `limit` bytes.
+    pub(crate) fn text(&mut self, limit: usize) -> Option<&'a str> {
+        let length = usize::try_from(self.number()?).ok()?;
+        if length > limit {
+            return None;
+        }
+        std::str::from_utf8(self.bytes(length)?).ok()
+    }
+}
+
+/// Appends a length-prefixed string.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reader, put};
+    use proptest::prelude::*;
+
+    #[test]
+    fn overlong_and_overflowing_numbers_are_refused() {
+        for bytes in [
+            &[0x80, 0x00][..],
+            &[0x80],
+            &[],
+            &[0xff; 10],
+            &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02],
+        ] {
+            assert_eq!(Reader::new(bytes).number(), None, "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_survive_a_round_trip(value: u64) {
+            let mut bytes = Vec::new();
+            put(&mut bytes, value);
+            let mut reader = Reader::new(&bytes);
+            prop_assert_eq!(reader.number(), Some(value));
+            prop_assert_eq!(reader.remaining(), 0);
+        }
+    }
+}

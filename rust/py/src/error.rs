@@ -1,0 +1,48 @@
+//! The only place that makes Python exceptions of the crates' errors.
+
+use eomirror_core::{Error, Kind};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
+
+mod python {
+    #![allow(missing_docs)]
+    pyo3::import_exception!(eomirror.errors, MirrorError);
+    pyo3::import_exception!(eomirror.errors, StateError);
+    pyo3::import_exception!(eomirror.errors, TopicError);
+    pyo3::import_exception!(eomirror.errors, TransactionFailedError);
+    pyo3::import_exception!(eomirror.errors, UnrepresentableRecordError);
+}
+
+/// The exception that says the same as `error`.
+pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    let message = error.to_string();
+    match error.kind() {
+        Kind::Argument => PyValueError::new_err(message),
+        Kind::Topic => with_fix::<python::TopicError>(py, &message, error.fix()),
+        Kind::Unrepresentable => unrepresentable(py, &message, error.fix()),
+        // internal to the lane: it knows what to do, so there is no fix to show
+        Kind::Transaction => python::TransactionFailedError::new_err(message),
+        Kind::State => with_fix::<python::StateError>(py, &message, error.fix()),
+    }
+}
+
+/// A record that this plane cannot write unchanged.
+pub(crate) fn unrepresentable(py: Python<'_>, message: &str, fix: &str) -> PyErr {
+    with_fix::<python::UnrepresentableRecordError>(py, message, fix)
+}
+
+/// A failure of the installation, such as a librdkafka without interceptors.
+pub(crate) fn installation(py: Python<'_>, message: &str, fix: &str) -> PyErr {
+    with_fix::<python::MirrorError>(py, message, fix)
+}
+
+fn with_fix<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, fix: &str) -> PyErr {
+    let raised = [("fix", fix)]
+        .into_py_dict(py)
+        .and_then(|named| py.get_type::<E>().call((message,), Some(&named)));
+    match raised {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,66 @@
+//! `eomirror._core`: the binding of the Rust crates to Python, and nothing else.
+//!
+//! One file per Python class. [`convert`] alone reads Python messages, [`detach`] alone lets go of the interpreter,
+//! [`error`] alone makes exceptions. No thread, no runtime and no global state lives here, so that a process that
+//! has imported the module may fork (PySpark does).
+
+mod acks;
+mod convert;
+mod detach;
+mod error;
+mod offset_map;
+mod partition_account;
+mod pattern_set;
+mod plan;
+mod planner;
+mod policy;
+mod witness;
+
+use std::ffi::{c_char, c_int, c_void};
+
+use pyo3::prelude::*;
+
+/// Entry point for librdkafka's `plugin.library.paths`; see `eomirror_witness`.
+///
+/// # Safety
+///
+/// Called by librdkafka, with a valid configuration and `size` bytes of room at `message`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn conf_init(
+    conf: *mut c_void,
+    plugin: *mut *mut c_void,
+    message: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: the arguments are passed on unchanged, under the same contract.
+    unsafe { eomirror_witness::conf_init(conf, plugin, message, size) }
+}
+
+/// The native core of eomirror. Import it through `eomirror._native`.
+#[pymodule(gil_used = false)]
+mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::{
+        acks::Acks,
+        offset_map::{decode_offset_map, encode_offset_map},
+        partition_account::PartitionAccount,
+        pattern_set::PatternSet,
+        plan::Plan,
+        planner::Planner,
+        policy::Policy,
+        witness::Witness,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let profile = if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        };
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("build_profile", profile)
+    }
+}

@@ -1,0 +1,136 @@
+//! `Planner`.
+
+use eomirror_core::plan::{Decision, Planned, plan};
+use eomirror_core::{Ledger, header};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use crate::acks::Acks;
+use crate::convert::{Batch, Row, sort};
+use crate::detach::without_interpreter;
+use crate::error::raise;
+use crate::partition_account::PartitionAccount;
+use crate::plan::Plan;
+use crate::policy::Policy;
+
+/// One lane's batches and its one open transaction.
+#[pyclass(module = "eomirror._core")]
+pub(crate) struct Planner {
+    policy: Py<Policy>,
+    ledger: Ledger,
+}
+
+#[pymethods]
+impl Planner {
+    #[new]
+    fn new(policy: Py<Policy>) -> Self {
+        Self {
+            policy,
+            ledger: Ledger::default(),
+        }
+    }
+
+    fn set_policy(&mut self, policy: Py<Policy>) -> PyResult<()> {
+        if !self.ledger.is_empty() {
+            return Err(PyRuntimeError::new_err(
+                "the policy can only change between transactions; call clear() after commit or abort",
+            ));
+        }
+        self.policy = policy;
+        Ok(())
+    }
+
+    fn plan(&mut self, py: Python<'_>, messages: &Bound<'_, PyList>) -> PyResult<Plan> {
+        let sorted = sort(messages)?;
+        let batch = Batch::read(&sorted.records)?;
+        let policy = self.policy.get();
+        let planned = {
+            let headers = batch.header_refs()?;
+            let records = batch.record_refs(&headers)?;
+            let ledger = &mut self.ledger;
+            without_interpreter(py, || plan(&policy.policy, &records, ledger))
+                .map_err(|error| raise(py, &error))?
+        };
+        let fetched = batch.rows.len();
+        let records = produce_arguments(py, policy, &batch, &planned)?;
+        Ok(Plan {
+            records: records.unbind(),
+            ends: sorted.ends.unbind(),
+            errors: sorted.errors.unbind(),
+            fetched,
+            kept: planned.kept,
+            dropped: fetched - planned.kept,
+            bytes: planned.bytes,
+        })
+    }
+
+    fn settle(&self, py: Python<'_>, acks: &Acks) -> PyResult<Vec<PartitionAccount>> {
+        let accounts = self
+            .ledger
+            .settle(self.policy.get().policy.routes(), &acks.acks)
+            .map_err(|error| raise(py, &error))?;
+        Ok(accounts
+            .into_iter()
+            .map(|account| PartitionAccount::new(py, account))
+            .collect())
+    }
+
+    fn clear(&mut self) {
+        self.ledger.clear();
+    }
+}
+
+/// Positional arguments of `confluent_kafka.Producer.produce` for every kept record:
+/// topic, value, key, partition, callback, `on_delivery`, timestamp, headers.
+fn produce_arguments<'py>(
+    py: Python<'py>,
+    policy: &Policy,
+    batch: &Batch<'py>,
+    planned: &Planned,
+) -> PyResult<Bound<'py, PyList>> {
+    let none = py.None().into_bound(py);
+    let name = PyString::new(py, header::NAME);
+    let mut records = Vec::with_capacity(planned.kept);
+    for (row, decision) in batch.rows.iter().zip(&planned.decisions) {
+        let Decision::Keep { route, header } = decision else {
+            continue;
+        };
+        let headers = match header {
+            None => row.headers.clone(),
+            Some(value) => with_provenance(batch, row, &name, value)?.into_any(),
+        };
+        records.push(PyTuple::new(
+            py,
+            [
+                policy.targets[route.target].bind(py).as_any().clone(),
+                row.value.object(py),
+                row.key.object(py),
+                row.partition.clone(),
+                none.clone(),
+                none.clone(),
+                row.timestamp.clone(),
+                headers,
+            ],
+        )?);
+    }
+    PyList::new(py, records)
+}
+
+/// The record's own headers in their order, without any earlier provenance header, and the new one last.
+fn with_provenance<'py>(
+    batch: &Batch<'py>,
+    row: &Row<'py>,
+    name: &Bound<'py, PyString>,
+    value: &[u8],
+) -> PyResult<Bound<'py, PyList>> {
+    let py = name.py();
+    let headers = PyList::empty(py);
+    for header in &batch.headers[row.first_header..row.end_header] {
+        if header.key.to_str()? != header::NAME {
+            headers.append(&header.original)?;
+        }
+    }
+    headers.append((name, PyBytes::new(py, value)))?;
+    Ok(headers)
+}

@@ -1,0 +1,54 @@
+//! `Policy`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::route::Routes;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::error::raise;
+
+/// What a link does with records.
+#[pyclass(frozen, module = "eomirror._core")]
+pub(crate) struct Policy {
+    pub(crate) policy: eomirror_core::Policy,
+    /// One string object per target topic, by index of the route, for all records that go there.
+    pub(crate) targets: Vec<Py<PyString>>,
+}
+
+#[pymethods]
+impl Policy {
+    #[new]
+    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None))]
+    // the binding owns its arguments
+    #[allow(clippy::needless_pass_by_value)]
+    fn new(
+        py: Python<'_>,
+        routes: &Bound<'_, pyo3::types::PyMapping>,
+        source_cluster_id: &str,
+        target_cluster_id: &str,
+        header: bool,
+        guard: bool,
+        origins: Option<Vec<String>>,
+    ) -> PyResult<Self> {
+        let mut pairs = BTreeMap::new();
+        for item in routes.items()? {
+            let (source, target): (String, String) = item.extract()?;
+            pairs.insert(source, target);
+        }
+        let routes = Routes::new(pairs).map_err(|error| raise(py, &error))?;
+        let origins = origins.map(HashSet::from_iter);
+        let guard = LoopGuard::new(source_cluster_id, target_cluster_id, origins, guard)
+            .map_err(|error| raise(py, &error))?;
+        let targets = routes
+            .targets()
+            .iter()
+            .map(|topic| PyString::new(py, topic).unbind())
+            .collect();
+        Ok(Self {
+            policy: eomirror_core::Policy::new(routes, guard, header),
+            targets,
+        })
+    }
+}
