@@ -1,0 +1,1 @@
+"""The eomirror command; one subcommand a file."""

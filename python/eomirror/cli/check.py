@@ -1,0 +1,140 @@
+"""``eomirror check``: every fault of a configuration at once, without connecting to anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.errors import ConfigError, Fault, MirrorError
+
+if TYPE_CHECKING:
+    from eomirror.config import Config, Link
+
+__all__ = ["check"]
+
+_EXAMPLES = 3
+
+
+def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from eomirror.config.schema import json_schema
+
+        print_structured(json_schema(), "json")
+        context.exit(0)
+
+
+@click.command(epilog="Example: eomirror check mirror.yaml -s links[0].lanes=4")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one value.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema for editors, and exit.",
+)
+@output_option
+def check(config: str, overrides: tuple[str, ...], output: str | None) -> int:
+    """
+    Report every fault of CONFIG; connects to nothing.
+
+    Exit codes: 0 no fault, 78 the configuration is refused.
+    """
+    from eomirror.config import inspect_config
+    from eomirror.kafka.properties import property_faults
+
+    found = inspect_config(config, overrides=overrides)
+    faults = [*found.faults, *property_faults(found.clusters, found.lines)]
+    drawn = wants_table(output)
+    if found.config is not None and not faults:
+        if drawn:
+            _draw(found.config)
+        else:
+            print_structured(_summary(found.config), output)
+        return 0
+    refused = ConfigError(sorted(faults, key=lambda fault: fault.line), source=config)
+    if drawn:
+        raise refused
+    print_structured({"valid": False, "faults": [_fault(fault) for fault in refused.faults]}, output)
+    return refused.exit_code
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {
+        "path": fault.path,
+        "line": fault.line or None,
+        "message": fault.message,
+        "fix": fault.fix or None,
+    }
+
+
+def _summary(config: Config) -> dict[str, Any]:
+    from eomirror.config import masked
+
+    return {
+        "valid": True,
+        "faults": [],
+        "warnings": [_fault(warning) for warning in config.warnings],
+        "links": [_verdict(link) for link in config.links],
+        "config": masked(config),
+    }
+
+
+def _verdict(link: Link) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "state": link.state_name,
+        "topics": list(link.topics),
+        "names": _examples(link),
+        "provenance": link.provenance_header,
+        "why": link.loops.why,
+        "origins": list(link.origins) if link.origins is not None else None,
+    }
+
+
+def _examples(link: Link) -> dict[str, str]:
+    """What some topics would be called on the target: literal ones, or a made-up one."""
+    from eomirror.topology.filters import is_literal
+
+    topics = [pattern.replace("\\.", ".") for pattern in link.topics if is_literal(pattern)] or ["TOPIC"]
+    if link.naming.kind == "map":
+        topics = [old for old, _ in link.naming.names]
+    found = {}
+    for topic in topics[:_EXAMPLES]:
+        try:
+            found[topic] = link.target_topic(topic)
+        except MirrorError:
+            continue  # a made-up topic need not match; real ones are checked by `plan`
+    return found
+
+
+def _draw(config: Config) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    clusters = [
+        {"cluster": escape(cluster.alias), "brokers": escape(cluster.bootstrap_servers)}
+        for cluster in config.clusters.values()
+    ]
+    console.print(table(["cluster", "brokers"], clusters))
+    rows = []
+    for link in config.links:
+        verdict = _verdict(link)
+        rows.append(
+            {
+                "link": escape(link.name),
+                "topics": escape(", ".join(link.topics)),
+                "names": escape("\n".join(f"{old} -> {new}" for old, new in verdict["names"].items())),
+                "lanes": link.lanes,
+                "provenance": escape(f"{'on' if link.provenance_header else 'off'}: {link.loops.why}"),
+                "origins": escape(", ".join(link.origins) if link.origins is not None else "all"),
+            }
+        )
+    console.print(table(["link", "topics", "names", "lanes", "provenance", "origins"], rows, right=["lanes"]))
+    for warning in config.warnings:
+        console.print(f"[yellow]warning[/]: {escape(str(warning))}")
+    console.print(f"[green]ok[/]: {len(config.clusters)} clusters, {len(config.links)} links, no faults")

@@ -1,0 +1,22 @@
+"""
+Configuration: a YAML file into frozen types, with every fault at once.
+
+`load_config` is the way in (`inspect_config` where faults are the result); `masked` is the only form in which
+a configuration may be shown.
+"""
+
+from eomirror.config.load import Inspection, inspect_config, load_config
+from eomirror.config.masking import masked
+from eomirror.config.model import Cluster, Config, Link
+from eomirror.config.secret import Secret
+
+__all__ = [
+    "Cluster",
+    "Config",
+    "Inspection",
+    "Link",
+    "Secret",
+    "inspect_config",
+    "load_config",
+    "masked",
+]

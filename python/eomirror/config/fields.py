@@ -1,0 +1,227 @@
+"""
+Every setting of a link, once: how it is parsed, its default, its place in the JSON Schema, its description.
+
+`load` parses by this table, `schema` publishes it, docs/configuration.md is generated from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.config import values
+from eomirror.topology.naming import Naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LINK_KEYS", "LinkKey"]
+
+_DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)$"}
+_PATTERNS = {
+    "oneOf": [
+        {"type": "array", "items": {"type": "string", "minLength": 1}},
+        {"type": "string", "minLength": 1},
+    ]
+}
+_WORD = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}
+_NAMING = {
+    "oneOf": [
+        {"enum": ["prefix", "identity"]},
+        {
+            "type": "object",
+            "properties": {"pattern": {"type": "string", "pattern": r"\{topic\}"}},
+            "required": ["pattern"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {"match": {"type": "string"}, "to": {"type": "string"}},
+            "required": ["match", "to"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {
+                "map": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}}
+            },
+            "required": ["map"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKey:
+    """
+    One setting of a link.
+
+    Attributes:
+        name: Key in the file, and attribute of `Link`.
+        parse: Turns a node into the value.
+        schema: JSON Schema of the value.
+        text: Description for people.
+        default: Value when neither the link nor ``defaults`` has the key.
+        shown: The default as a user would write it; empty when the key is required.
+        shareable: Whether it may stand under ``defaults``.
+    """
+
+    name: str
+    parse: values.Parser
+    schema: Mapping[str, Any]
+    text: str
+    default: Any = None
+    shown: str = ""
+    shareable: bool = True
+
+
+def _choice(*words: str) -> tuple[values.Parser, Mapping[str, Any]]:
+    return values.choice(*words), {"enum": list(words)}
+
+
+def _integer(least: int, most: int) -> tuple[values.Parser, Mapping[str, Any]]:
+    return values.integer(least=least, most=most), {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _duration(least: float, most: float, example: str) -> tuple[values.Parser, Mapping[str, Any]]:
+    return values.duration(least=least, most=most, example=example), _DURATION
+
+
+_KEYS = (
+    LinkKey("source", values.word, _WORD, "Alias of the cluster to read.", shareable=False),
+    LinkKey("target", values.word, _WORD, "Alias of the cluster to write.", shareable=False),
+    LinkKey(
+        "name",
+        values.word,
+        {"type": "string", "pattern": "^([A-Za-z0-9_-]+|[A-Za-z0-9_-]+->[A-Za-z0-9_-]+)$"},
+        "Name of the link, part of its state topics' names. Changing it starts a new link without positions.",
+        "",
+        "source->target",
+        shareable=False,
+    ),
+    LinkKey(
+        "topics",
+        values.patterns(may_be_empty=False),
+        _PATTERNS,
+        "Full-match regular expressions of source topics (syntax of the Rust regex crate, no look-around).",
+        (),
+    ),
+    LinkKey(
+        "exclude",
+        values.patterns(may_be_empty=True),
+        _PATTERNS,
+        "Topics to leave out; wins over `topics`. Internal topics are left out anyway.",
+        (),
+        "[]",
+    ),
+    LinkKey(
+        "naming",
+        values.naming,
+        _NAMING,
+        "What a topic is called on the target: `prefix` (east.orders), `identity`, "
+        '`{pattern: "{source}_{topic}"}`, `{match: "(.*)_REPLICA", to: "$1"}` or `{map: {a: b}}`. '
+        "A topic that a match or a map says nothing of is an error for that topic.",
+        Naming(),
+        "prefix",
+    ),
+    LinkKey(
+        "forward",
+        values.forward,
+        {"oneOf": [{"enum": ["auto", "local"]}, {"type": "array", "items": _WORD, "minItems": 1}]},
+        "Whose records travel on when equal names live on several clusters: `auto` (one tree per origin "
+        "from all links of the file), `local` (records that began on the source), or a list of aliases.",
+        "auto",
+        "auto",
+    ),
+    LinkKey(
+        "groups",
+        values.patterns(may_be_empty=True),
+        _PATTERNS,
+        "Full-match regular expressions of consumer groups whose offsets are translated.",
+        (".*",),
+        '[".*"]',
+    ),
+    LinkKey(
+        "lanes", *_integer(1, 256), "Number of transactional producers that share the partitions.", 2, "2"
+    ),
+    LinkKey(
+        "plane",
+        *_choice("auto", "native", "client"),
+        "What moves the bytes: `client` (librdkafka), `native` (whole batches, in Rust), or what can serve.",
+        "auto",
+        "auto",
+    ),
+    LinkKey(
+        "commit_interval",
+        *_duration(0.001, 900, "100ms"),
+        "Time between commits of a lane that is behind; at most a quarter of `transaction_timeout`.",
+        0.1,
+        "100ms",
+    ),
+    LinkKey(
+        "commit_interval_min",
+        *_duration(0.001, 900, "10ms"),
+        "Time between commits of a lane that has caught up; at most `commit_interval`.",
+        0.01,
+        "10ms",
+    ),
+    LinkKey(
+        "epoch",
+        *_duration(5, 86_400, "300s"),
+        "How long one Spark task runs a lane before it hands over; below 20s the hand-overs cost throughput.",
+        300.0,
+        "300s",
+    ),
+    LinkKey(
+        "on_gap",
+        *_choice("stop", "accept"),
+        "What to do when the source lost records before they were mirrored: stop the topic (exit 4), or "
+        "record the gap and go on.",
+        "stop",
+        "stop",
+    ),
+    LinkKey(
+        "transaction_timeout",
+        *_duration(1, 3600, "15s"),
+        "After this time the broker aborts an abandoned transaction; until then it hides later records. "
+        "Brokers refuse more than their transaction.max.timeout.ms (15 minutes by default).",
+        15.0,
+        "15s",
+    ),
+    LinkKey(
+        "start",
+        values.start,
+        {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
+        "Where the very first run begins: `earliest`, `latest`, an ISO 8601 time with its zone, or "
+        "milliseconds since 1970. Later topics and partitions begin at their beginning.",
+        "earliest",
+        "earliest",
+    ),
+    LinkKey(
+        "replication_factor",
+        *_integer(1, 100),
+        "Replicas of the topics that the mirror creates; unset: three, or as many as there are brokers.",
+        None,
+        "unset",
+    ),
+    LinkKey(
+        "provenance",
+        *_choice("auto", "on", "off"),
+        "Whether records carry the header that says where they come from; `auto`: where the links of this "
+        "file let equal names come back or arrive twice.",
+        "auto",
+        "auto",
+    ),
+    LinkKey(
+        "heartbeats",
+        *_choice("link", "source", "off"),
+        "Who writes heartbeats: the link itself into the target, the link into the source (mirrored like "
+        "any record), or nobody. Accepted now, used by a later release.",
+        "link",
+        "link",
+    ),
+)
+
+#: Settings of a link by name, in the order of the documentation.
+LINK_KEYS: Mapping[str, LinkKey] = {key.name: key for key in _KEYS}

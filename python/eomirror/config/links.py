@@ -1,0 +1,166 @@
+"""What concerns several settings of a link, or several links, together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from eomirror.config.values import duration_text, quoted
+from eomirror.formats.names import LinkNames
+from eomirror.topology.graph import topology
+from eomirror.topology.naming import MAX_TOPIC_LENGTH, illegal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config.document import Faults, Map
+    from eomirror.config.model import Cluster, Link
+    from eomirror.topology.flow import GraphFault
+
+__all__ = ["check_links"]
+
+_SHORT_EPOCH = 20.0
+
+
+def check_links(
+    links: Sequence[Link], nodes: Sequence[Map], clusters: Mapping[str, Cluster], faults: Faults
+) -> list[Link]:
+    """
+    Check links against clusters and each other, and give each its loop rules.
+
+    Args:
+        links: Links in the order of the file.
+        nodes: Where each of them stands.
+        clusters: All clusters by alias.
+        faults: Takes what is wrong.
+    """
+    before = len(faults.faults)
+    for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        checker = _Checker(f"links[{number}]", node, faults)
+        checker.ends(link, clusters)
+        checker.times(link)
+        checker.names(link)
+    _twice(links, nodes, faults)
+    # a topology over links that are wrong would tell of mistakes that are not there
+    if len(faults.faults) > before or not all(link.topics for link in links) or faults.faults:
+        return list(links)
+    verdict = topology(links)
+    for found, add in ((verdict.faults, faults.add), (verdict.warnings, faults.warn)):
+        for fault in found:
+            add(f"links[{fault.link}].{fault.key}", fault.message, fault.fix, _line(nodes[fault.link], fault))
+    return [dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)]
+
+
+def _line(node: Map, fault: GraphFault) -> int:
+    inner = node.entries.get(fault.key)
+    return inner.line if inner is not None else node.line
+
+
+class _Checker:
+    """Checks of one link."""
+
+    def __init__(self, path: str, node: Map, faults: Faults) -> None:
+        self._path = path
+        self._node = node
+        self._faults = faults
+
+    def _line(self, key: str) -> int:
+        inner = self._node.entries.get(key)
+        return inner.line if inner is not None else self._node.line
+
+    def _refuse(self, key: str, message: str, fix: str) -> None:
+        self._faults.add(f"{self._path}.{key}", message, fix, self._line(key))
+
+    def ends(self, link: Link, clusters: Mapping[str, Cluster]) -> None:
+        """Source and target exist and differ."""
+        known = ", ".join(clusters)
+        for key, alias in (("source", link.source), ("target", link.target)):
+            if alias and clusters and alias not in clusters:
+                self._refuse(key, f"there is no cluster {quoted(alias)}", f"name one of: {known}")
+        for alias in link.forward if isinstance(link.forward, tuple) else ():
+            if clusters and alias not in clusters:
+                self._refuse("forward", f"there is no cluster {quoted(alias)}", f"name one of: {known}")
+        if link.source and link.source == link.target:
+            self._refuse("target", "source and target are the same cluster", "name two different clusters")
+            return
+        if link.source in clusters and link.target in clusters:
+            source, target = (_brokers(clusters[alias]) for alias in (link.source, link.target))
+            if source & target:
+                self._faults.warn(
+                    f"{self._path}.target",
+                    f"{link.source} and {link.target} share {min(source & target)}: are they one cluster?",
+                    "correct bootstrap.servers; a cluster mirrored into itself is refused when it connects",
+                    self._line("target"),
+                )
+
+    def times(self, link: Link) -> None:
+        """Intervals fit into each other."""
+        if link.commit_interval > link.transaction_timeout / 4:
+            self._refuse(
+                "commit_interval" if "commit_interval" in self._node.entries else "transaction_timeout",
+                f"commit_interval {duration_text(link.commit_interval)} is more than a quarter of "
+                f"transaction_timeout {duration_text(link.transaction_timeout)}: a slow commit would be aborted",
+                f"set commit_interval to at most {duration_text(link.transaction_timeout / 4)}",
+            )
+        if link.commit_interval_min > link.commit_interval:
+            self._refuse(
+                "commit_interval_min",
+                f"{duration_text(link.commit_interval_min)} is more than commit_interval, "
+                f"{duration_text(link.commit_interval)}",
+                f"set it to at most {duration_text(link.commit_interval)}",
+            )
+        if link.epoch < _SHORT_EPOCH:
+            self._faults.warn(
+                f"{self._path}.epoch",
+                f"{duration_text(link.epoch)} is short: hand-overs cost throughput",
+                "choose 20s or more",
+                self._line("epoch"),
+            )
+
+    def names(self, link: Link) -> None:
+        """The link's own topics have legal names."""
+        names = LinkNames(link.state_name)
+        own = (
+            names.control_topic,
+            names.positions_topic,
+            names.offset_map_topic,
+            f"mm2-offset-syncs.{link.source}.internal",
+            f"{link.source}.checkpoints.internal",
+        )
+        longest = max(own, key=len)
+        if len(longest) > MAX_TOPIC_LENGTH:
+            self._refuse(
+                "name",
+                f"a topic of the link would have a name of {len(longest)} characters, Kafka allows {MAX_TOPIC_LENGTH}",
+                "shorten the name of the link, or the aliases",
+            )
+        if link.naming.kind == "prefix" and (problem := illegal_name(f"{link.source}.x")) and link.source:
+            self._refuse("naming", f"prefix {quoted(link.source)}: {problem}", "shorten the alias")
+
+
+def _brokers(cluster: Cluster) -> set[str]:
+    return {broker.strip() for broker in cluster.bootstrap_servers.split(",") if broker.strip()}
+
+
+def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Names, and the names of state topics, are unique; Kafka takes `.` and `_` for the same in them."""
+    names: dict[str, int] = {}
+    pairs: dict[tuple[str, str], int] = {}
+    for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        if not link.source or not link.target:
+            continue
+        first = names.setdefault(link.state_name.replace(".", "_"), number)
+        if first != number:
+            told = f"links[{first}] has the same name"
+            if links[first].name != link.name:
+                told = f"topics of {link.name} and of {links[first].name} would differ only in '.' and '_'"
+            faults.add(f"links[{number}].name", told, "give each link a `name` of its own", node.line)
+            continue
+        other = pairs.setdefault((link.source, link.target), number)
+        if other != number:
+            faults.warn(
+                f"links[{number}]",
+                f"links[{other}] mirrors from {link.source} to {link.target} too",
+                "see to it that no topic is mirrored by both",
+                node.line,
+            )

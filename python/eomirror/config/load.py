@@ -1,0 +1,406 @@
+"""
+A file, or plain values, into a `Config`; or all that is wrong with it, at once.
+
+The order is fixed: text to tree (document), overrides, clusters, links, then what concerns several settings
+together, at last the topology.  A setting that is refused keeps its default in the checks that follow, so
+that one mistake is reported once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eomirror.config.document import Faults, Map, Node, Scalar, kind_of, parse_python, parse_yaml
+from eomirror.config.document import Sequence as ListNode
+from eomirror.config.fields import LINK_KEYS
+from eomirror.config.frozen import FrozenMapping
+from eomirror.config.links import check_links
+from eomirror.config.model import Cluster, Config, Link
+from eomirror.config.overrides import apply_override
+from eomirror.config.references import has_reference, resolve
+from eomirror.config.rules import cluster_advice, property_fault
+from eomirror.config.secret import Secret, is_secret_key
+from eomirror.config.values import Place, quoted, word
+from eomirror.errors import ConfigError, Fault
+
+__all__ = ["Inspection", "inspect_config", "load_config"]
+
+_SECTIONS = ("clusters", "links", "defaults", "spark")
+_ROLES = ("consumer", "producer")
+_SHOWN = 60  # characters of a foreign text in a message
+_LAST_PORT = 65535
+# what one wants to see in messages, even when it came from the environment
+_NEVER_SECRET = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "client.rack",
+        "client.dns.lookup",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """
+    What `inspect_config` found.
+
+    Attributes:
+        config: The configuration, when it has no fault.
+        clusters: The clusters as far as they could be read, for checks of their properties.
+        faults: What must be changed, in the order of the file.
+        lines: Line of every client property, by its path.
+        origin: File or other place that the configuration came from.
+    """
+
+    config: Config | None
+    clusters: tuple[Cluster, ...]
+    faults: tuple[Fault, ...]
+    lines: Mapping[str, int]
+    origin: str
+
+
+def load_config(
+    source: str | Path | Mapping[str, object],
+    *,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """
+    Read, resolve and check a configuration.
+
+    Args:
+        source: Path of a YAML file, or the same as plain values.
+        overrides: ``path=value`` texts such as ``links[0].lanes=4``, applied in order.
+        environ: What ``${env:NAME}`` refers to; the process environment by default.
+
+    Raises:
+        ConfigError: With every fault that was found.
+        UsageError: An override is not understood.
+    """
+    found = inspect_config(source, overrides=overrides, environ=environ)
+    if found.config is None:
+        raise ConfigError(list(found.faults), source=found.origin)
+    return found.config
+
+
+def inspect_config(
+    source: str | Path | Mapping[str, object],
+    *,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Inspection:
+    """
+    The same as `load_config`, but faults are an answer, so that others can be added to them.
+
+    Raises:
+        UsageError: An override is not understood.
+    """
+    faults = Faults()
+    root, origin = _tree(source, faults)
+    if not isinstance(root, Map):
+        if not faults.faults:
+            fix = "write `clusters:` and `links:`; see docs/configuration.md"
+            faults.add("file", f"this is {kind_of(root)}", fix, root.line)
+        return Inspection(None, (), tuple(faults.faults), {}, origin)
+    for override in overrides:
+        apply_override(root, override)
+    reader = _Reader(faults, os.environ if environ is None else environ)
+    reader.unknown(root, "", _SECTIONS, top=True)
+    clusters = reader.clusters(root)
+    spark, hidden = reader.spark(root)
+    links, places = reader.links(root)
+    links = check_links(links, places, clusters, faults)
+    config = None
+    if not faults.faults:
+        config = Config(
+            FrozenMapping(clusters),
+            tuple(links),
+            FrozenMapping(spark),
+            hidden,
+            tuple(faults.warnings),
+            origin,
+        )
+    return Inspection(config, tuple(clusters.values()), tuple(_in_order(faults.faults)), reader.lines, origin)
+
+
+def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[Node, str]:
+    """The tree and where it came from; a scalar stands for what could not be read at all."""
+    nothing = Scalar("", plain=True)
+    if isinstance(source, Mapping):
+        return parse_python(source, faults), ""
+    path = Path(source)
+    origin = ascii(str(path))[1:-1]
+    if path.suffix == ".properties":
+        faults.add(
+            "file",
+            "property files of MirrorMaker 2 cannot be read yet",
+            "write a YAML configuration; `eomirror import` comes with a later release",
+        )
+        return nothing, origin
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "this is no path"
+        faults.add("file", f"cannot be read: {reason}", "name an existing YAML file")
+        return nothing, origin
+    return parse_yaml(data, faults), origin
+
+
+def _in_order(faults: list[Fault]) -> list[Fault]:
+    """By line where lines are known; a fault that was found twice is told once."""
+    return sorted(dict.fromkeys(faults), key=lambda fault: fault.line)
+
+
+class _Reader:
+    """Reads sections of the tree; what is wrong goes to ``faults``."""
+
+    def __init__(self, faults: Faults, environ: Mapping[str, str]) -> None:
+        self._faults = faults
+        self._environ = environ
+        self.lines: dict[str, int] = {}
+
+    def unknown(self, node: Map, path: str, known: Collection[str], *, top: bool = False) -> None:
+        """Refuse keys that nobody reads, with the nearest one that somebody does."""
+        for key, value in node.entries.items():
+            if key in known:
+                continue
+            if top and key in LINK_KEYS:
+                self._faults.add(
+                    key, "this key is not known here", "put it on a link, or under `defaults`", value.line
+                )
+                continue
+            near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+            if near:
+                # people rarely mistype the first letter: `lane` means lanes, not plane
+                fix = f"did you mean {next((name for name in near if name[0] == key[0]), near[0])}?"
+            else:
+                fix = f"known here: {', '.join(known)}"
+            name = key if key.isascii() and key.isprintable() and len(key) <= _SHOWN else quoted(key)
+            self._faults.add(f"{path}{name}", "this key is not known", fix, value.line)
+
+    def clusters(self, root: Map) -> dict[str, Cluster]:
+        """The section ``clusters``."""
+        node = root.entries.get("clusters")
+        if not isinstance(node, Map) or not node.entries:
+            what = "is missing" if node is None else f"is {kind_of(node)}"
+            example = 'clusters: {east: {bootstrap.servers: "HOST:PORT"}, west: {...}}'
+            self._faults.add("clusters", f"the section {what}", f"write {example}", node.line if node else 0)
+            return {}
+        return {alias: self._cluster(alias, inner) for alias, inner in node.entries.items()}
+
+    def _cluster(self, alias: str, node: Node) -> Cluster:
+        path = f"clusters.{alias if alias.isascii() and alias.isprintable() else quoted(alias)}"
+        word(Place(Scalar(alias, line=node.line), path, self._faults))
+        if alias in ("eomirror", "mm2") or alias.startswith("__"):
+            self._faults.add(
+                path,
+                "this alias is reserved: topics that begin with it are internal",
+                "choose another",
+                node.line,
+            )
+        if not isinstance(node, Map):
+            self._faults.add(
+                path, f"this is {kind_of(node)}", 'write {bootstrap.servers: "HOST:PORT"}', node.line
+            )
+            return Cluster(alias, FrozenMapping())
+        sections = {}
+        for role in _ROLES:
+            inner = node.entries.get(role, Map())
+            if not isinstance(inner, Map):
+                self._faults.add(
+                    f"{path}.{role}", f"this is {kind_of(inner)}", f"write properties of {role}s", inner.line
+                )
+                inner = Map()
+            sections[role] = FrozenMapping(self._properties(f"{path}.{role}", inner))
+        own = Map({key: value for key, value in node.entries.items() if key not in _ROLES}, node.line)
+        properties = self._properties(path, own)
+        self._bootstrap(path, node, properties)
+        for key, message, fix in cluster_advice(properties):
+            self._faults.warn(f"{path}.{key}", message, fix, node.entries[key].line)
+        return Cluster(alias, FrozenMapping(properties), **sections)
+
+    def _properties(self, path: str, node: Map) -> dict[str, str | Secret]:
+        found: dict[str, str | Secret] = {}
+        for key, value in node.entries.items():
+            name = key if key.isascii() and key.isprintable() and key else quoted(key)
+            place = Place(value, f"{path}.{name}", self._faults)
+            self.lines[place.path] = value.line
+            resolved = self._property(place, key)
+            if resolved is None:
+                continue
+            message, fix = property_fault(key, resolved)
+            if message:
+                place.refuse(message, fix)
+                continue
+            found[key] = resolved
+        return found
+
+    def _property(self, place: Place, key: str) -> str | Secret | None:
+        text = self._list_of_brokers(place) if key == "bootstrap.servers" else None
+        if text is None:
+            text = place.text("write a single value")
+        if text is None:
+            return None
+        referred = has_reference(text)
+        resolved = resolve(place, text, self._environ)
+        if resolved is None:
+            return None
+        if "\0" in resolved:
+            place.refuse("the value holds a NUL character", "remove it")
+            return None
+        hidden = is_secret_key(key) or (referred and key not in _NEVER_SECRET)
+        return Secret(resolved) if hidden else resolved
+
+    def _list_of_brokers(self, place: Place) -> str | None:
+        if not isinstance(place.node, ListNode):
+            return None
+        items = [item.text for item in place.node.items if isinstance(item, Scalar)]
+        return ",".join(items) if len(items) == len(place.node.items) and items else None
+
+    def _bootstrap(self, path: str, node: Map, properties: Mapping[str, str | Secret]) -> None:
+        fix = 'write bootstrap.servers: "HOST:PORT,HOST:PORT"'
+        given = properties.get("bootstrap.servers")
+        if given is None:
+            if "bootstrap.servers" not in node.entries:
+                self._faults.add(f"{path}.bootstrap.servers", "is missing", fix, node.line)
+            return
+        for broker in str(given).split(","):
+            host, _, port = broker.strip().removeprefix("[").rpartition(":")
+            if (
+                not host.strip("]")
+                or not port.isascii()
+                or not port.isdigit()
+                or not 0 < int(port[:6]) <= _LAST_PORT
+            ):
+                line = node.entries["bootstrap.servers"].line
+                shown = quoted(broker.strip()) if "@" not in broker else "one of them"
+                self._faults.add(f"{path}.bootstrap.servers", f"{shown} is no HOST:PORT", fix, line)
+
+    def spark(self, root: Map) -> tuple[dict[str, str], frozenset[str]]:
+        """The section ``spark``: properties, and the keys of those that must not be shown."""
+        node = root.entries.get("spark")
+        if node is None or (isinstance(node, Scalar) and node.is_null):
+            return {}, frozenset()
+        if not isinstance(node, Map):
+            self._faults.add(
+                "spark",
+                f"this is {kind_of(node)}",
+                "write properties, such as spark.master: local[8]",
+                node.line,
+            )
+            return {}, frozenset()
+        found = {}
+        hidden = set()
+        for key, value in node.entries.items():
+            place = Place(
+                value, f"spark.{key}" if key.isprintable() else f"spark.{quoted(key)}", self._faults
+            )
+            if not key.startswith("spark."):
+                place.refuse("names of Spark properties begin with spark.", f"did you mean spark.{key}?")
+                continue
+            text = place.text("write a single value")
+            resolved = resolve(place, text, self._environ) if text is not None else None
+            if text is not None and resolved is not None:
+                found[key] = resolved
+                if has_reference(text) or is_secret_key(key):
+                    hidden.add(key)
+        return found, frozenset(hidden)
+
+    def links(self, root: Map) -> tuple[list[Link], list[Map]]:
+        """The sections ``defaults`` and ``links``; the nodes tell `check_links` where things stand."""
+        defaults = root.entries.get("defaults", Map())
+        if isinstance(defaults, Scalar) and defaults.is_null:
+            defaults = Map()
+        shared: dict[str, object] = {}
+        if not isinstance(defaults, Map):
+            self._faults.add(
+                "defaults", f"this is {kind_of(defaults)}", "write settings, such as lanes: 2", defaults.line
+            )
+        else:
+            self.unknown(defaults, "defaults.", [key.name for key in LINK_KEYS.values() if key.shareable])
+            shared = self._settings(defaults, "defaults", shareable=True)
+        node = root.entries.get("links")
+        if not isinstance(node, ListNode) or not node.items:
+            what = (
+                "is missing"
+                if node is None
+                else "is empty"
+                if isinstance(node, ListNode)
+                else f"is {kind_of(node)}"
+            )
+            fix = "write links: [{source: east, target: west, topics: [...]}]"
+            self._faults.add("links", f"the section {what}", fix, node.line if node else 0)
+            return [], []
+        links: list[Link] = []
+        whole = True
+        places: list[Map] = []
+        for number, inner in enumerate(node.items):
+            path = f"links[{number}]"
+            if isinstance(inner, Map):
+                self.unknown(inner, f"{path}.", LINK_KEYS)
+                links.append(self._link(inner, path, shared))
+                places.append(inner)
+            else:
+                whole = False
+                fix = "write {source: ..., target: ..., topics: ...}"
+                self._faults.add(path, f"this is {kind_of(inner)}", fix, inner.line)
+        # numbers in paths must stay those of the file, so that nothing more is said about a broken list
+        return (links, places) if whole else ([], [])
+
+    def _link(self, node: Map, path: str, shared: Mapping[str, object]) -> Link:
+        given = {**shared, **self._settings(node, path)}
+        for key in ("source", "target"):
+            if key not in node.entries:
+                self._faults.add(f"{path}.{key}", "is missing", "name a cluster by its alias", node.line)
+        if "topics" not in node.entries and "topics" not in shared:
+            self._faults.add(
+                f"{path}.topics",
+                "is missing",
+                'write a list of regular expressions; [".*"] is all',
+                node.line,
+            )
+        values = {key.name: given.get(key.name, key.default) for key in LINK_KEYS.values()}
+        source = str(values.pop("source") or "")
+        target = str(values.pop("target") or "")
+        name = str(values.pop("name") or f"{source}->{target}")
+        return Link(name=name, source=source, target=target, **values)  # type: ignore[arg-type]  # parsers give the types
+
+    def _settings(self, node: Map, path: str, *, shareable: bool = False) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key in LINK_KEYS.values():
+            value = node.entries.get(key.name)
+            if value is None or (shareable and not key.shareable):
+                continue
+            place = Place(value, f"{path}.{key.name}", self._faults)
+            if key.name == "name" and isinstance(value, Scalar) and "->" in value.text:
+                ends = [
+                    inner.text if isinstance(inner := node.entries.get(end), Scalar) else ""
+                    for end in ("source", "target")
+                ]
+                if value.text == "->".join(ends):
+                    continue
+            if any(has_reference(text) for text in _texts(value)):
+                place.refuse(
+                    "references stand only under `clusters` and `spark`, where values are kept secret",
+                    f"write the value here, or give it as -s {place.path}=VALUE",
+                )
+                continue
+            parsed = key.parse(place)
+            if parsed is not None:
+                found[key.name] = parsed
+        return found
+
+
+def _texts(node: Node) -> Iterator[str]:
+    if isinstance(node, Scalar):
+        yield node.text
+        return
+    for inner in node.items if isinstance(node, ListNode) else node.entries.values():
+        yield from _texts(inner)

@@ -1,0 +1,196 @@
+"""
+The configuration as the program sees it: frozen, typed, complete; every default is filled in.
+
+Plain values without clients, files or locks: the driver pickles clusters and links into Spark tasks.
+Durations are seconds.  `eomirror.config.load_config` is the only maker of these types outside of tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eomirror.config.frozen import FrozenMapping
+from eomirror.errors import Fault, StateError, UsageError
+from eomirror.topology.filters import TopicFilter, topic_filter
+from eomirror.topology.flow import LoopRules
+from eomirror.topology.naming import Naming, TargetNaming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.config.secret import Secret
+
+__all__ = ["Cluster", "Config", "Link"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """
+    A Kafka cluster and how to reach it.
+
+    Attributes:
+        alias: Its name in this configuration; part of topic names, so it has no dot.
+        properties: librdkafka properties of every client; secrets are `Secret`.
+        consumer: Further properties of consumers only.
+        producer: Further properties of producers only.
+    """
+
+    alias: str
+    properties: Mapping[str, str | Secret]
+    consumer: Mapping[str, str | Secret] = field(default_factory=FrozenMapping)
+    producer: Mapping[str, str | Secret] = field(default_factory=FrozenMapping)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The first brokers to ask, for messages and logs."""
+        return str(self.properties.get("bootstrap.servers", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """
+    One direction of mirroring; docs/configuration.md describes the settings.
+
+    Attributes:
+        name: ``source->target`` unless the file says otherwise.
+        source: Alias of the cluster to read.
+        target: Alias of the cluster to write.
+        topics: Full-match regular expressions of source topics.
+        exclude: Topics to leave out; wins over ``topics``.
+        groups: Consumer groups to translate.
+        naming: How a target topic is called.
+        forward: ``auto``, ``local``, or the aliases of the origins to forward.
+        lanes: Number of transactional producers.
+        plane: ``auto``, ``native`` or ``client``.
+        commit_interval: Seconds between commits of a lane that is behind.
+        commit_interval_min: Seconds between commits of a lane that has caught up.
+        epoch: Seconds that one Spark task runs a lane.
+        on_gap: ``stop`` or ``accept``.
+        transaction_timeout: Seconds after which the broker aborts an abandoned transaction.
+        start: ``earliest``, ``latest``, or milliseconds since 1970: where the first run begins.
+        replication_factor: Of topics that the mirror creates; None: three, or as many brokers as there are.
+        provenance: ``auto``, ``on`` or ``off``, as configured; `provenance_header` is the answer.
+        heartbeats: ``link``, ``source`` or ``off``.
+        loops: What the topology of all links asks of this one.
+        cluster_ids: Ids by alias, as brokers told the driver; empty until then (`origin_ids` needs them).
+    """
+
+    name: str
+    source: str
+    target: str
+    topics: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    groups: tuple[str, ...] = (".*",)
+    naming: Naming = field(default_factory=Naming)
+    forward: str | tuple[str, ...] = "auto"
+    lanes: int = 2
+    plane: str = "auto"
+    commit_interval: float = 0.1
+    commit_interval_min: float = 0.01
+    epoch: float = 300.0
+    on_gap: str = "stop"
+    transaction_timeout: float = 15.0
+    start: str | int = "earliest"
+    replication_factor: int | None = None
+    provenance: str = "auto"
+    heartbeats: str = "link"
+    loops: LoopRules = field(default_factory=LoopRules)
+    cluster_ids: Mapping[str, str] = field(default_factory=FrozenMapping)
+
+    @property
+    def state_name(self) -> str:
+        """LINK in the names of the link's own topics and ids (contract.md)."""
+        return f"{self.source}.{self.target}" if self.name == f"{self.source}->{self.target}" else self.name
+
+    @property
+    def filter(self) -> TopicFilter:
+        """Which source topics are mirrored."""
+        hops = (self.source, self.target) if self.naming.kind == "prefix" else ()
+        return topic_filter(self.topics, self.exclude, hops)
+
+    @property
+    def target_naming(self) -> TargetNaming:
+        """How target topics are called."""
+        return TargetNaming(self.naming, self.source, self.target)
+
+    def target_topic(self, topic: str) -> str:
+        """
+        Name on the target of a source topic.
+
+        Raises:
+            TopicError: The naming gives no legal name for this topic.
+        """
+        return self.target_naming.target_topic(topic)
+
+    @property
+    def provenance_header(self) -> bool:
+        """Whether the link writes the provenance header into records."""
+        return self.loops.provenance_header
+
+    @property
+    def guard(self) -> bool:
+        """Whether the link looks at where records came from, and drops what would go round."""
+        return self.loops.guard
+
+    @property
+    def origins(self) -> tuple[str, ...] | None:
+        """Aliases of the clusters whose records this link forwards; None: of all."""
+        return self.loops.origins
+
+    def origin_ids(self, alias: str, cluster_id: str) -> list[str] | None:
+        """
+        Ids of the clusters whose records this link forwards; None: of all.
+
+        Args:
+            alias: A cluster whose id the caller knows, beside those in ``cluster_ids``.
+            cluster_id: Its id.
+
+        Raises:
+            StateError: The id of an origin is not known: fill in ``cluster_ids`` first.
+        """
+        if self.origins is None:
+            return None
+        known = {**self.cluster_ids, alias: cluster_id}
+        missing = [origin for origin in self.origins if origin not in known]
+        if missing:
+            raise StateError(
+                f"link {self.name}: the cluster id of {', '.join(missing)} is not known, whose records it forwards",
+                fix="make these clusters reachable from here, or set `forward: local` on the link",
+            )
+        return [known[origin] for origin in self.origins]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """
+    A whole configuration without faults.
+
+    Attributes:
+        clusters: Clusters by alias.
+        links: Links in the order of the file.
+        spark: Properties for the Spark context.  Hidden from repr: values may be secret.
+        spark_secrets: Keys of ``spark`` whose values must not be shown.
+        warnings: What works but deserves a look.
+        origin: File or other place that the configuration came from.
+    """
+
+    clusters: Mapping[str, Cluster]
+    links: tuple[Link, ...]
+    spark: Mapping[str, str] = field(default_factory=FrozenMapping, repr=False)
+    spark_secrets: frozenset[str] = frozenset()
+    warnings: tuple[Fault, ...] = ()
+    origin: str = ""
+
+    def link(self, name: str) -> Link:
+        """
+        The link of that name.
+
+        Raises:
+            UsageError: There is none; names those that exist.
+        """
+        for link in self.links:
+            if name in (link.name, link.state_name):
+                return link
+        known = ", ".join(link.name for link in self.links)
+        raise UsageError(f"there is no link {name!r}", fix=f"name one of: {known}")

@@ -1,0 +1,104 @@
+"""``${env:NAME}`` and ``${file:/path}``: how secrets get into a configuration without standing in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from eomirror.config.values import Place, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["has_reference", "resolve"]
+
+_REFERENCE = re.compile(r"(\$?)\$\{(env|file):([^}]*)\}")
+_MAX_FILE_BYTES = 1 << 20
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def has_reference(text: str) -> bool:
+    """Whether a text refers to the environment or to a file."""
+    return any(not found[1] for found in _REFERENCE.finditer(text))
+
+
+def resolve(place: Place, text: str, environ: Mapping[str, str]) -> str | None:
+    """
+    The text with its references replaced; ``$${env:`` stands for a literal ``${env:``.
+
+    A reference that cannot be resolved becomes a fault, and the answer is None.  Faults name the variable or
+    the file, never what is in it.
+    """
+    pieces: list[str] = []
+    complete = True
+    end = 0
+    for found in _REFERENCE.finditer(text):
+        pieces.append(text[end : found.start()])
+        end = found.end()
+        if found[1]:
+            pieces.append(found[0][1:])
+            continue
+        piece = _variable(place, found[3], environ) if found[2] == "env" else _file(place, found[3])
+        complete = complete and piece is not None
+        pieces.append(piece or "")
+    pieces.append(text[end:])
+    return "".join(pieces) if complete else None
+
+
+def _variable(place: Place, name: str, environ: Mapping[str, str]) -> str | None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        place.refuse(f"{quoted(name)} is no name of an environment variable", "write ${env:NAME}")
+        return None
+    value = environ.get(name)
+    if value is None:
+        place.refuse(f"environment variable {name} is not set", f"set {name} before you start eomirror")
+    elif "\0" in value:
+        place.refuse(f"environment variable {name} holds a NUL character", f"correct {name}")
+        return None
+    return value
+
+
+def _file(place: Place, name: str) -> str | None:
+    path = PurePosixPath(name)
+    if not path.is_absolute() or ".." in path.parts or "\0" in name:
+        place.refuse(f"{quoted(name)} is not an absolute path", "write ${file:/path/to/secret}, without ..")
+        return None
+    try:
+        # not blocking: a named pipe must not hang a check
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                place.refuse(f"{quoted(name)} is no regular file", "name a file that holds the secret alone")
+                return None
+            data = stream.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        place.refuse(
+            f"{quoted(name)} cannot be read: {error.strerror}",
+            "check the path and that this user may read it",
+        )
+        return None
+    if status.st_mode & _OTHERS:
+        place.faults.warn(
+            place.path,
+            f"{quoted(name)} can be read by others (mode {stat.S_IMODE(status.st_mode):04o})",
+            f"chmod 600 {Path(name).name}",
+            place.node.line,
+        )
+    return _content(place, name, data)
+
+
+def _content(place: Place, name: str, data: bytes) -> str | None:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if len(data) > _MAX_FILE_BYTES or "\0" in text:
+        place.refuse(
+            f"{quoted(name)} holds no text of at most 1 MiB", "name a UTF-8 file with the secret alone"
+        )
+        return None
+    return text.removesuffix("\n").removesuffix("\r")

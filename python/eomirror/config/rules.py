@@ -1,0 +1,169 @@
+"""
+Which client properties belong to the user, and which are ours (rule 12).
+
+What makes a mirror exactly-once is not a matter of taste: a configuration that asks for something else is
+refused before anything connects.  The same table gives the values that `clients` forces.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.config.secret import Secret
+from eomirror.config.values import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ADVICE", "CONSUMER_FORCED", "PRODUCER_FORCED", "cluster_advice", "property_fault"]
+
+CONSUMER_FORCED: Mapping[str, str] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "check.crcs": "true",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": "true",
+    "allow.auto.create.topics": "false",
+}
+
+PRODUCER_FORCED: Mapping[str, str] = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "allow.auto.create.topics": "false",  # a deleted target topic must not come back empty by itself (rule 5)
+}
+
+_REASONS = {
+    "isolation.level": "the mirror reads what is committed, and nothing else",
+    "enable.auto.commit": "positions are committed in the target, in the data's own transaction",
+    "enable.auto.offset.store": "positions are committed in the target, in the data's own transaction",
+    "check.crcs": "a broken batch must not be mirrored as if it were whole",
+    "auto.offset.reset": "a lost position must stop the topic, not skip or repeat records",
+    "enable.partition.eof": "the end of a partition is how the mirror knows that it has caught up",
+    "allow.auto.create.topics": "the mirror creates topics itself, with the source's settings",
+    "enable.idempotence": "without it a retried request writes records twice",
+    "acks": "a record that one replica holds can be lost after it was acknowledged",
+}
+
+# spellings of the same properties, and of the same values
+_ALIASES = {"request.required.acks": "acks", "auto.commit.enable": "enable.auto.commit"}
+_VALUES = {("acks", "-1"): "all", ("enable.auto.commit", "0"): "false"}
+
+# property -> why it is ours, and what to use instead
+_OURS: Mapping[str, tuple[str, str]] = {
+    "transactional.id": (
+        "the mirror names its transactions, so that a newer attempt fences an older one",
+        "",
+    ),
+    "transaction.timeout.ms": ("the mirror sets it", "set `transaction_timeout` of the link"),
+    "group.id": ("the mirror is in no consumer group: positions live in the target", ""),
+    "group.instance.id": ("the mirror is in no consumer group: positions live in the target", ""),
+    "group.protocol": ("the mirror is in no consumer group: positions live in the target", ""),
+    "client.id": ("the mirror sets it to eomirror.LINK.ROLE, by which brokers' logs and quotas know it", ""),
+    "metadata.broker.list": ("it is another word for bootstrap.servers", "write bootstrap.servers"),
+    "plugin.library.paths": ("it loads foreign code into every process of the mirror", ""),
+    "interceptors": ("it runs foreign code in every process of the mirror", ""),
+    "statistics.interval.ms": ("the mirror reads statistics itself", "use the mirror's own metrics"),
+    "enabled_events": ("the mirror takes the client's events itself", ""),
+    "log.queue": ("the mirror takes the client's log itself", ""),
+    "enable.gapless.guarantee": ("it ends a lane where the mirror would recover", ""),
+    "delivery.report.only.error": ("the mirror accounts for every record (rule 7)", ""),
+    "opaque": ("it is for programs", ""),
+}
+
+#: Properties of other Kafka clients, and what librdkafka calls them.
+ADVICE: Mapping[str, str] = {
+    "sasl.jaas.config": "librdkafka has no JAAS: set sasl.username and sasl.password",
+    "sasl.login.callback.handler.class": "use sasl.oauthbearer.method: oidc",
+    "sasl.client.callback.handler.class": "use sasl.oauthbearer.method: oidc",
+    "ssl.truststore.location": "use ssl.ca.location with a PEM file",
+    "ssl.truststore.password": "use ssl.ca.location with a PEM file, which needs no password",
+    "ssl.truststore.type": "use ssl.ca.location with a PEM file",
+    "ssl.truststore.certificates": "use ssl.ca.pem",
+    "ssl.keystore.key": "use ssl.key.pem",
+    "ssl.keystore.certificate.chain": "use ssl.certificate.pem",
+    "ssl.keystore.type": "use ssl.keystore.location with a PKCS#12 file, or ssl.key.location with PEM",
+    "fetch.max.wait.ms": "librdkafka calls it fetch.wait.max.ms",
+    "buffer.memory": "librdkafka calls it queue.buffering.max.kbytes",
+    "max.request.size": "librdkafka calls it message.max.bytes",
+    "max.block.ms": "remove it; the mirror bounds its own waiting",
+    "send.buffer.bytes": "librdkafka calls it socket.send.buffer.bytes",
+    "receive.buffer.bytes": "librdkafka calls it socket.receive.buffer.bytes",
+    "request.timeout.ms": "for all requests librdkafka has socket.timeout.ms",
+    "default.api.timeout.ms": "librdkafka has socket.timeout.ms",
+    "key.serializer": "remove it; records are copied byte by byte",
+    "value.serializer": "remove it; records are copied byte by byte",
+    "key.deserializer": "remove it; records are copied byte by byte",
+    "value.deserializer": "remove it; records are copied byte by byte",
+}
+
+
+def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
+    """
+    Why a client property is refused, and what to do instead; empty texts when it is not.
+
+    Only what the mirror itself needs is decided here; whether librdkafka knows the property is asked of
+    librdkafka (`eomirror.kafka.properties`).
+    """
+    name = _ALIASES.get(key, key)
+    if name in _OURS:
+        why, instead = _OURS[name]
+        return f"it cannot be set: {why} (rule 12)", instead or "remove it"
+    if key.endswith("_cb") or key.startswith("on_") or key in ("default.topic.config", "default_topic_conf"):
+        return "it is for programs and cannot be set in a file", "remove it"
+    forced = CONSUMER_FORCED.get(name) or PRODUCER_FORCED.get(name)
+    if forced is not None:
+        given = "" if isinstance(value, Secret) else value.strip().lower()
+        if _VALUES.get((name, given), given) != forced:
+            shown = "this value" if isinstance(value, Secret) else quoted(value)
+            instead = (
+                "say `start: latest` on the link" if (name, given) == ("auto.offset.reset", "latest") else ""
+            )
+            return (
+                f"{shown} is refused: {_REASONS[name]} (rule 12)",
+                f"remove it; the mirror sets {forced}" + (f"; {instead}" if instead else ""),
+            )
+    if key == "debug":
+        contexts = {part.strip() for part in str(value).split(",")}
+        if isinstance(value, Secret) or contexts & {"security", "all"}:
+            return "its contexts `security` and `all` write credentials into the log", "name other contexts"
+    if key in ADVICE and key != "request.timeout.ms":
+        return "this is a property of another Kafka client", ADVICE[key]
+    return "", ""
+
+
+def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str, str]]:
+    """What is odd about a cluster's properties together: (key, message, fix)."""
+    found = []
+    protocol = str(properties.get("security.protocol", "plaintext")).lower()
+    sasl = [
+        key
+        for key in ("sasl.username", "sasl.password", "sasl.mechanism", "sasl.mechanisms")
+        if key in properties
+    ]
+    if (
+        sasl
+        and not isinstance(properties.get("security.protocol"), Secret)
+        and not protocol.startswith("sasl")
+    ):
+        found.append(
+            (
+                sasl[0],
+                f"it is without effect while security.protocol is {protocol}",
+                "set security.protocol: SASL_SSL",
+            )
+        )
+    if str(properties.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0"):
+        found.append(
+            (
+                "enable.ssl.certificate.verification",
+                "anybody in between can read and change what is sent",
+                "remove it",
+            )
+        )
+    if (
+        protocol == "sasl_plaintext"
+        and str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", ""))).upper() == "PLAIN"
+    ):
+        found.append(("security.protocol", "the password is sent in the clear", "use SASL_SSL"))
+    return found

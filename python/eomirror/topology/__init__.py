@@ -1,0 +1,1 @@
+"""Names, filters, loops and lane layouts: pure decisions about which record goes where."""

@@ -1,0 +1,187 @@
+"""
+Where records would go round or arrive twice, and what keeps them from it.
+
+Prefix naming needs nothing but names: `TopicFilter` refuses a topic that has passed source or target.  Where
+names do not tell, a record must: the provenance header says from which cluster it comes, and a link drops what
+has passed its target.  That stops circles.  It does not stop twins: with equal names on A, B and C a record
+of A reaches C from A, and once more from B.  So every origin cluster O gets one fixed tree of links (shortest
+path, ties by name of the path's clusters), and link X -> Y forwards records of O only if it is in O's tree::
+
+    full mesh          X -> Y carries what is local to X
+    ring A-B-C-D       D gets A's records straight, C gets them by B (A.B.C before A.D.C)
+    hub H, leaves      leaf -> H carries the leaf; H -> leaf carries H and all other leaves
+
+Maybe counts as yes where we ask whether topics can flow from one link into the next (flow.py), except that only
+a yes forbids ``provenance: off``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
+from eomirror.topology.trees import forwarding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+__all__ = ["GraphFault", "LinkShape", "LoopRules", "Topology", "topology"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """
+    The verdict over all links.
+
+    Attributes:
+        rules: One per link, in their order.
+        faults: What must be changed before anything may run.
+        warnings: What may go wrong and cannot be decided from the file.
+    """
+
+    rules: tuple[LoopRules, ...]
+    faults: tuple[GraphFault, ...] = ()
+    warnings: tuple[GraphFault, ...] = ()
+
+
+def topology(links: Sequence[LinkShape]) -> Topology:
+    """
+    Decide over all links what each must do against loops and twins.
+
+    Args:
+        links: The links of one configuration; aliases differ, names are unique.
+
+    Returns:
+        Rules, faults and warnings; rules are meaningful only without faults.
+    """
+    possible = _circles(links, Flow.MAYBE)
+    certain = _circles(links, Flow.YES)
+    equal = [index for index, link in enumerate(links) if link.naming.kind == "identity"]
+    twins = _twins([links[index] for index in equal])
+    meet = {equal[position] for position in twins}
+    guarded = possible | meet
+    faults: list[GraphFault] = []
+    warnings: list[GraphFault] = []
+    for index in sorted(guarded):
+        link = links[index]
+        if link.provenance != "off":
+            continue
+        what = "come back to where they began" if index in possible else "arrive twice"
+        fault = GraphFault(
+            index,
+            "provenance",
+            f"without provenance, records that {link.name} mirrors {'' if index in certain | meet else 'may '}{what}",
+            "remove `provenance: off`, or use `naming: prefix`, or mirror different topics each way",
+        )
+        (faults if index in certain | meet else warnings).append(fault)
+    headers = {
+        index
+        for index, link in enumerate(links)
+        if link.provenance == "on"
+        or (link.provenance == "auto" and (index in guarded or link.forward != "auto"))
+    }
+    origins, tree_faults = forwarding(links, [index for index in equal if index in guarded], headers)
+    faults.extend(tree_faults)
+    rules = []
+    for index, link in enumerate(links):
+        on = index in headers
+        if link.forward != "auto" and link.provenance == "off":
+            faults.append(
+                GraphFault(
+                    index,
+                    "forward",
+                    "choosing origins needs the provenance header, which `provenance: off` forbids",
+                    "remove one of the two",
+                )
+            )
+        rules.append(
+            LoopRules(on, on or index in guarded, origins.get(index), _why(link, index, possible, meet))
+        )
+    return Topology(tuple(rules), tuple(faults), tuple(warnings))
+
+
+def _why(link: LinkShape, index: int, possible: Collection[int], meet: Collection[int]) -> str:
+    if link.provenance != "auto":
+        return f"provenance: {link.provenance}"
+    if index in possible:
+        return "its records could come back through other links"
+    if index in meet:
+        return "equal names reach a cluster by more than one way"
+    if link.forward != "auto":
+        return "forward chooses origins"
+    return "names tell prefixed copies apart" if link.naming.kind == "prefix" else LoopRules().why
+
+
+# -- circles: links on a closed way along which names can flow ------------------------------------
+
+
+def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
+    following = {
+        index: [other for other, then in enumerate(links) if flow(link, then) >= least]
+        for index, link in enumerate(links)
+    }
+    reach = {index: _reachable(following, following[index]) for index in following}
+    found = set()
+    for index, link in enumerate(links):
+        if index not in reach[index]:
+            continue
+        circle = {index} | {other for other in reach[index] if index in reach[other]}
+        kinds = {links[other].naming.kind for other in circle}
+        # a circle of prefix and identity links with a prefix in every way round ends by name
+        if "prefix" in kinds and kinds <= {"prefix", "identity"}:
+            rest = {n: [m for m in following[n] if links[m].naming.kind == "identity"] for n in circle}
+            if link.naming.kind == "prefix" or index not in _reachable(rest, rest[index]):
+                continue
+        found.add(index)
+    return found
+
+
+def _reachable(following: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int]:
+    seen: set[int] = set()
+    waiting = list(start)
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(following.get(node, ()))
+    return seen
+
+
+# -- twins: two ways for equal names into one cluster ---------------------------------------------
+
+
+def _twins(links: Sequence[LinkShape]) -> set[int]:
+    """Positions of the links that lie on one of several ways between the same two clusters."""
+    following = {
+        index: [other for other, then in enumerate(links) if flow(link, then) > Flow.NO]
+        for index, link in enumerate(links)
+    }
+    found: set[int] = set()
+    for origin in sorted({link.source for link in links}):
+        starts = [index for index, link in enumerate(links) if link.source == origin]
+        reached = _reachable(following, starts)
+        for target in {links[index].target for index in reached} - {origin}:
+            last = [index for index in reached if links[index].target == target]
+            if len({links[index].source for index in last}) > 1 and _meet(links, last):
+                ways = _ways_to(following, reached, last)
+                found |= ways
+    return found
+
+
+def _meet(links: Sequence[LinkShape], last: Sequence[int]) -> bool:
+    """Whether two of the links into one cluster can carry the same topic."""
+    return any(
+        overlap(links[one], links[other])
+        for one in last
+        for other in last
+        if one < other and links[one].source != links[other].source
+    )
+
+
+def _ways_to(following: Mapping[int, Sequence[int]], reached: set[int], last: Iterable[int]) -> set[int]:
+    before: dict[int, list[int]] = {}
+    for index in reached:
+        for then in following[index]:
+            before.setdefault(then, []).append(index)
+    return _reachable(before, last) & reached

@@ -1,0 +1,83 @@
+"""Laws of the lane layout."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eomirror.topology.assign import assign
+from eomirror.types import SourcePartition
+
+TOPICS = st.sampled_from(["orders", "payments", "clicks", "a.b"])
+PARTITIONS = st.sets(st.builds(SourcePartition, TOPICS, st.integers(0, 40)), max_size=60)
+LANES = st.integers(1, 7)
+
+
+@given(PARTITIONS, LANES)
+def test_a_fresh_layout_is_complete_and_balanced(partitions: set[SourcePartition], lanes: int) -> None:
+    """Every partition has exactly one existing lane, and lanes differ by one partition at most."""
+    layout = assign(None, lanes, partitions)
+
+    assert set(layout.partitions) == partitions
+    assert layout.lanes == lanes
+    assert layout.parked == frozenset()
+    load = [len(layout.of(lane)) for lane in range(lanes)]
+    assert sum(load) == len(partitions)
+    assert max(load) - min(load) <= 1
+
+
+@given(PARTITIONS, LANES)
+def test_a_fresh_layout_spreads_each_topic(partitions: set[SourcePartition], lanes: int) -> None:
+    """A busy topic does not sit on one lane: with one topic alone, its partitions differ by one per lane."""
+    alone = {item for item in partitions if item.topic == "orders"}
+    layout = assign(None, lanes, alone)
+
+    load = Counter(layout.partitions.values())
+    assert max(load.values(), default=0) - min((load[lane] for lane in range(lanes)), default=0) <= 1
+
+
+@given(PARTITIONS, PARTITIONS, LANES)
+def test_known_partitions_keep_their_lane(
+    before: set[SourcePartition], after: set[SourcePartition], lanes: int
+) -> None:
+    """Rule 2: with the same number of lanes nothing moves; what is gone is parked, not forgotten."""
+    first = assign(None, lanes, before)
+    second = assign(first, lanes, after)
+
+    assert set(second.partitions) == after
+    assert all(second.partitions[item] == first.partitions[item] for item in before & after)
+    assert second.parked == before - after
+    assert second.known == before | after
+
+
+@given(PARTITIONS, PARTITIONS, LANES)
+def test_what_comes_back_is_no_longer_parked(
+    before: set[SourcePartition], after: set[SourcePartition], lanes: int
+) -> None:
+    """A parked partition that matches again is mirrored again, by one lane."""
+    parked = assign(assign(None, lanes, before), lanes, after)
+    back = assign(parked, lanes, before | after)
+
+    assert set(back.partitions) == before | after
+    assert back.parked == frozenset()
+
+
+@given(PARTITIONS, LANES, LANES)
+def test_another_number_of_lanes_lays_out_afresh(
+    partitions: set[SourcePartition], before: int, after: int
+) -> None:
+    """A new generation with other lanes is balanced, whatever the one before looked like."""
+    layout = assign(assign(None, before, partitions), after, partitions)
+
+    if before != after:
+        assert layout.partitions == assign(None, after, partitions).partitions
+    load = [len(layout.of(lane)) for lane in range(after)]
+    assert max(load) - min(load) <= 1
+
+
+@given(st.lists(st.builds(SourcePartition, TOPICS, st.integers(0, 40)), max_size=60), LANES)
+def test_the_order_of_discovery_does_not_matter(partitions: list[SourcePartition], lanes: int) -> None:
+    """Two mirrors that list the same topics in another order agree."""
+    assert assign(None, lanes, partitions) == assign(None, lanes, reversed(partitions))
