@@ -1,0 +1,200 @@
+"""``eomirror cluster``: local Apache Kafka clusters for trying things out."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.demo.registry import ClusterRecord
+    from eomirror.demo.spec import ClusterSpec
+
+__all__ = ["cluster"]
+
+
+@click.group(epilog="Example: eomirror cluster up east west")
+def cluster() -> None:
+    """
+    Start and stop local Apache Kafka clusters (KRaft, on 127.0.0.1).
+
+    They need Java 17 or newer.  The first start fetches Kafka's jars (45 MB), later ones work offline.
+    EOMIRROR_CACHE and EOMIRROR_STATE name other folders for jars and for running clusters.
+    """
+
+
+@cluster.command(epilog="Example: eomirror cluster up east west --port east=19092 -p num.partitions=6")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option(
+    "--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers of each cluster."
+)
+@click.option("--kafka-version", default="4.3", show_default=True, help="Line of Apache Kafka: 4.3 or 3.9.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep data in DIR/NAME, and let it stay.",
+)
+@click.option("--heap", default="512m", show_default=True, help="Java heap of each broker.")
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="NAME=PORT",
+    help="Port of a cluster's first broker; else a free one.",
+)
+@click.option(
+    "-p",
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Broker property; may be repeated.",
+)
+@output_option
+def up(
+    names: tuple[str, ...],
+    brokers: int,
+    kafka_version: str,
+    data_dir: Path | None,
+    heap: str,
+    ports: tuple[str, ...],
+    properties: tuple[str, ...],
+    output: str | None,
+) -> None:
+    """
+    Start clusters, and print what to paste into a configuration.
+
+    They run until `eomirror cluster down`.  One that runs already is left as it is; one that has stopped is started
+    again on its data.
+    """
+    from eomirror.demo.registry import ClusterRegistry, state_folder
+    from eomirror.demo.spec import ClusterSpec
+
+    port_of = _pairs(ports, "--port", "NAME=PORT")
+    for name, port in port_of.items():
+        if name not in names or not port.isdecimal():
+            raise UsageError(
+                f"--port {name}={port}", fix=f"use NAME=PORT, with one of {', '.join(names)} as NAME"
+            )
+    specs = [
+        ClusterSpec(
+            name,
+            brokers=brokers,
+            kafka_version=kafka_version,
+            heap=heap,
+            data_dir=data_dir / name if data_dir else None,
+            port=int(port_of.get(name, "0")),
+            properties=_pairs(properties, "-p", "KEY=VALUE"),
+        )
+        for name in dict.fromkeys(names)
+    ]
+    records = _start_all(ClusterRegistry(state_folder()), specs)
+    if wants_table(output):
+        click.echo(_snippet(records), nl=False)
+    else:
+        _print_json(records, output)
+
+
+@cluster.command(epilog="Example: eomirror cluster status -o json")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@output_option
+def status(names: tuple[str, ...], output: str | None) -> None:
+    """Show clusters that were started here, running or stopped; all without a NAME."""
+    from eomirror.demo.registry import ClusterRegistry, state_folder
+
+    registry = ClusterRegistry(state_folder())
+    records = [registry.get(name) for name in names or registry.names()]
+    if not wants_table(output):
+        _print_json(records, output)
+        return
+    if not records:
+        click.echo("no local clusters; start two with: eomirror cluster up east west", err=True)
+        return
+    from rich.console import Console
+
+    rows = [
+        {
+            "cluster": record.name,
+            "state": record.state,
+            "bootstrap.servers": record.bootstrap_servers,
+            "kafka": record.kafka_version,
+            "pids": ",".join(str(broker["pid"] or "-") for broker in record.as_dict()["brokers"]),
+            "data": record.data_dir,
+        }
+        for record in records
+    ]
+    Console().print(table(list(rows[0]), rows))
+
+
+@cluster.command(epilog="Example: eomirror cluster down --all")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--all", "everything", is_flag=True, help="All clusters that were started here.")
+@click.option("--keep-data", is_flag=True, help="Let the data stay: the next `up` goes on with it.")
+@output_option
+def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str | None) -> None:
+    """
+    Stop clusters, and remove their data.
+
+    Data in a folder chosen with `up --data-dir` stays in any case.
+    """
+    from eomirror.demo.registry import ClusterRegistry, state_folder
+
+    if bool(names) == everything:
+        raise UsageError("which clusters?", fix="give names, or --all")
+    registry = ClusterRegistry(state_folder())
+    chosen = list(dict.fromkeys(names)) or registry.names()
+    for name in chosen:
+        registry.get(name)  # a name that is wrong must not be found out after others are gone
+    for name in chosen:
+        record = registry.down(name, keep_data=keep_data)
+        stays = keep_data or not record.ours
+        click.echo(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}", err=True)
+    if not wants_table(output):
+        print_structured({"stopped": chosen}, output)
+
+
+def _start_all(registry: Any, specs: Sequence[ClusterSpec]) -> list[ClusterRecord]:
+    """Start side by side; those that came up stay up when another fails."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from eomirror.demo.jars import class_path
+    from eomirror.demo.progress import show_progress
+
+    with show_progress() as on_progress:
+        class_path(specs[0].kafka_version, on_progress=on_progress)
+        with ThreadPoolExecutor(len(specs), thread_name_prefix="cluster-up") as pool:
+            started = [pool.submit(registry.up, spec, on_progress=on_progress) for spec in specs]
+        return [future.result() for future in started]
+
+
+def _pairs(values: tuple[str, ...], option: str, form: str) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        key, equals, rest = value.partition("=")
+        if not (key and equals):
+            raise UsageError(f"{option} {value}", fix=f"write it as {option} {form}")
+        pairs[key] = rest
+    return pairs
+
+
+def _print_json(records: Sequence[ClusterRecord], output: str | None) -> None:
+    print_structured({"clusters": [record.as_dict() for record in records]}, output)
+
+
+def _snippet(records: Sequence[ClusterRecord]) -> str:
+    """A configuration to paste, and the command to try next."""
+    lines = ["clusters:"]
+    lines += [f'  {record.name}: {{bootstrap.servers: "{record.bootstrap_servers}"}}' for record in records]
+    names = [record.name for record in records]
+    if len(names) > 1:
+        lines += ["links:", f'  - {{source: {names[0]}, target: {names[1]}, topics: [".*"]}}']
+        lines += ["", "# save this as mirror.yaml, then: eomirror run mirror.yaml"]
+    lines += [f"# stop: eomirror cluster down {shlex.join(names)}"]
+    return "\n".join(lines) + "\n"
