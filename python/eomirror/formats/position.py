@@ -22,6 +22,7 @@ from eomirror.errors import StateError
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Mapping
 
 __all__ = ["AttemptClaim", "Position", "decode_attempt", "decode_key", "decode_position"]
@@ -100,11 +101,11 @@ class Position:
         """The source partition this is about."""
         return SourcePartition(self.topic, self.partition)
 
-    def key(self) -> bytes:
+    def key(self) -> builtins.bytes:
         """Key of the record."""
         return position_key(self.source)
 
-    def value(self) -> bytes:
+    def value(self) -> builtins.bytes:
         """Value of the record."""
         body: dict[str, Any] = {"v": VERSION}
         for item in _POSITION_FIELDS:
@@ -218,7 +219,8 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
     known = {item: body.pop(item) for item in _POSITION_FIELDS if item in body}
     try:
         position = Position(topic=source.topic, partition=source.partition, extra=body, **known)
-        well_formed = isinstance(position.offset, int) and position.offset >= 0 and position.generation >= 0
+        offset: object = position.offset  # whatever JSON held
+        well_formed = isinstance(offset, int) and offset >= 0 and position.generation >= 0
     except TypeError as error:
         raise _incomplete(source, where) from error
     if not well_formed:

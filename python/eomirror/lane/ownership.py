@@ -17,10 +17,9 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.topology.assign import assign
-
 from eomirror.errors import MirrorError, StateError, SupersededError
 from eomirror.formats.control import Claim, ControlView, Generation
+from eomirror.topology.assign import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLAIM_INTERVAL_SECONDS",
     "WATCH_SHARE",
+    "AfterFencing",
     "Looked",
     "after_fencing",
     "check_positions",

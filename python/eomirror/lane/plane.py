@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Mapping, Sequence
 
     from eomirror.types import SourcePartition
@@ -108,7 +109,7 @@ class Account:
     target_offset: int | None
     source_timestamp: int | None
     first_source_offset: int
-    offset_map: bytes
+    offset_map: builtins.bytes
     digest: str
 
 

@@ -170,7 +170,7 @@ mod tests {
         );
     }
 
-    const KNOWN: &str = "";
+    const KNOWN: &str = "d5561d2f10c77208";
 
     proptest! {
         #[test]

@@ -1,0 +1,1 @@
+"""Adapters over confluent-kafka; nothing else imports it."""

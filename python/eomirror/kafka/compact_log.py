@@ -1,0 +1,149 @@
+"""
+Reads one of our compact topics to its end, so that nothing committed is missed (rule 3).
+
+A read_committed consumer's own idea of the end is the last stable offset, and another producer's open
+transaction hides our committed records above it (fault F27)::
+
+    lane 0 (dead)       lane 1               reader
+    begin, write p0
+                        write p1, commit
+                                             consumer's end: below p0. p1 is committed, and not seen
+
+So the end is the high watermark, asked for with READ_UNCOMMITTED; reading goes on until the consumer reports
+the end of the partition at or beyond it.  An earlier end of partition means that somebody's transaction is
+still open: wait for it, its timeout at the latest ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import ClusterError
+from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster
+    from eomirror.kafka.admin import ClusterAdmin
+
+__all__ = ["CompactLogReader", "LogRecord"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A committed record, and where it stands."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def where(self) -> str:
+        """Topic-partition@offset, for messages."""
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+class CompactLogReader:
+    """
+    Reads state topics of one cluster; keeps its connections between reads.
+
+    Args:
+        cluster: The target cluster.
+        admin: To ask for the ends with.
+        client_id: What brokers see.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self, cluster: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._consumer = Consumer(
+            consumer_properties(
+                cluster,
+                client_id=client_id,
+                **{
+                    # the end of a partition is only reported by an empty answer, which the broker holds back
+                    # for this long; recovery waits for exactly that
+                    "fetch.wait.max.ms": 10,
+                    "fetch.queue.backoff.ms": 10,
+                },
+            )
+        )
+
+    def read(self, topic: str, *, seconds: float = 60.0) -> tuple[int, list[LogRecord]]:
+        """
+        All committed records of ``topic``, in log order per partition.
+
+        Args:
+            topic: A topic that exists.
+            seconds: How long to wait at most; must exceed the transaction timeout of other writers.
+
+        Returns:
+            The topic's partition count, and the records.
+
+        Raises:
+            ClusterError: It did not come to its end in time; names the partition that is held up.
+            MirrorError: The cluster refuses us.
+        """
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            raise ClusterError(
+                f"topic {topic} does not exist on the target",
+                fix="run `eomirror plan CONFIG` to see what is missing",
+            )
+        names = [(topic, number) for number in range(facts.partitions)]
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        found = self._admin.offsets(names, at="latest", read_committed=False)
+        ends = {number: end for (_, number), end in found.items() if end > starts[topic, number]}
+        deadline = Deadline(seconds, self._clock)
+        # knowing the leaders first saves up to a second of librdkafka's metadata timers
+        self._consumer.list_topics(topic, timeout=max(1.0, deadline.remaining()))
+        # an absolute offset: librdkafka looks up a logical one on a timer of 500 ms when it knows no leader yet
+        self._consumer.assign([TopicPartition(topic, number, starts[topic, number]) for number in ends])
+        try:
+            return facts.partitions, self._drain(topic, ends, deadline)
+        finally:
+            self._consumer.unassign()
+
+    def _drain(self, topic: str, ends: dict[int, int], deadline: Deadline) -> list[LogRecord]:
+        records: list[LogRecord] = []
+        open_ends = dict(ends)
+        while open_ends:
+            if deadline.passed:
+                held = ", ".join(f"{topic}-{number}" for number in sorted(open_ends))
+                raise ClusterError(
+                    f"could not read {held} to the end in time",
+                    fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+                )
+            for message in self._consumer.consume(10_000, 0.02):
+                error = message.error()
+                if error is None:
+                    records.append(
+                        LogRecord(
+                            topic, message.partition(), message.offset(), message.key(), message.value()
+                        )
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    if message.offset() >= open_ends.get(message.partition(), 0):
+                        open_ends.pop(message.partition(), None)
+                elif classify_fetch(error).action is not Action.RETRY:
+                    raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
+        return records
+
+    def close(self) -> None:
+        """Close the consumer."""
+        try:
+            self._consumer.close()
+        except (KafkaException, RuntimeError) as error:
+            log.debug("reader_close_failed", error=str(error))

@@ -1,0 +1,159 @@
+"""What the pump reads through: the link's state topics, and the topics of both clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.formats.control import ControlView, decode_control
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.admin import ClusterAdmin, PendingTopics
+from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.positions import valid_positions
+from eomirror.lane.commit import StateTopics
+from eomirror.lane.recover import SourceFacts, TargetFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.clock import Clock
+    from eomirror.formats.position import Position
+    from eomirror.lane.spec import LaneSpec
+    from eomirror.types import SourcePartition
+
+__all__ = ["LaneState", "LaneTopics"]
+
+_ASK_SECONDS = 10.0
+
+
+class LaneState:
+    """
+    Reads control and positions of a link.
+
+    Args:
+        spec: The lane.
+        admin: Of the target cluster.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, spec: LaneSpec, admin: ClusterAdmin, clock: Clock) -> None:
+        self._names = LinkNames(spec.link.state_name)
+        self._admin = admin
+        self._positions_partitions = 0
+        self._offset_map_partitions = 0
+        # somebody else's open transaction may hold us up for as long as its timeout
+        self._patience = 2 * spec.link.transaction_timeout + 10
+        self._reader = CompactLogReader(
+            spec.target, admin, client_id=self._names.client_id(f"lane-{spec.lane}"), clock=clock
+        )
+
+    def read_control(self) -> ControlView:
+        """What control says."""
+        _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
+        return decode_control([(record.key, record.value, record.where) for record in records])
+
+    def read_positions(self) -> Mapping[SourcePartition, Position]:
+        """The valid position of every source partition."""
+        self._positions_partitions, records = self._reader.read(
+            self._names.positions_topic, seconds=self._patience
+        )
+        return valid_positions(records)
+
+    def state_topics(self) -> StateTopics:
+        """Names and partition counts of the topics a lane writes."""
+        if not self._offset_map_partitions:
+            topic = self._names.offset_map_topic
+            facts = self._admin.describe_topics([topic])[topic]
+            self._offset_map_partitions = 1 if facts is None else facts.partitions
+        return StateTopics(
+            self._names.positions_topic,
+            self._positions_partitions,
+            self._names.offset_map_topic,
+            self._offset_map_partitions,
+        )
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+class LaneTopics:
+    """
+    Looks at the topics of both clusters.
+
+    Args:
+        spec: The lane.
+    """
+
+    def __init__(self, spec: LaneSpec) -> None:
+        names = LinkNames(spec.link.state_name)
+        role = names.client_id(f"lane-{spec.lane}")
+        self._source = ClusterAdmin(spec.source, client_id=role)
+        self.target_admin = ClusterAdmin(spec.target, client_id=role)
+
+    def facts(
+        self, positions: Sequence[Position]
+    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
+        """Both sides of each partition, now."""
+        source_topics = self._source.describe_topics(sorted({item.topic for item in positions}))
+        target_topics = self.target_admin.describe_topics(sorted({item.target_topic for item in positions}))
+        on_source = [
+            item.source
+            for item in positions
+            if (topic := source_topics[item.topic]) is not None and item.partition < topic.partitions
+        ]
+        on_target = [
+            (item.target_topic, item.target_partition)
+            for item in positions
+            if (topic := target_topics[item.target_topic]) is not None
+            and item.target_partition < topic.partitions
+        ]
+        starts = self._source.offsets(on_source, at="earliest", read_committed=False)
+        ends = self._source.offsets(on_source, at="latest", read_committed=False)
+        target_ends = self.target_admin.offsets(on_target, at="latest", read_committed=False)
+        found = {}
+        for item in positions:
+            source, target = source_topics[item.topic], target_topics[item.target_topic]
+            found[item.source] = (
+                SourceFacts(
+                    source.topic_id if source is not None and item.source in ends else None,
+                    starts.get(item.source, 0),
+                    ends.get(item.source, 0),
+                ),
+                TargetFacts(
+                    target.topic_id if target is not None else None,
+                    target_ends.get((item.target_topic, item.target_partition), 0),
+                ),
+            )
+        return found
+
+    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
+        """Ask for the ids of exactly these topics, one request a side, without waiting."""
+        return PendingPair(
+            self._source.begin_describe(list(source_topics)),
+            self.target_admin.begin_describe(list(target_topics)),
+        )
+
+    def close(self) -> None:
+        """Close both clients."""
+        self._source.close()
+        self.target_admin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPair:
+    """Two describe requests that are on their way."""
+
+    source: PendingTopics
+    target: PendingTopics
+
+    def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """Ids on the source and on the target; None for a topic that does not exist."""
+        return _ids(self.source), _ids(self.target)
+
+
+def _ids(pending: PendingTopics) -> dict[str, str | None]:
+    return {
+        name: None if facts is None else facts.topic_id
+        for name, facts in pending.result(_ASK_SECONDS).items()
+    }

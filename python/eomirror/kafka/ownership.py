@@ -1,0 +1,557 @@
+"""
+The owner of a link: takes it, publishes lane layouts, keeps the claim alive (rules 2, 8, 9, 10).
+
+The steps of `LinkOwner.acquire`, with a crash point between each two:
+
+1. watch: read control, and wait until the claim in it is released, dead, or advances (then leave);
+2. initialize: InitProducerId of the control producer, which fences an older owner's;
+3. read control again, to its end: nobody else can write it now;
+4. check the positions against it (advisory: lanes of the old owner may still write);
+5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
+   transaction;
+6. fence: InitProducerId for every lane id that any generation ever used.
+
+Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.crash import crash_point
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    SupersededError,
+    UsageError,
+)
+from eomirror.formats.control import Claim, ControlView, Generation, decode_control
+from eomirror.formats.names import LinkNames
+from eomirror.formats.position import Position
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.positions import valid_positions
+from eomirror.kafka.producer import TransactionalProducer
+from eomirror.lane.ownership import (
+    CLAIM_INTERVAL_SECONDS,
+    AfterFencing,
+    Looked,
+    after_fencing,
+    check_positions,
+    judge_claim,
+    next_generation,
+    revised,
+    superseded_by,
+)
+from eomirror.lane.plane import CommitOutcome, MetadataRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.types import SourcePartition
+
+__all__ = ["Layout", "LinkOwner"]
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.5
+_TRIES = 5
+_FENCING_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """
+    What the lanes of a generation mirror.
+
+    Attributes:
+        generation: Its number.
+        source_cluster_id: Id of the source cluster.
+        target_cluster_id: Id of the target cluster.
+        lanes: Partitions of each lane.
+    """
+
+    generation: int
+    source_cluster_id: str
+    target_cluster_id: str
+    lanes: dict[int, tuple[AssignedPartition, ...]]
+
+
+class LinkOwner:
+    """
+    Owns one link on behalf of one run of a mirror.  Thread-safe: one call at a time gets through.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        run: Id of this run.
+        clock: Where time comes from.
+        take_over: Take the link even from a living owner.
+        adopt: Where to go on, for partitions whose position is missing or is to be overruled.
+        on_event: Told in a word what is being done, for progress.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        run: str,
+        clock: Clock = SYSTEM_CLOCK,
+        take_over: bool = False,
+        adopt: Mapping[SourcePartition, int] | None = None,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._run = run
+        self._clock = clock
+        self._take_over = take_over
+        self._adopt = dict(adopt or {})
+        self._tell = on_event or (lambda _: None)
+        self._names = LinkNames(link.state_name)
+        self._lock = threading.RLock()
+        client_id = self._names.client_id("control")
+        self._source_admin = ClusterAdmin(source, client_id=client_id)
+        self._target_admin = ClusterAdmin(target, client_id=client_id)
+        self._reader = CompactLogReader(target, self._target_admin, client_id=client_id, clock=clock)
+        self._producer: TransactionalProducer | None = None
+        self._generation: Generation | None = None
+        self._sequence = 0
+        self._cluster_ids = ("", "")
+        self._closed = False
+
+    # -- taking the link -------------------------------------------------------------------------
+
+    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> Layout:
+        """
+        Take the link and publish a lane layout; see the module's docstring for the steps.
+
+        Args:
+            lanes: How many lanes.
+            partitions: Everything to mirror.
+
+        Raises:
+            SupersededError: A living mirror owns the link.
+            StateError: The state topics contradict each other.
+            MirrorError: A cluster refuses us.
+        """
+        with self._lock:
+            self._cluster_ids = (
+                self._source_admin.describe_cluster().cluster_id,
+                self._target_admin.describe_cluster().cluster_id,
+            )
+            for attempt in range(_TRIES):
+                try:
+                    return self._acquire(lanes, partitions)
+                except FencedError as error:
+                    # somebody else initialized between two of our steps: look again like any newcomer
+                    log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
+                    self._tell("somebody else is taking the link; looking again")
+                except SupersededError:
+                    raise
+                except LaneError as error:
+                    log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
+                    self._clock.sleep(0.2 * (attempt + 1))
+            raise MirrorError(
+                f"link {self._link.name}: could not take the link in {_TRIES} tries",
+                fix="see the log for what each try met; the target's coordinator may be unavailable",
+            )
+
+    def _acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> Layout:
+        self._watch()
+        crash_point("owner.watched")
+        producer = self._initialize()
+        crash_point("owner.initialized")
+        view = self._read_control()
+        crash_point("owner.control_read")
+        positions = self._read_positions()
+        check_positions(
+            self._link.name,
+            view,
+            positions,
+            map_has_records=view.generation is None and self._map_has_records(),
+        )
+        crash_point("owner.positions_checked")
+        self._tell("publishing the lane layout")
+        generation = next_generation(
+            view,
+            run=self._run,
+            lanes=lanes,
+            partitions=[item.source for item in partitions],
+            now_ms=self._clock.wall_ms(),
+        )
+        known = frozenset() if view.generation is None else view.generation.assignment.known
+        first_run = view.generation is None
+        first = self._first_positions(generation, partitions, known, first_run=first_run)
+        self._publish(producer, generation, first)
+        self._generation = generation
+        crash_point("owner.published")
+        self._tell("fencing lanes of older generations")
+        self._fence(generation.highest_lane)
+        crash_point("owner.fenced_all")
+        return self._layout(generation, partitions)
+
+    def _watch(self) -> None:
+        first = latest = self._read_control().claim
+        started = self._clock.monotonic()
+        while True:
+            looked = judge_claim(
+                first,
+                latest,
+                run=self._run,
+                watched=self._clock.monotonic() - started,
+                take_over=self._take_over,
+                is_dead=_is_dead,
+            )
+            if looked is Looked.TAKE:
+                return
+            if looked is Looked.LEAVE:
+                raise superseded_by(self._link.name, latest, None)
+            self._tell(f"watching the claim of run {latest.run if latest else '?'}")
+            self._clock.sleep(_LOOK_SECONDS)
+            latest = self._read_control().claim
+
+    def _initialize(self) -> TransactionalProducer:
+        if self._producer is not None:
+            self._producer.close()
+        self._producer = TransactionalProducer(
+            self._target,
+            client_id=self._names.client_id("control"),
+            transactional_id=self._names.control_transactional_id,
+            transaction_timeout=self._link.transaction_timeout,
+            known_topic=self._names.control_topic,
+            clock=self._clock,
+        )
+        self._producer.init()
+        return self._producer
+
+    def _publish(
+        self, producer: TransactionalProducer, generation: Generation, first: Sequence[MetadataRecord]
+    ) -> None:
+        self._commit(
+            producer,
+            [
+                MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value()),
+                self._claim(released=False),
+                *first,
+            ],
+        )
+
+    def _first_positions(
+        self,
+        generation: Generation,
+        partitions: Sequence[AssignedPartition],
+        known: frozenset[SourcePartition],
+        *,
+        first_run: bool,
+    ) -> list[MetadataRecord]:
+        """Positions of partitions that control does not know yet, and of those the user adopts."""
+        by_source = {item.source: item for item in partitions}
+        unknown = sorted(self._adopt.keys() - by_source.keys())
+        if unknown:
+            raise UsageError(
+                f"--adopt {unknown[0]}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match",
+            )
+        fresh = [item for item in partitions if item.source not in known or item.source in self._adopt]
+        if not fresh:
+            return []
+        starts = self._starts(
+            [item.source for item in fresh if item.source not in self._adopt], first_run=first_run
+        )
+        starts.update(self._adopt)
+        count = self._positions_partitions()
+        records = []
+        for item in fresh:
+            lane = generation.assignment.partitions[item.source]
+            position = self._first_position(generation, item, lane, starts[item.source])
+            records.append(
+                MetadataRecord(self._names.positions_topic, lane % count, position.key(), position.value())
+            )
+        self._adopt.clear()
+        return records
+
+    def _first_position(
+        self, generation: Generation, item: AssignedPartition, lane: int, offset: int
+    ) -> Position:
+        identity = self._open_producer().identity()
+        return Position(
+            topic=item.source.topic,
+            partition=item.source.partition,
+            offset=offset,
+            source_cluster_id=self._cluster_ids[0],
+            topic_id=item.topic_id,
+            target_topic=item.target_topic,
+            target_partition=item.source.partition,
+            target_topic_id=item.target_topic_id,
+            generation=generation.generation,
+            lane=lane,
+            run=self._run,
+            epoch=0,
+            attempt=0,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            txn=0,
+            header=self._link.provenance_header,
+            timestamp=self._clock.wall_ms(),
+        )
+
+    def _starts(self, sources: Sequence[SourcePartition], *, first_run: bool) -> dict[SourcePartition, int]:
+        """Where partitions without a position begin: the link's ``start``, but only when it first runs."""
+        if not sources:
+            return {}
+        names = [(source.topic, source.partition) for source in sources]
+        start = self._link.start if first_run else "earliest"
+        if isinstance(start, int):
+            found = self._source_admin.offsets(names, at=start, read_committed=True)
+            # no record is as late as that: everything there is lies before it
+            late = [name for name in names if found.get(name, -1) < 0]
+            found = {**found, **self._source_admin.offsets(late, at="latest", read_committed=True)}
+        else:
+            found = self._source_admin.offsets(names, at=start, read_committed=True)
+        return {source: found[source] for source in sources}
+
+    def _fence(self, highest_lane: int) -> None:
+        """InitProducerId for every lane id, several at a time; a lane that starts later fences again."""
+
+        def fence(lane: int) -> None:
+            producer = TransactionalProducer(
+                self._target,
+                client_id=self._names.client_id(f"fence-{lane}"),
+                transactional_id=self._names.transactional_id(lane),
+                transaction_timeout=self._link.transaction_timeout,
+                known_topic=self._names.control_topic,
+                clock=self._clock,
+            )
+            try:
+                producer.init()
+            finally:
+                producer.close()
+            crash_point("owner.fenced_some")
+
+        with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
+            for done in [pool.submit(fence, lane) for lane in range(highest_lane + 1)]:
+                done.result()
+
+    # -- keeping it ------------------------------------------------------------------------------
+
+    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+        """
+        Add partitions to lanes: a revision, published before any lane hears of it.
+
+        Returns:
+            The partitions that each lane gets besides what it has.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses us.
+        """
+        with self._lock:
+            before = self._published()
+            fresh = [item for item in partitions if item.source not in before.assignment.partitions]
+            if not fresh:
+                return {}
+            after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
+            first = self._first_positions(after, fresh, before.assignment.known, first_run=False)
+            self._guarded(lambda producer: self._publish(producer, after, first))
+            self._generation = after
+            crash_point("owner.revision_published")
+            return self._by_lane(after, fresh)
+
+    def renew(self) -> None:
+        """
+        Renew the claim; call it every `CLAIM_INTERVAL_SECONDS`.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+        """
+        with self._lock:
+            if not self._closed:
+                self._guarded(lambda producer: self._commit(producer, [self._claim(released=False)]))
+
+    def check(self) -> None:
+        """
+        Find out why a lane was fenced.
+
+        Raises:
+            SupersededError: By another mirror.  When this returns, it was by our own, and the lane is rebuilt.
+        """
+        with self._lock:
+            self._raise_if_superseded()
+
+    def release(self) -> None:
+        """Give the link up, so that the next mirror need not watch our claim; never raises."""
+        with self._lock:
+            if self._producer is None or self._generation is None or self._closed:
+                return
+            try:
+                self._commit(self._producer, [self._claim(released=True)])
+            except (LaneError, MirrorError) as error:
+                log.info("claim_not_released", link=self._link.name, error=str(error))
+
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            self._closed = True
+            if self._producer is not None:
+                self._producer.close()
+                self._producer = None
+            self._reader.close()
+            self._source_admin.close()
+            self._target_admin.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _guarded(self, publish: Callable[[TransactionalProducer], None]) -> None:
+        """Publish; when that fails, take a new control producer, see whether we still own the link, repeat."""
+        for attempt in range(_TRIES):
+            try:
+                if self._producer is None:
+                    # our own InitProducerId may fence a newcomer's: it finds our run in control and leaves
+                    self._raise_if_superseded()
+                    self._initialize()
+                    self._raise_if_superseded()
+                publish(self._open_producer())
+            except LaneError as error:
+                log.info("control_write_failed", link=self._link.name, attempt=attempt, error=str(error))
+                self._drop_producer()
+                self._raise_if_superseded()
+                self._clock.sleep(0.2 * (attempt + 1))
+            else:
+                return
+        raise MirrorError(
+            f"link {self._link.name}: could not write {self._names.control_topic} in {_TRIES} tries",
+            fix="see the log for what each try met; the target's coordinator may be unavailable",
+        )
+
+    def _commit(self, producer: TransactionalProducer, records: Sequence[MetadataRecord]) -> None:
+        producer.begin()
+        try:
+            producer.write(records)
+            producer.flush(self._link.transaction_timeout)
+            producer.take_acks()
+            outcome = producer.commit()
+        except LaneError:
+            producer.abort()
+            self._drop_producer()
+            raise
+        if outcome is CommitOutcome.SUSPECT:
+            # a straggling EndTxn must not end our next transaction (rule 9)
+            self._drop_producer()
+
+    def _drop_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _raise_if_superseded(self) -> None:
+        view = self._read_control()
+        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
+
+    def _claim(self, *, released: bool) -> MetadataRecord:
+        self._sequence += 1
+        process = psutil.Process()
+        claim = Claim(
+            run=self._run,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot=_boot_identity(),
+            started=f"{process.create_time():.2f}",
+            sequence=self._sequence,
+            interval_ms=int(CLAIM_INTERVAL_SECONDS * 1000),
+            released=released,
+            timestamp=self._clock.wall_ms(),
+        )
+        return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
+
+    def _read_control(self) -> ControlView:
+        _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
+        return decode_control([(record.key, record.value, record.where) for record in records])
+
+    def _read_positions(self) -> Mapping[SourcePartition, Position]:
+        _, records = self._reader.read(self._names.positions_topic, seconds=self._patience)
+        return valid_positions(records)
+
+    @property
+    def _patience(self) -> float:
+        return 2 * self._link.transaction_timeout + 10
+
+    def _positions_partitions(self) -> int:
+        facts = self._target_admin.describe_topics([self._names.positions_topic])[self._names.positions_topic]
+        return 1 if facts is None else facts.partitions
+
+    def _map_has_records(self) -> bool:
+        topic = self._names.offset_map_topic
+        facts = self._target_admin.describe_topics([topic])[topic]
+        if facts is None:
+            return False
+        names = [(topic, number) for number in range(facts.partitions)]
+        return any(
+            end > 0 for end in self._target_admin.offsets(names, at="latest", read_committed=False).values()
+        )
+
+    def _open_producer(self) -> TransactionalProducer:
+        if self._producer is None:
+            self._initialize()
+        if self._producer is None:
+            raise AssertionError("_initialize sets the producer")
+        return self._producer
+
+    def _published(self) -> Generation:
+        if self._generation is None:
+            raise AssertionError("acquire comes first")
+        return self._generation
+
+    def _layout(self, generation: Generation, partitions: Sequence[AssignedPartition]) -> Layout:
+        lanes = dict.fromkeys(range(generation.assignment.lanes), ())
+        return Layout(
+            generation.generation, *self._cluster_ids, {**lanes, **self._by_lane(generation, partitions)}
+        )
+
+    @staticmethod
+    def _by_lane(
+        generation: Generation, partitions: Sequence[AssignedPartition]
+    ) -> dict[int, tuple[AssignedPartition, ...]]:
+        lanes: dict[int, list[AssignedPartition]] = {}
+        for item in partitions:
+            lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)
+        return {lane: tuple(items) for lane, items in lanes.items()}
+
+
+def _boot_identity() -> str:
+    """Names this boot and process namespace, or nothing where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _is_dead(claim: Claim) -> bool:
+    """Whether the claim's process is dead: known only where it ran, in the same boot and process namespace."""
+    if not claim.boot or claim.boot != _boot_identity():
+        return False
+    try:
+        return f"{psutil.Process(claim.pid).create_time():.2f}" != claim.started
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False

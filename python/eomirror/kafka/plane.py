@@ -1,0 +1,331 @@
+"""
+The client plane: confluent-kafka's consumer and transactional producer, decided per batch by the Rust core.
+
+A consumed batch crosses into Rust once (`Planner.plan`) and comes back as ready arguments for ``produce``, so
+Python touches each record only to hand it over.  Works with every broker and every authentication that
+librdkafka has.
+
+Target offsets come from the `Witness` (an acknowledgement interceptor), in the order of delivery, which for
+an idempotent producer is the order of produce: the n-th acknowledgement of a target partition belongs to
+the n-th record that was produced to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eomirror._native import Planner, Policy
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import DataLossError, TransactionFailedError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.producer import TransactionalProducer
+from eomirror.lane.plane import (
+    Account,
+    Advance,
+    CommitOutcome,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+    Sealed,
+    Start,
+)
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.lane.spec import LaneSpec
+
+__all__ = ["ClientPlane"]
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 10_000
+# how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
+_PUMP_SLICE_SECONDS = 0.005
+
+
+class ClientPlane:
+    """
+    Moves one lane's records through librdkafka; see `eomirror.lane.plane.Plane` for what each call means.
+
+    Args:
+        spec: The lane.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._names = LinkNames(spec.link.state_name)
+        self._routes: dict[str, str] = {}
+        self._planner = Planner(self._policy())
+        self._producer: TransactionalProducer | None = None
+        self._consumer: Consumer | None = None
+        self._pending: list[Any] = []
+        # next offset to fetch as last committed, and as reached now
+        self._committed: dict[SourcePartition, int] = {}
+        self._ends: dict[SourcePartition, Advance] = {}
+        self._open_ends: set[SourcePartition] = set()
+
+    # -- producer side ---------------------------------------------------------------------------
+
+    def open(self) -> ProducerIdentity:
+        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        spec = self._spec
+        if self._producer is not None:
+            self._producer.close()
+        self._planner.clear()
+        self._producer = TransactionalProducer(
+            spec.target,
+            client_id=self._names.client_id(f"lane-{spec.lane}"),
+            transactional_id=self._names.transactional_id(spec.lane),
+            transaction_timeout=spec.link.transaction_timeout,
+            known_topic=self._names.control_topic,
+            clock=self._clock,
+        )
+        self._producer.init()
+        return self._producer.identity()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._tx.begin()
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+        self._tx.write(records)
+
+    def seal(self, seconds: float) -> Sealed:
+        """Wait for every acknowledgement, balance the account (rule 7)."""
+        self._tx.flush(seconds)
+        acks = self._tx.take_acks()
+        if acks.failed:
+            raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
+        accounts = self._planner.settle(acks)
+        advances = dict(self.advances())
+        for account in accounts:
+            source = SourcePartition(account.source_topic, account.source_partition)
+            after = account.last_source_offset + 1
+            advance = advances.get(source)
+            if advance is None or advance.offset < after:
+                epoch = account.leader_epoch if account.leader_epoch >= 0 else None
+                advances[source] = Advance(after, epoch)
+        return Sealed(tuple(_account(account) for account in accounts), advances)
+
+    def commit(self) -> CommitOutcome:
+        """Commit the open transaction."""
+        self._tx.flush(self._spec.link.transaction_timeout)
+        acks = self._tx.take_acks()
+        if acks.failed:
+            raise TransactionFailedError(f"EO-7: {acks.failed} state records were not acknowledged")
+        advances = self._reached()
+        outcome = self._tx.commit()
+        for source, advance in advances.items():
+            self._committed[source] = max(self._committed[source], advance.offset)
+        self._planner.clear()
+        return outcome
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes."""
+        if self._producer is not None:
+            self._producer.abort()
+        self._planner.clear()
+
+    # -- consumer side ---------------------------------------------------------------------------
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions, besides those that are fetched already."""
+        consumer = self._source()
+        for start in starts:
+            self._routes[start.source.topic] = start.target_topic
+            self._committed[start.source] = start.offset
+        self._planner.set_policy(self._policy())
+        positions = [
+            TopicPartition(start.source.topic, start.source.partition, start.offset)
+            if start.leader_epoch is None
+            else TopicPartition(
+                start.source.topic, start.source.partition, start.offset, leader_epoch=start.leader_epoch
+            )
+            for start in starts
+        ]
+        if positions:
+            consumer.incremental_assign(positions)
+
+    def restart(self) -> None:
+        """Forget everything fetched; `start` gives the new beginning."""
+        self._pending.clear()
+        self._committed.clear()
+        self._ends.clear()
+        self._open_ends.clear()
+        self._planner.clear()
+        if self._consumer is not None:
+            self._consumer.unassign()
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror; ends of partitions are noted on the way."""
+        if self._pending:
+            return True
+        deadline = Deadline(seconds, self._clock)
+        consumer = self._source()
+        while True:
+            messages = consumer.consume(1, deadline.remaining())
+            if messages:
+                messages += consumer.consume(_BATCH, 0)
+                self._pending = self._sift(messages)
+                if self._pending:
+                    return True
+            if deadline.passed:
+                return False
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit."""
+        return {
+            source: advance
+            for source, advance in self._reached().items()
+            if advance.offset > self._committed[source]
+        }
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        messages, self._pending = self._pending, []
+        if not messages:
+            messages = self._source().consume(_BATCH, max(0.0, min(seconds, _PUMP_SLICE_SECONDS)))
+        full = len(messages) >= _BATCH
+        plan = self._planner.plan(messages)
+        self._note_ends(plan.ends)
+        self._raise_errors(plan.errors)
+        self._tx.produce_all(plan.records)
+        return Pumped(plan.kept, plan.bytes, drained=not full)
+
+    def close(self) -> None:
+        """Close all clients; leave nothing running."""
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+        if self._consumer is not None:
+            try:
+                self._consumer.close()
+            except (KafkaException, RuntimeError) as error:
+                log.debug("consumer_close_failed", error=str(error))
+            self._consumer = None
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _tx(self) -> TransactionalProducer:
+        if self._producer is None:
+            raise AssertionError("the pump opens the plane before it uses it")
+        return self._producer
+
+    def _source(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                consumer_properties(
+                    self._spec.source,
+                    client_id=self._names.client_id(f"lane-{self._spec.lane}"),
+                    **{
+                        # when librdkafka's queue is full it pauses a partition's fetches for this long; its
+                        # default of 1 s is longer than we need to empty the queue
+                        "fetch.queue.backoff.ms": 10,
+                    },
+                )
+            )
+        return self._consumer
+
+    def _policy(self) -> Policy:
+        spec = self._spec
+        return Policy(
+            self._routes,
+            source_cluster_id=spec.source_cluster_id,
+            target_cluster_id=spec.target_cluster_id,
+            header=spec.link.provenance_header,
+            guard=spec.link.guard,
+            origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+        )
+
+    def _sift(self, messages: list[Any]) -> list[Any]:
+        """Keep what carries a record; ends of partitions are facts, errors are raised."""
+        kept = []
+        ends = []
+        errors = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                kept.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends.append((message.topic(), message.partition(), message.offset()))
+            else:
+                errors.append(message)
+        self._note_ends(ends)
+        self._raise_errors(errors)
+        return kept
+
+    def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
+        for topic, partition, offset in ends:
+            source = SourcePartition(topic, partition)
+            if source in self._committed:
+                self._ends[source] = Advance(offset, None)
+
+    def _raise_errors(self, errors: Sequence[Any]) -> None:
+        for message in errors:
+            error = message.error()
+            action = classify_fetch(error).action
+            where = f"{message.topic()}-{message.partition()}" if message.topic() else "the source"
+            if action is Action.RETRY:
+                log.debug("fetch_retried", where=where, error=str(error))
+            elif action is Action.SOURCE_TRUNCATED:
+                raise DataLossError(
+                    f"{where}: the source's log diverges from what was mirrored: {error.str()}",
+                    fix="find out whether the source was restored or a broker without all data became leader; "
+                    f"to go on from the source as it is now: --adopt {where}=OFFSET",
+                    topic=str(message.topic()),
+                )
+            elif action in {Action.SOURCE_GAP, Action.TOPIC_GONE}:
+                # recovery compares the logs and says exactly what is missing
+                raise TransactionFailedError(f"{where}: {error.str()}")
+            elif action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
+                raise to_mirror_error(error, doing=f"fetch {where}", cluster="source")
+            else:
+                raise TransactionFailedError(f"{where}: {error.str()}")
+
+    def _reached(self) -> dict[SourcePartition, Advance]:
+        """
+        Next offset to fetch of every partition, as far as everything before it was handed to the planner.
+
+        librdkafka moves a consumer's position when it hands out a record, and past control batches; past an
+        aborted range only the end-of-partition event moves.  Records that wait in ``_pending`` were handed
+        out but not planned, so nothing may move while there are any.
+        """
+        if self._pending or self._consumer is None or not self._committed:
+            return {}
+        reached = dict(self._ends)
+        partitions = [TopicPartition(topic, number) for topic, number in self._committed]
+        for position in self._consumer.position(partitions):
+            if position.offset < 0:
+                continue
+            source = SourcePartition(position.topic, position.partition)
+            if source not in reached or reached[source].offset <= position.offset:
+                reached[source] = Advance(position.offset, position.leader_epoch)
+        return reached
+
+
+def _account(account: Any) -> Account:
+    acked = account.acked > 0
+    return Account(
+        source=SourcePartition(account.source_topic, account.source_partition),
+        target_topic=account.target_topic,
+        target_partition=account.target_partition,
+        records=account.acked,
+        bytes=account.bytes,
+        dropped=account.dropped,
+        target_offset=account.last_target_offset if acked else None,
+        source_timestamp=account.timestamp if acked else None,
+        first_source_offset=account.first_source_offset,
+        offset_map=account.offset_map,
+        digest=account.digest,
+    )

@@ -1,0 +1,347 @@
+"""
+A transactional producer that knows whether its commits were clean (rules 7, 8 and 9).
+
+librdkafka speaks the first transaction protocol: an EndTxn that was delayed in the network and repeated by the
+library ends whatever transaction is open when it arrives at last, while ``commit_transaction()`` has long
+returned without an error (measured, docs/adr/0003)::
+
+    producer                    network                       coordinator
+    commit 1 -> EndTxn          held
+    socket breaks, EndTxn again                        ->     commit 1, OK
+    begin 2, produce            held EndTxn arrives    ->     commit 2, half written!
+
+So every request and answer is counted by a `Witness`, an interceptor of librdkafka's own threads.  A
+transaction during which any transactional request was sent twice, or answered with an error, is SUSPECT even
+though it is committed: the lane then takes a new producer, whose epoch makes the straggler worthless.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
+
+from eomirror._native import Acks, Witness
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import producer_properties
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    OutcomeUnknownError,
+    RecordRefusedError,
+    TransactionFailedError,
+)
+from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
+from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eomirror.config import Cluster
+
+__all__ = ["TransactionalProducer"]
+
+log = structlog.get_logger(__name__)
+
+# API keys (https://kafka.apache.org/protocol#protocol_api_keys) that move a transaction on the coordinator
+_INIT_PRODUCER_ID = 22
+_ADD_PARTITIONS_TO_TXN = 24
+_ADD_OFFSETS_TO_TXN = 25
+_END_TXN = 26
+_TRANSACTION_KEYS = (_INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_TXN, _END_TXN)
+_PRODUCE = 0
+
+# one document per interval; it is the only place where librdkafka tells the producer id (STATISTICS.md: eos)
+_STATISTICS_INTERVAL_MS = 100
+_INIT_SLICE_SECONDS = 5.0
+
+
+class TransactionalProducer:
+    """
+    One producer with a transactional.id, from InitProducerId to its last commit or abort.
+
+    Args:
+        cluster: The target cluster.
+        client_id: What brokers see.
+        transactional_id: The id to take; older producers with it are fenced by `init`.
+        transaction_timeout: Seconds after which the coordinator aborts what is left open.
+        known_topic: A topic that exists and that we may describe.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        client_id: str,
+        transactional_id: str,
+        transaction_timeout: float,
+        known_topic: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._known_topic = known_topic
+        self.transactional_id = transactional_id
+        self._clock = clock
+        self._timeout = transaction_timeout
+        self._identity: ProducerIdentity | None = None
+        self._failure: tuple[KafkaError, str] | None = None
+        properties = producer_properties(
+            cluster,
+            client_id=client_id,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(transaction_timeout * 1000),
+        )
+        properties.update(
+            {
+                "plugin.library.paths": Witness.plugin_path(),
+                "statistics.interval.ms": _STATISTICS_INTERVAL_MS,
+                "stats_cb": self._on_statistics,
+                "error_cb": self._on_error,
+                # successes are counted by the witness, without a Python call per record
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_failed_delivery,
+                "logger": _Logger(transactional_id),
+            }
+        )
+        # the queue holds a whole transaction (lane.machine.CutRule); flush at its cut overrides the linger
+        properties.setdefault("queue.buffering.max.messages", 500_000)
+        properties.setdefault("linger.ms", 5)
+        self._witness = Witness.arm(str(cimpl.__file__))
+        self._producer = Producer(properties)
+        if not self._witness.attached:
+            raise MirrorError(
+                "the commit witness could not attach to librdkafka",
+                fix="install the release of confluent-kafka that eomirror asks for (pip check)",
+            )
+
+    # -- the life of a producer ------------------------------------------------------------------
+
+    def init(self, seconds: float = 60.0) -> None:
+        """
+        Run InitProducerId: fence older producers of the id, abort what they left open.
+
+        Raises:
+            FencedError: A newer producer took the id meanwhile.
+            MirrorError: The cluster refuses us, or cannot be reached in time.
+        """
+        deadline = Deadline(seconds, self._clock)
+        self._connect()
+        while True:
+            try:
+                self._producer.init_transactions(max(0.1, min(_INIT_SLICE_SECONDS, deadline.remaining())))
+            except KafkaException as raised:
+                error = raised.args[0]
+                verdict = classify_transaction(error)
+                again = error.retriable() or verdict.action in {Action.RETRY, Action.UNREACHABLE}
+                if again and not deadline.passed:
+                    self._producer.poll(0)
+                    continue
+                raise self._lane_error(error, "take its transactional.id") from raised
+            self._witness.mark()
+            return
+
+    def _connect(self) -> None:
+        """
+        Be connected before `init_transactions` looks for its coordinator.
+
+        librdkafka looks at once, or again after 500 ms when no connection was up yet; an epoch change would
+        wait for that.
+        """
+        try:
+            self._producer.list_topics(self._known_topic, timeout=_INIT_SLICE_SECONDS)
+        except KafkaException as raised:
+            # init_transactions meets the same trouble, and its errors are classified
+            log.debug("not_connected_yet", transactional_id=self.transactional_id, error=str(raised))
+
+    def identity(self, seconds: float = 5.0) -> ProducerIdentity:
+        """Producer id and epoch, as librdkafka's statistics tell them after `init`."""
+        deadline = Deadline(seconds, self._clock)
+        while self._identity is None:
+            if deadline.passed:
+                raise TransactionFailedError("librdkafka did not tell its producer id in time")
+            self._producer.poll(0.01)
+        return self._identity
+
+    def begin(self) -> None:
+        """Begin a transaction; local, nothing is sent."""
+        self._witness.mark()
+        self._call("begin a transaction", self._producer.begin_transaction)
+
+    def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None:
+        """
+        Produce records in order; each is a tuple of `Producer.produce`'s positional arguments.
+
+        Raises:
+            RecordRefusedError: A record is larger than this client may send; the transaction must be aborted,
+                although librdkafka would commit it without the record (measured).
+            LaneError: The transaction cannot go on.
+        """
+        produce = self._producer.produce
+        done = 0
+        while done < len(records):
+            try:
+                for record in records[done:] if done else records:
+                    produce(*record)
+                    done += 1
+            except BufferError:
+                # librdkafka's queue is full: let it send; poll also raises what is fatal
+                self._serve(0.05)
+            except KafkaException as raised:
+                raise self._record_error(raised.args[0], records[done]) from raised
+        self._serve(0)
+
+    def write(self, records: Iterable[MetadataRecord]) -> None:
+        """Produce records of ours."""
+        self.produce_all([(record.topic, record.value, record.key, record.partition) for record in records])
+
+    def flush(self, seconds: float) -> None:
+        """
+        Wait until every record is acknowledged.
+
+        Raises:
+            RecordRefusedError: The target refused a record for what it is.
+            TransactionFailedError: A record failed, or was not acknowledged in time.
+            FencedError: A newer producer has our id.
+        """
+        deadline = Deadline(seconds, self._clock)
+        while True:
+            try:
+                left = self._producer.flush(min(0.25, deadline.remaining()))
+            except KafkaException as raised:
+                raise self._lane_error(raised.args[0], "send records") from raised
+            self._raise_failure()
+            if left == 0:
+                return
+            if deadline.passed:
+                raise TransactionFailedError(f"{left} records were not acknowledged within {seconds:g} s")
+
+    def take_acks(self) -> Acks:
+        """What the target acknowledged since the last call."""
+        return self._witness.take_acks()
+
+    def commit(self) -> CommitOutcome:
+        """
+        Commit the open transaction.
+
+        Raises:
+            FencedError: A newer producer has our id.
+            TransactionFailedError: It is certainly not committed.
+            OutcomeUnknownError: It may be committed (rule 8).
+        """
+        try:
+            # -1 is "what remains of transaction.timeout.ms"; other values may leave librdkafka's state behind
+            self._producer.commit_transaction(-1)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if classify_transaction(error).action is Action.FENCED:
+                raise FencedError(str(error)) from raised
+            if self._ended():
+                raise OutcomeUnknownError(str(error)) from raised
+            raise TransactionFailedError(str(error)) from raised
+        return CommitOutcome.CLEAN if self.clean() else CommitOutcome.SUSPECT
+
+    def clean(self) -> bool:
+        """Whether no transactional request since `begin` can still travel (EO-9)."""
+        requests = self._witness.requests()
+        for key in _TRANSACTION_KEYS:
+            sent, answered, errors = requests.get(key, (0, 0, 0))
+            if errors or answered < sent:
+                log.info("commit_suspect", api_key=key, sent=sent, answered=answered, errors=errors)
+                return False
+        return requests.get(_END_TXN, (0, 0, 0))[0] <= 1 and not requests.get(_PRODUCE, (0, 0, 0))[2]
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes; the producer is spent afterwards."""
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(-1)
+        except (KafkaException, RuntimeError) as raised:
+            # the next InitProducerId with this id aborts it
+            log.info("abort_left_to_successor", transactional_id=self.transactional_id, error=str(raised))
+
+    def close(self) -> None:
+        """Let go of the client; what is still queued is thrown away."""
+        try:
+            self._producer.purge()
+            self._producer.poll(0)
+        except (KafkaException, RuntimeError) as raised:
+            log.debug("producer_close_failed", error=str(raised))
+        del self._producer
+
+    # -- what went wrong ------------------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            return
+        error, what = self._failure
+        if classify_delivery(error).action is Action.REFUSED_RECORD:
+            raise RecordRefusedError(
+                f"the target refuses {what}: {error.str()}",
+                fix="compare max.message.bytes and message.timestamp.* of the topic on both clusters",
+            )
+        raise self._lane_error(error, f"send {what}")
+
+    def _ended(self) -> bool:
+        return self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0
+
+    def _serve(self, seconds: float) -> None:
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as raised:
+            raise self._lane_error(raised.args[0], "send records") from raised
+        self._raise_failure()
+
+    def _call(self, doing: str, function: Any, *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except KafkaException as raised:
+            raise self._lane_error(raised.args[0], doing) from raised
+
+    def _record_error(self, error: KafkaError, record: tuple[Any, ...]) -> LaneError | MirrorError:
+        if classify_delivery(error).action is Action.REFUSED_RECORD:
+            topic, partition = record[0], record[3]
+            return RecordRefusedError(
+                f"{topic}-{partition}: a record of {len(record[1] or b'')} bytes is larger than this client may send",
+                fix="set message.max.bytes on the target cluster's properties (and max.message.bytes on the topic)",
+            )
+        return self._lane_error(error, "produce")
+
+    def _lane_error(self, error: KafkaError, doing: str) -> LaneError | MirrorError:
+        action = classify_transaction(error).action
+        if action is Action.FENCED:
+            return FencedError(str(error))
+        if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
+            return to_mirror_error(error, doing=doing, cluster="target")
+        return TransactionFailedError(f"could not {doing}: {error.str()}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        # informational: librdkafka goes on by itself, and what is fatal comes out of the next call as well
+        if error.fatal() and self._failure is None:
+            self._failure = (error, "records")
+
+    def _on_failed_delivery(self, error: KafkaError | None, message: Any) -> None:
+        # the first failure is the cause; what fails behind it fails because the queue is purged or out of order.
+        # Called from C: an exception here would surface in an unrelated call (fault table, row 4)
+        if error is not None and self._failure is None:
+            size = len(message.value() or b"") + len(message.key() or b"")
+            self._failure = (error, f"a record of {size} bytes for {message.topic()}-{message.partition()}")
+
+    def _on_statistics(self, document: str) -> None:
+        if self._identity is None:
+            eos = orjson.loads(document).get("eos", {})
+            if eos.get("producer_id", -1) >= 0 and eos.get("producer_epoch", -1) >= 0:
+                self._identity = ProducerIdentity(eos["producer_id"], eos["producer_epoch"])
+
+
+class _Logger:
+    """Takes librdkafka's log lines off stderr; confluent-kafka calls `log` like a `logging.Logger`'s."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self._log = log.bind(transactional_id=transactional_id)
+
+    def log(self, level: int, template: str, *arguments: Any) -> None:
+        """One line of librdkafka's log."""
+        self._log.debug("librdkafka", level=level, line=template % arguments if arguments else template)
