@@ -1,0 +1,1 @@
+"""Topics and configurations of the target: desired against actual."""

@@ -1,0 +1,468 @@
+"""
+What a link mirrors right now: finds topics, checks everything, and only then creates anything.
+
+`Discovery.prepare` runs once when the mirror starts.  It asks every question that can be asked without a trace
+before it creates the first topic, so that a mirror which cannot run leaves nothing behind; what it raises, a
+person must mend.  `Discovery.refresh` runs every few seconds while lanes work.  It leaves out a topic that
+cannot be served, says so once, and goes on with the others: one bad topic must not stop a thousand good ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import AuthorizationError, ConfigError, Fault, MirrorError, TopicError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.classify import Right
+from eomirror.kafka.transactional_right import check_transactional_id
+from eomirror.lane.spec import AssignedPartition
+from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, TopicPair, topic_changes
+from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
+from eomirror.sync.topics import TargetTopics
+from eomirror.topology.naming import collisions, illegal_name
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.facts import ConfigValue, TopicFacts
+    from eomirror.sync.diff import Change
+
+__all__ = ["Discovery", "Plan"]
+
+log = structlog.get_logger(__name__)
+
+_CONFIGS_SECONDS = 60.0
+
+# operation of an ACL -> what a broker calls it among authorized operations (KIP-430)
+_TOLD_AS = {
+    "Read": "READ",
+    "Write": "WRITE",
+    "Alter": "ALTER",
+    "AlterConfigs": "ALTER_CONFIGS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What must happen before a link can run.
+
+    Attributes:
+        cluster_ids: Of source and target.
+        targets: Target topic of every matched source topic.
+        state: Changes of the link's own topics.
+        drifts: Settings of the link's own topics that somebody changed.
+        changes: Changes for every matched source topic, in order; empty where all is well.
+        first_run: Whether the link has no control topic yet.
+    """
+
+    cluster_ids: tuple[str, str]
+    targets: Mapping[str, str]
+    state: tuple[CreateTopic | AddPartitions, ...]
+    drifts: tuple[Drift, ...]
+    changes: Mapping[str, tuple[Change, ...]]
+    first_run: bool
+
+
+class Discovery:
+    """
+    Finds and prepares what one link mirrors.  Not for use by several threads at once.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        clock: Where time comes from.
+
+    Raises:
+        ClusterError: librdkafka does not take a cluster's properties.
+    """
+
+    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._link = link
+        self._target_cluster = target
+        self._clock = clock
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("planner")
+        self._source = ClusterAdmin(source, client_id=role, clock=clock)
+        self._target = ClusterAdmin(target, client_id=role, clock=clock)
+        self._topics = TargetTopics(self._target, link=link.name, clock=clock)
+        self._ids = ("", "")
+        self._brokers = 1
+        self._target_defaults: dict[str, str | None] | None = None
+        self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
+        self._configs_compared = float("-inf")
+        self._complained: set[tuple[str, str]] = set()
+
+    @property
+    def cluster_ids(self) -> tuple[str, str]:
+        """Ids of source and target; known after `prepare` or `plan`."""
+        return self._ids
+
+    def plan(self) -> Plan:
+        """
+        Ask everything that can be asked without a trace, and say what would be created or changed.
+
+        Raises:
+            ClusterError: A cluster cannot be reached.
+            ConfigError: Source and target are the same cluster, and records would go round.
+            TopicError: A topic does not exist, or cannot have its name on the target.
+            AuthorizationError: A right is missing, on either side.
+            StateError: The link's own topics cannot be relied on.
+        """
+        return self._look()[0]
+
+    def prepare(self) -> tuple[AssignedPartition, ...]:
+        """
+        Check everything, then create what is missing and wait until it can be written.
+
+        Returns:
+            Every partition to mirror.
+
+        Raises:
+            MirrorError: As `plan`; also where a transactional.id may not be used.  Nothing was created.
+        """
+        plan, pairs = self._look()
+        if plan.first_run:
+            # nobody can be using these ids yet, so that trying them out fences nobody
+            for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
+                check_transactional_id(
+                    self._target_cluster,
+                    name,
+                    client_id=self._names.client_id("planner"),
+                    transaction_timeout=self._link.transaction_timeout,
+                    clock=self._clock,
+                )
+        for drift in plan.drifts:
+            log.warning(
+                "state_topic_drifted",
+                link=self._link.name,
+                topic=drift.topic,
+                setting=drift.setting,
+                wanted=drift.wanted,
+                found=drift.found,
+            )
+        if not plan.targets:
+            log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
+        # ours first: should the mirror die in between, there is no copy without a place for its positions
+        self._topics.apply(plan.state)
+        self._apply(pairs, plan.changes)
+        return self._assigned(plan.targets)
+
+    def refresh(self) -> tuple[AssignedPartition, ...]:
+        """
+        Every partition to mirror now; topics that appeared or grew have been prepared on the target.
+
+        A topic that cannot be served is left out and logged once per reason; the others go on.  A source topic
+        that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
+
+        Raises:
+            ClusterError: A cluster cannot be reached; nothing is known then.
+        """
+        targets = self._tolerant_names(self._matched(self._source.topic_names()))
+        described = self._source.describe_topics(list(targets))
+        sources = {topic: facts for topic, facts in described.items() if facts is not None}
+        self._ready = {topic: ready for topic, ready in self._ready.items() if topic in sources}
+        targets = {topic: name for topic, name in targets.items() if topic in sources}
+        now = self._clock.monotonic()
+        everything = now - self._configs_compared >= _CONFIGS_SECONDS
+        looked_at = {
+            topic: sources[topic]
+            for topic in targets
+            if everything or topic not in self._ready or self._ready[topic][0] != sources[topic]
+        }
+        if everything:
+            self._configs_compared = now
+        if looked_at:
+            self._refresh_topics(looked_at, targets)
+        return self._assigned(targets)
+
+    def goals(self) -> dict[SourcePartition, int]:
+        """
+        Last stable offset of every partition that is mirrored, now.
+
+        Raises:
+            ClusterError: The source cannot be reached.
+        """
+        wanted = dict(self._ready)
+        while True:
+            partitions = [
+                (topic, number)
+                for topic, (source, _) in wanted.items()
+                for number in range(source.partitions)
+            ]
+            try:
+                found = self._source.offsets(partitions, at="latest", read_committed=True)
+            except TopicError as error:
+                # deleted since we last looked: there is nothing to reach
+                if wanted.pop(error.topic, None) is None:
+                    raise
+            else:
+                return {SourcePartition(*where): offset for where, offset in found.items()}
+
+    def close(self) -> None:
+        """Close both clients."""
+        self._source.close()
+        self._target.close()
+
+    # -- checks, in the order in which a person would want to hear of them ------------------------
+
+    def _look(self) -> tuple[Plan, dict[str, TopicPair]]:
+        source, target = self._source.describe_cluster(), self._target.describe_cluster()
+        self._ids = (source.cluster_id, target.cluster_id)
+        self._brokers = target.brokers
+        names = self._source.topic_names()
+        matched = self._matched(names)
+        self._check_literals(names, matched)
+        targets = self._strict_names(matched)
+        self._check_same_cluster(targets)
+        self._check_source_rights(matched)
+        state, drifts, first_run = self._look_at_state()
+        sources = self._source.describe_topics(matched)
+        pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
+        changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
+        flat = [*state, *(change for each in changes.values() for change in each)]
+        self._check_target_rights(flat, pairs)
+        self._topics.validate(flat)
+        plan = Plan(self._ids, targets, state, drifts, changes, first_run)
+        self._configs_compared = self._clock.monotonic()
+        return plan, pairs
+
+    def _matched(self, names: Iterable[str]) -> list[str]:
+        chosen = self._link.filter
+        return [topic for topic in names if chosen.matches(topic)]
+
+    def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
+        """A topic that is named, rather than described by a pattern, has to exist."""
+        for pattern in self._link.topics:
+            topic = pattern.replace("\\.", ".")
+            # a dot is a legal character of a topic; without any other sign, nobody means a pattern
+            if illegal_name(topic) or topic in matched:
+                continue
+            if topic in names:
+                log.warning(
+                    "topic_never_mirrored",
+                    link=self._link.name,
+                    topic=topic,
+                    reason=self._link.filter.reason(topic),
+                )
+                continue
+            # brokers hide what we may not see; asked by name, they say that it is a matter of rights
+            if self._source.describe_topics([topic])[topic] is None:
+                raise TopicError(
+                    f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
+                    fix=f"create it, or take it out of the link's topics; a pattern such as {topic}.* may match "
+                    "nothing yet",
+                    topic=topic,
+                )
+
+    def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets = {topic: self._link.target_topic(topic) for topic in matched}
+        for collision in collisions(matched, self._link.target_naming):
+            sources, names = " and ".join(collision.sources), " and ".join(sorted(set(collision.targets)))
+            what = (
+                f"would both become {names}"
+                if collision.same_name
+                else f"would become {names}, whose names differ only in '.' and '_', which brokers do not allow"
+            )
+            raise TopicError(
+                f"link {self._link.name}: {sources} {what} on {self._link.target}",
+                fix="put one of them under the link's `exclude`, or choose another `naming`",
+                topic=collision.sources[0],
+            )
+        return targets
+
+    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets: dict[str, str] = {}
+        for topic in matched:
+            try:
+                targets[topic] = self._link.target_topic(topic)
+            except TopicError as error:
+                self._complain(topic, error)
+        for collision in collisions(matched, self._link.target_naming):
+            # whoever was mirrored first stays; the newcomer has to wait for a person
+            for topic in collision.sources:
+                if topic not in self._ready and targets.pop(topic, None) is not None:
+                    others = ", ".join(name for name in collision.sources if name != topic)
+                    self._complain(
+                        topic,
+                        TopicError(
+                            f"topic {topic} and {others} cannot live side by side on {self._link.target}",
+                            fix="put one of them under the link's `exclude`, or choose another `naming`",
+                        ),
+                    )
+        for topic, name in list(targets.items()):
+            if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
+                del targets[topic]
+                self._complain(
+                    topic,
+                    TopicError(
+                        f"topic {topic} would be mirrored again and again: source and target are the same cluster",
+                        fix="put it under the link's `exclude`",
+                    ),
+                )
+        return targets
+
+    def _check_same_cluster(self, targets: Mapping[str, str]) -> None:
+        if self._ids[0] != self._ids[1]:
+            return
+        culprit = next((topic for topic, name in targets.items() if self._goes_round(topic, name)), None)
+        if culprit is None and self._link.naming.kind != "identity":
+            return
+        what = f"topic {culprit} would be written to {targets[culprit]}" if culprit else "no topic is renamed"
+        raise ConfigError(
+            [
+                Fault(
+                    f"links.{self._link.name}",
+                    f"source {self._source.name} and target {self._target.name} are the same cluster "
+                    f"(id {self._ids[0]}), and {what}, which the link would mirror again",
+                    "correct bootstrap.servers of one cluster; or, to copy topics within a cluster, rename every "
+                    "topic to a name that the link's `topics` do not match",
+                )
+            ]
+        )
+
+    def _goes_round(self, topic: str, name: str) -> bool:
+        return topic == name or self._link.filter.accepts(name)
+
+    def _check_source_rights(self, matched: Sequence[str]) -> None:
+        for topic, rights in self._source.topic_rights(matched).items():
+            self._need(self._source, rights, Right("Read", "topic", topic), "read it")
+
+    def _look_at_state(self) -> tuple[tuple[CreateTopic | AddPartitions, ...], tuple[Drift, ...], bool]:
+        wanted = state_topics(
+            self._names,
+            lanes=self._link.lanes,
+            brokers=self._brokers,
+            replication_factor=self._link.replication_factor,
+        )
+        found = self._target.describe_topics([topic.name for topic in wanted])
+        existing = [topic for topic in wanted if found[topic.name] is not None]
+        configs = self._target.topic_configs([topic.name for topic in existing])
+        drifts: list[Drift] = []
+        for topic in existing:
+            self._learn_defaults(configs[topic.name])
+            values = {key: entry.value for key, entry in configs[topic.name].items()}
+            drifts += state_drift(topic, values)
+        for name, rights in self._target.topic_rights([topic.name for topic in existing]).items():
+            for operation in ("Read", "Write"):
+                self._need(self._target, rights, Right(operation, "topic", name), "keep its state there")
+        return state_changes(wanted, found), tuple(drifts), found[self._names.control_topic] is None
+
+    def _check_target_rights(self, changes: Iterable[Change], pairs: Mapping[str, TopicPair]) -> None:
+        existing = {pair.name for pair in pairs.values() if pair.target is not None}
+        altering = [
+            (change.name, "AlterConfigs" if isinstance(change, AlterConfig) else "Alter")
+            for change in changes
+            if isinstance(change, AddPartitions | AlterConfig)
+        ]
+        told = self._target.topic_rights(sorted(existing | {name for name, _ in altering}))
+        for name in sorted(existing & told.keys()):
+            self._need(self._target, told[name], Right("Write", "topic", name), "write it")
+        for name, operation in altering:
+            if name in told:
+                self._need(self._target, told[name], Right(operation, "topic", name), "keep it in step")
+
+    def _need(self, admin: ClusterAdmin, rights: frozenset[str], right: Right, purpose: str) -> None:
+        if _TOLD_AS[right.operation] not in rights:
+            who = f"User:{admin.principal}" if admin.principal else "the mirror's principal"
+            raise AuthorizationError(
+                f"link {self._link.name}: {who} lacks {right} of cluster {admin.name}; the mirror must {purpose}",
+                fix=right.acl(admin.principal),
+                topic=right.name if admin is self._source else "",
+            )
+
+    # -- comparing and applying -------------------------------------------------------------------
+
+    def _pairs(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> dict[str, TopicPair]:
+        names = {topic: targets[topic] for topic in sources}
+        copies = self._target.describe_topics(sorted(set(names.values())))
+        source_configs = self._source.topic_configs(names)
+        target_configs = self._target.topic_configs(
+            name for name, facts in copies.items() if facts is not None
+        )
+        for configs in target_configs.values():
+            self._learn_defaults(configs)
+        if self._target_defaults is None and sources:
+            self._learn_from_a_stranger()
+        return {
+            topic: TopicPair(
+                sources[topic], source_configs[topic], name, copies[name], target_configs.get(name)
+            )
+            for topic, name in names.items()
+        }
+
+    def _learn_defaults(self, configs: Mapping[str, ConfigValue]) -> None:
+        """What any existing topic of the target tells about topics without settings of their own."""
+        known = self._target_defaults or {}
+        told = {key: entry.value if entry.is_default else known.get(key) for key, entry in configs.items()}
+        self._target_defaults = {**known, **told}
+
+    def _learn_from_a_stranger(self) -> None:
+        # Kafka's own topics come last: they have many settings of their own, which say nothing of defaults
+        for name in sorted(self._target.topic_names(), key=lambda name: name.startswith("_"))[:1]:
+            try:
+                self._learn_defaults(self._target.topic_configs([name])[name])
+            except MirrorError as error:
+                # not needed: without it, more settings are set on copies than would have to be
+                log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
+
+    def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
+        return topic_changes(
+            pair,
+            brokers=self._brokers,
+            replication_factor=self._link.replication_factor,
+            target_defaults=self._target_defaults,
+            provenance_header=self._link.provenance_header,
+        )
+
+    def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
+        fresh = self._topics.apply([change for each in changes.values() for change in each])
+        # a copy that another process created between our look and our request has settled as well
+        missing = {
+            pair.name: pair.source.partitions
+            for pair in pairs.values()
+            if pair.target is None and pair.name not in fresh
+        }
+        fresh.update(self._topics.settle(missing))
+        for topic, pair in pairs.items():
+            copy = fresh.get(pair.name, pair.target)
+            if copy is not None:
+                self._ready[topic] = (pair.source, copy)
+
+    def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:
+        try:
+            pairs = self._pairs(sources, targets)
+            self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
+        except MirrorError as error:
+            if len(sources) == 1:
+                self._complain(next(iter(sources)), error)
+                return
+            # either a cluster is away, which is said here and once, or one topic spoils it for all
+            self._source.describe_cluster()
+            self._target.describe_cluster()
+            for topic, facts in sources.items():
+                self._refresh_topics({topic: facts}, targets)
+
+    def _assigned(self, targets: Mapping[str, str]) -> tuple[AssignedPartition, ...]:
+        return tuple(
+            AssignedPartition(SourcePartition(topic, number), source.topic_id, name, copy.topic_id)
+            for topic, name in sorted(targets.items())
+            if topic in self._ready
+            for source, copy in [self._ready[topic]]
+            for number in range(min(source.partitions, copy.partitions))
+        )
+
+    def _complain(self, topic: str, error: MirrorError) -> None:
+        if (topic, error.message) not in self._complained:
+            self._complained.add((topic, error.message))
+            log.warning(
+                "topic_left_out", link=self._link.name, topic=topic, reason=error.message, fix=error.fix
+            )
