@@ -1,0 +1,167 @@
+"""
+The library's facade::
+
+    with Mirror(load_config("mirror.yaml")) as mirror:
+        report = mirror.run(until="caught-up", on_progress=print)
+
+The command line is a thin layer over this class.  Nothing here exits the process or installs signal handlers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from eomirror.config import Config
+    from eomirror.progress import RunReport, Snapshot
+    from eomirror.spark.driver import MirrorDriver
+    from eomirror.types import SourcePartition
+
+__all__ = ["Mirror"]
+
+
+class Mirror:
+    """
+    Mirrors the links of a configuration, exactly once.
+
+    Args:
+        config: What `eomirror.load_config` gave.
+        spark: A SparkContext or classic SparkSession to run on; it is used as it is and never stopped.  None
+            takes the one that is active in this process, or starts one and stops it at the end of `run`.
+        links: Names of the links to run; all of the configuration if there is none.
+        master: Spark master for an own context; ``local[256]`` if nobody names one.
+        spark_conf: Spark settings for an own context; they win over the configuration's ``spark`` section.
+        take_over: Take a link even from a living mirror (rule 10).
+        adopt: Source offset to go on at, for partitions whose position is missing or void; needs exactly one link.
+        on_event: Told in a few words what is being done; called from several threads.
+
+    Raises:
+        UsageError: A link does not exist, or options contradict each other.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        spark: Any = None,
+        links: Sequence[str] = (),
+        master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        take_over: bool = False,
+        adopt: Mapping[SourcePartition, int] | None = None,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        chosen = [config.link(name) for name in links] or list(config.links)
+        self._links = list(dict.fromkeys(chosen))
+        if adopt and len(self._links) != 1:
+            raise UsageError(
+                "adopted positions belong to one link, but several would run",
+                fix="name the link: --link NAME, or links=[NAME]",
+            )
+        if spark is not None and (master or spark_conf):
+            raise UsageError(
+                "a Spark context was given, so its master and settings cannot be chosen here",
+                fix="make these settings where the context is built",
+            )
+        self._config = config
+        self._spark = spark
+        self._master = master
+        self._spark_conf = dict(spark_conf or {})
+        self._take_over = take_over
+        self._adopt = dict(adopt or {})
+        self._on_event = on_event
+        self._driver: MirrorDriver | None = None
+        # reentrant: `stop` may interrupt `run` in the same thread, from a signal handler
+        self._lock = threading.RLock()
+        self._stop_requested = False
+
+    def run(
+        self,
+        until: str | float | None = None,
+        on_progress: Callable[[Snapshot], None] | None = None,
+    ) -> RunReport:
+        """
+        Mirror; blocks until the end.
+
+        Of several links each fails for itself: the others go on, and the failure is raised when all have
+        ended.  A topic that cannot go on (data lost on the source, a record the target refuses) stops
+        alone: snapshots and the report name it, and a run with ``until`` has its exit code in the report.
+
+        Args:
+            until: ``"caught-up"``: take the source's last stable offsets now and return when they are reached;
+                a number: return after so many seconds; None: run until `stop`.
+            on_progress: Called in this thread, about twice a second.
+
+        Raises:
+            UsageError: ``until`` is neither.
+            SupersededError: Another mirror owns a link.
+            DataLossError: A link's source lost records.
+            MirrorError: Anything else that ended a link.
+        """
+        from eomirror import __version__  # noqa: PLC0415  Spark loads when it is needed
+        from eomirror.spark.context import engine_settings  # noqa: PLC0415  likewise
+        from eomirror.spark.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
+
+        if isinstance(until, str) and until != CAUGHT_UP:
+            raise UsageError(f"until={until!r}: not known", fix='say "caught-up", or a number of seconds')
+        driver = MirrorDriver(
+            [
+                (link, self._config.clusters[link.source], self._config.clusters[link.target])
+                for link in self._links
+            ],
+            DriverOptions(
+                version=__version__,
+                settings={}
+                if self._spark is not None
+                else engine_settings(
+                    master=self._master,
+                    configured=self._config.spark,
+                    given=self._spark_conf,
+                    version=__version__,
+                ),
+                spark=self._spark,
+                take_over=self._take_over,
+                adopt=self._adopt,
+                on_event=self._on_event,
+            ),
+        )
+        with self._lock:
+            if self._driver is not None:
+                raise UsageError(
+                    "this mirror runs already", fix="wait for `run` to return, or make another Mirror"
+                )
+            self._driver = driver
+            if self._stop_requested:
+                driver.request_stop()
+        try:
+            return driver.run(until, on_progress)
+        finally:
+            with self._lock:
+                self._driver = None
+                self._stop_requested = False
+
+    def stop(self) -> None:
+        """
+        Finish the open transactions and let `run` return, within 5 s; returns at once.
+
+        May be called from any thread and from a signal handler.  Before `run`, it makes the next `run` return at once.
+        """
+        self._stop_requested = True
+        driver = self._driver
+        if driver is not None:
+            driver.request_stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._stop_requested = False

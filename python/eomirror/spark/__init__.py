@@ -1,0 +1,1 @@
+"""The engine: lanes as long Spark tasks; nothing else imports pyspark."""

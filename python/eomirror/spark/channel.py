@@ -1,0 +1,247 @@
+"""
+The driver's end of the lanes' lines: one listening socket, one thread per connection.
+
+Anybody may connect to the port; who does not prove within seconds that it holds the run's token is dropped, and
+only so many may try at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_token
+from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_progress
+
+if TYPE_CHECKING:
+    from eomirror.lane.spec import LaneProgress
+
+__all__ = ["AttemptId", "LaneChannel"]
+
+log = structlog.get_logger(__name__)
+
+_PING_SECONDS = 5.0
+_HANDSHAKE_SECONDS = 5.0
+_MAX_STRANGERS = 64
+_RECEIVE_BYTES = 65536
+
+Message = Mapping[str, Any]
+
+
+class AttemptId(NamedTuple):
+    """One attempt of a lane; later attempts of a lane compare greater."""
+
+    link: str
+    lane: int
+    epoch: int
+    attempt: int
+
+
+class LaneChannel:
+    """
+    Listens for lanes, hears their progress, tells them what to do.
+
+    Args:
+        host: Address to bind.
+        port: Port to bind; 0 takes a free one.
+        token: The run's secret.
+        on_hello: Asked when an attempt has connected: what it must be told at once.
+        on_progress: Told what an attempt reports.
+        clock: Where time comes from.
+
+    Both callbacks are called from the connections' threads.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str,
+        on_hello: Callable[[AttemptId], Iterable[Message]],
+        on_progress: Callable[[AttemptId, LaneProgress], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._token = token
+        self._clock = clock
+        self._on_hello = on_hello
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        self._lines: dict[tuple[str, int], _Line] = {}
+        self._strangers: set[socket.socket] = set()
+        self._closed = False
+        self._listener = socket.create_server((host, port), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="lane-channel", daemon=True).start()
+
+    def tell(self, link: str, lane: int, messages: Iterable[Message]) -> None:
+        """
+        Send messages to a lane if it is connected.
+
+        A lane that is not is told by ``on_hello`` when it connects: change what that answers before calling this.
+        """
+        with self._lock:
+            line = self._lines.get((link, lane))
+        if line is not None:
+            line.send(messages)
+
+    def close(self) -> None:
+        """Hang up on everybody; lanes still running take it as a reason to stop."""
+        with self._lock:
+            self._closed = True
+            lines = list(self._lines.values())
+            strangers = list(self._strangers)
+        _wake(self._listener)
+        self._listener.close()
+        for line in lines:
+            line.close()
+        for stranger in strangers:
+            _wake(stranger)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                # out of file descriptors, or a connection that was gone before we took it
+                self._clock.sleep(0.1)
+                continue
+            with self._lock:
+                welcome = not self._closed and len(self._strangers) < _MAX_STRANGERS
+                if welcome:
+                    self._strangers.add(connection)
+            if not welcome:
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="lane-line", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        line: _Line | None = None
+        try:
+            line, early = self._introduce(connection)
+            for message in early:
+                self._hear(line, message)
+            while True:
+                for message in line.receive():
+                    self._hear(line, message)
+        except (OSError, FrameError) as error:
+            log.debug("lane_line_closed", attempt=line and line.attempt, reason=str(error))
+        finally:
+            connection.close()
+            with self._lock:
+                self._strangers.discard(connection)
+                if line is not None and self._lines.get(line.attempt[:2]) is line:
+                    del self._lines[line.attempt[:2]]
+
+    def _introduce(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
+        # one deadline for all of it: a stranger who drips bytes must not hold a place
+        deadline = Deadline(_HANDSHAKE_SECONDS, self._clock)
+        connection.settimeout(_HANDSHAKE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        driver_nonce = bytes.fromhex(new_token())
+        connection.sendall(driver_nonce)
+        data = b""
+        while len(data) < NONCE_BYTES:
+            data += _some(connection, deadline)
+        codec = FrameCodec(
+            self._token, driver_nonce=driver_nonce, lane_nonce=data[:NONCE_BYTES], is_driver=True
+        )
+        messages = codec.feed(data[NONCE_BYTES:])
+        while not messages:
+            messages = codec.feed(_some(connection, deadline))
+        line = _Line(connection, codec, _attempt_of(messages[0]), self._clock)
+        with self._lock:
+            self._strangers.discard(connection)
+            if self._closed:
+                raise FrameError("the channel is closed")
+            before = self._lines.get(line.attempt[:2])
+            if before is not None and before.attempt > line.attempt:
+                raise FrameError("a later attempt of this lane is connected")
+            self._lines[line.attempt[:2]] = line
+        if before is not None:
+            before.close()
+        # registered first, asked second: what changes in between is told twice, never missed
+        line.send([{"type": "welcome"}, *self._on_hello(line.attempt)])
+        return line, messages[1:]
+
+    def _hear(self, line: _Line, message: Message) -> None:
+        if message.get("type") == "progress":
+            self._on_progress(line.attempt, decode_progress(message))
+
+
+class _Line:
+    """One authenticated connection."""
+
+    def __init__(
+        self, connection: socket.socket, codec: FrameCodec, attempt: AttemptId, clock: Clock
+    ) -> None:
+        self.attempt = attempt
+        self._connection = connection
+        self._codec = codec
+        self._clock = clock
+        self._sent_at = clock.monotonic()
+        self._sending = threading.Lock()
+        connection.settimeout(_PING_SECONDS)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Messages that came; pings the lane when it says nothing."""
+        try:
+            data = self._connection.recv(_RECEIVE_BYTES)
+        except TimeoutError:
+            self.send([{"type": "ping"}])
+            return []
+        if not data:
+            raise FrameError("the lane has hung up")
+        messages = self._codec.feed(data)
+        if self._clock.monotonic() - self._sent_at >= _PING_SECONDS:
+            # a lane that talks all the time needs signs of life as well
+            self.send([{"type": "ping"}])
+        return messages
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Send, or hang up: a lane that takes nothing for seconds is stuck, and its task's end will tell why."""
+        with self._sending:
+            self._sent_at = self._clock.monotonic()
+            try:
+                for message in messages:
+                    self._connection.sendall(self._codec.encode(message))
+            except OSError:
+                self.close()
+
+    def close(self) -> None:
+        """Wake the connection's thread, which closes it."""
+        _wake(self._connection)
+
+
+def _attempt_of(message: Message) -> AttemptId:
+    try:
+        if message["type"] != "hello":
+            raise FrameError("the first message is no hello")
+        return AttemptId(
+            str(message["link"]), int(message["lane"]), int(message["epoch"]), int(message["attempt"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a hello: {error}") from error
+
+
+def _some(connection: socket.socket, deadline: Deadline) -> bytes:
+    connection.settimeout(max(0.01, deadline.remaining()))
+    data = connection.recv(_RECEIVE_BYTES)
+    if not data:
+        raise FrameError("hung up before saying who it is")
+    return data
+
+
+def _wake(connection: socket.socket) -> None:
+    """End whatever a thread waits for on this socket; that thread closes it, so its number is not reused early."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

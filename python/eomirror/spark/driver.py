@@ -1,0 +1,349 @@
+"""
+The driver of a run: Spark, the channel, and one `LinkThread` per link, watched from the caller's thread.
+
+Links fail one by one.  When one does, the others go on; the failure is logged at once, shown in every snapshot,
+and raised by `run` when all links have ended.  A run with ``until`` does not wait for a failed link.
+
+A stop takes at most 5 s: lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
+cancelled; the claims are released; what still hangs after that (a cluster that does not answer) is left behind.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
+from eomirror.progress import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.spark.channel import AttemptId, LaneChannel
+from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
+from eomirror.spark.jobs import LaneJobs
+from eomirror.spark.links import Discoverer, Engine, LinkThread, LinkTools, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.spark.task import LaneFunction
+
+__all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver"]
+
+log = structlog.get_logger(__name__)
+
+CAUGHT_UP = "caught-up"
+
+_PROGRESS_SECONDS = 0.5
+_STOP_SECONDS = 3.6
+
+
+def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Discoverer:
+    from eomirror.sync.discovery import Discovery
+
+    made: Discoverer = Discovery(link, source, target, clock=clock)
+    return made
+
+
+def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
+    from eomirror.kafka.ownership import LinkOwner
+
+    made: Owner = LinkOwner(link, source, target, **options)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOptions:
+    """
+    How to run; tests replace the makers.
+
+    Attributes:
+        version: Our release.
+        settings: For an own Spark context, from `eomirror.spark.context.engine_settings`.
+        spark: The user's SparkContext or SparkSession, or None.
+        take_over: Take links even from a living owner.
+        adopt: Where to go on, for partitions whose position is missing or void.
+        on_event: Told in words what is being done; called from several threads.
+        on_report: Told every attempt's spec and report (None if it crashed); called from the lanes' threads.
+        lane: What runs a lane on a worker.
+        discovery: Makes a link's discovery.
+        owner: Makes a link's owner.
+        clock: Where time comes from.
+    """
+
+    version: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark: Any = None
+    take_over: bool = False
+    adopt: Mapping[Any, int] = field(default_factory=dict)
+    on_event: Callable[[str], None] | None = None
+    on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
+    lane: LaneFunction = run_lane
+    discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
+    owner: Callable[..., Owner] = _owner
+    clock: Clock = SYSTEM_CLOCK
+
+
+class MirrorDriver:
+    """
+    Runs links once.
+
+    Args:
+        links: Each link with its source and target cluster.
+        options: How.
+    """
+
+    def __init__(self, links: Sequence[tuple[Link, Cluster, Cluster]], options: DriverOptions) -> None:
+        self._options = options
+        self._clock = options.clock
+        self._run_id = new_run_id()
+        # SimpleQueue.put may be called from a signal handler at any moment; Event.set may not
+        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._engine: Future[Engine] = Future()
+        self._spark: SparkEngine | None = None
+        self._channel: LaneChannel | None = None
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._fatal: BaseException | None = None
+        self._until: str | float | None = None
+        self._lanes = sum(link.lanes for link, _, _ in links)
+        self._given = list(links)
+        self._links: dict[str, LinkThread] = {}
+
+    def request_stop(self) -> None:
+        """Ask the run to stop; returns at once, and may be called from a signal handler."""
+        self._inbox.put("stop")
+
+    def run(
+        self, until: str | float | None = None, on_progress: Callable[[Snapshot], None] | None = None
+    ) -> RunReport:
+        """
+        Run until told to stop, until ``until``, or until every link has failed.
+
+        Args:
+            until: ``caught-up``; or seconds from now; or None for ever.
+            on_progress: Called in this thread, about twice a second.
+
+        Raises:
+            MirrorError: The first link's failure, or Spark's.
+        """
+        self._until = until
+        began = self._clock.monotonic()
+        self._links = {link.name: self._link_thread(link, *ends) for link, *ends in self._given}
+        threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
+        for thread in self._links.values():
+            thread.start()
+        why = "failed"
+        try:
+            why = self._watch(began, on_progress)
+        finally:
+            self._stop_links(began, on_progress)
+            self._stop_engine()
+        self._raise_first_error()
+        return self._report(why, self._clock.monotonic() - began)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    def _watch(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> str:
+        """Wait for the end; gives why it came."""
+        until = self._until
+        while True:
+            tick = _PROGRESS_SECONDS
+            if isinstance(until, int | float):
+                left = began + until - self._clock.monotonic()
+                if left <= 0:
+                    return "time over"
+                tick = min(tick, left)
+            try:
+                word = self._inbox.get(timeout=tick)
+            except queue.Empty:
+                word = "tick"
+            if word == "stop":
+                return "stopped"
+            if on_progress is not None:
+                on_progress(self._snapshot(began))
+            if self._fatal is not None or all(link.over for link in self._links.values()):
+                return "failed"
+            if self._engine.done() and self._engine.exception() is not None:
+                return "failed"
+            going = [link for link in self._links.values() if link.error is None]
+            if until == CAUGHT_UP and going and all(link.caught_up for link in going):
+                return "caught up"
+
+    def _snapshot(self, began: float) -> Snapshot:
+        links: tuple[LinkSnapshot, ...] = tuple(link.snapshot() for link in self._links.values())
+        return Snapshot(seconds=self._clock.monotonic() - began, links=links)
+
+    # -- starting and stopping -------------------------------------------------------------------
+
+    def _link_thread(self, link: Link, source: Cluster, target: Cluster) -> LinkThread:
+        options = self._options
+        spec = LaneSpec(
+            link=link,
+            source=source,
+            target=target,
+            source_cluster_id="",
+            target_cluster_id="",
+            run=self._run_id,
+            generation=0,
+            lane=0,
+            epoch=0,
+            attempt=0,
+            seconds=link.epoch,
+            partitions=(),
+        )
+        tell = options.on_event or (lambda _: None)
+        tools = LinkTools(
+            run=self._run_id,
+            clock=self._clock,
+            engine=self._engine,
+            tell=tell,
+            wake=lambda: self._inbox.put("look"),
+            fail_mirror=self._fail,
+            on_report=options.on_report or (lambda _, __: None),
+            wants_goals=self._until == CAUGHT_UP,
+        )
+        return LinkThread(
+            spec,
+            discovery=lambda: options.discovery(link, source, target, self._clock),
+            owner=lambda: options.owner(
+                link,
+                source,
+                target,
+                run=self._run_id,
+                clock=self._clock,
+                take_over=options.take_over,
+                adopt=options.adopt,
+                on_event=lambda text: tell(f"{link.name}: {text}"),
+            ),
+            tools=tools,
+        )
+
+    def _start_engine(self) -> None:
+        # not in the caller's thread: SparkContext takes SIGINT for itself there, and stop must be heard meanwhile
+        try:
+            if self._options.on_event is not None:
+                self._options.on_event("starting spark")
+            spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+            with self._lock:
+                self._spark = spark
+                late = self._abandoned
+            if late:
+                spark.close()
+                return
+            self._engine.set_result(self._line_up(spark))
+        except BaseException as error:  # noqa: BLE001  whoever waits for the engine must hear of it
+            self._engine.set_exception(error)
+            self._inbox.put("look")
+
+    def _line_up(self, spark: SparkEngine) -> Engine:
+        token = new_token()
+        bind, host, port = channel_addresses(spark.settings, spark.context.master)
+        self._channel = channel = LaneChannel(
+            bind, port, token=token, on_hello=self._greet, on_progress=self._hear, clock=self._clock
+        )
+        jobs = LaneJobs(
+            spark.context,
+            host=host,
+            port=channel.port,
+            token=token,
+            version=self._options.version,
+            log_level=_log_level(),
+            lane=self._options.lane,
+        )
+        return Engine(jobs, channel, jobs.warm_up(self._lanes))
+
+    def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
+        deadline = Deadline(_STOP_SECONDS, self._clock)
+        with self._lock:
+            self._abandoned = True
+        if not self._engine.done():
+            # wakes links that wait for it; the starting thread closes what it may still open
+            self._engine.cancel()
+        for link in self._links.values():
+            link.request_stop()
+        for link in self._links.values():
+            if not link.join(deadline.remaining()):
+                log.warning("link_left_behind", link=link.name)
+        if on_progress is not None:
+            on_progress(self._snapshot(began))
+
+    def _stop_engine(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._spark is not None:
+            self._spark.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._fatal = self._fatal or error
+        self._inbox.put("look")
+
+    # -- the channel's callbacks -----------------------------------------------------------------
+
+    def _greet(self, attempt: AttemptId) -> Iterable[Mapping[str, Any]]:
+        link = self._links.get(attempt.link)
+        return () if link is None else link.greeting(attempt)
+
+    def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
+        link = self._links.get(attempt.link)
+        if link is not None:
+            link.heard(attempt, progress)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _raise_first_error(self) -> None:
+        engine_error = (
+            self._engine.exception() if self._engine.done() and not self._engine.cancelled() else None
+        )
+        links = [link for link in self._links.values() if link.error is not None]
+        errors = [error for error in (engine_error, self._fatal, *(link.error for link in links)) if error]
+        if not errors:
+            return
+        first = errors[0]
+        others = {id(error): error for error in errors[1:] if error is not first and str(error) != str(first)}
+        for error in others.values():
+            first.add_note(f"also: {error}")
+        raise first
+
+    def _report(self, why: str, seconds: float) -> RunReport:
+        links = tuple(self._link_report(link, why) for link in self._links.values())
+        codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
+        stopped = any(link.stopped_topics for link in links)
+        # a run that is to end by itself must not look well when it left topics behind
+        exit_code = max(codes, default=1) if self._until is not None and stopped else 0
+        return RunReport(
+            run=self._run_id,
+            seconds=seconds,
+            exit_code=exit_code,
+            aborted=any(link.aborted for link in self._links.values()),
+            links=links,
+        )
+
+    @staticmethod
+    def _link_report(link: LinkThread, why: str) -> LinkReport:
+        snapshot = link.snapshot()
+        counters: Counters = snapshot.counters
+        return LinkReport(
+            link=link.name,
+            outcome=why,
+            generation=link.generation,
+            counters=counters,
+            lag_records=snapshot.lag_records,
+            retries=sum(lane.retries for lane in snapshot.lanes),
+            stopped_topics=snapshot.stopped_topics,
+            error=snapshot.error,
+        )
+
+
+def _log_level() -> str:
+    """The level of this process's log, for the workers: their logs end up in the same place."""
+    if not structlog.is_configured():
+        return "info"
+    logger: Any = structlog.get_logger()
+    level = getattr(logger.bind(), "get_effective_level", lambda: 20)()
+    return {10: "debug", 20: "info", 30: "warning", 40: "error"}.get(int(level), "info")

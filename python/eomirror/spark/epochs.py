@@ -1,0 +1,154 @@
+"""
+What follows when an attempt of a lane has ended: one table, and the times between attempts.  Pure.
+
+A lane is a chain of attempts.  An *epoch* is one planned stay on a worker; when it is over the next follows at
+once, so that Spark may place the lane anew.  Everything else is an attempt that ended early:
+
+==============  =======================  ==========================================================
+how it ended    what follows             why
+==============  =======================  ==========================================================
+EPOCH           next epoch               planned
+STOPPED         retry                    nobody asked: its line to us broke
+REBUILD         retry                    recovery heals it (rule 8)
+SUPERSEDED      check the owner          our own newer attempt, or another mirror (rule 10)
+FAILED          fail the link            only a person can help
+WORKER_DIED     retry                    a crash; positions in the target are the truth (rule 1)
+TASK_RAISED     retry, a few times       a bug: repeat in case it depends on the moment, then say so
+CANCELLED       retry                    somebody cancelled the job; a lane of ours must run
+ENGINE_GONE     fail the mirror          the Spark context has stopped
+==============  =======================  ==========================================================
+
+Once the driver wants the lane to stop, every ending but FAILED ends the lane; FAILED is still told to the user.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from eomirror.lane.spec import Ending
+
+__all__ = [
+    "AFTER",
+    "MAX_RAISES",
+    "Action",
+    "Backoff",
+    "Crash",
+    "classify_job_error",
+    "epoch_seconds",
+    "next_action",
+]
+
+#: How often in a row, without a commit in between, a lane may raise before its link fails.
+MAX_RAISES = 5
+
+_FIRST_SECONDS = 0.2
+_LONGEST_SECONDS = 10.0
+
+# the first epochs end spread over this last part of an epoch, so that lanes do not roll over together
+_SPREAD = 0.5
+
+
+class Crash(enum.StrEnum):
+    """How a Spark job can fail without a report of the lane."""
+
+    WORKER_DIED = "worker died"
+    TASK_RAISED = "task raised"
+    CANCELLED = "cancelled"
+    ENGINE_GONE = "engine gone"
+
+
+class Action(enum.Enum):
+    """What the driver does next with a lane."""
+
+    NEXT_EPOCH = enum.auto()
+    RETRY = enum.auto()
+    CHECK_OWNER = enum.auto()
+    FAIL_LINK = enum.auto()
+    FAIL_MIRROR = enum.auto()
+    END = enum.auto()
+
+
+AFTER: dict[Ending | Crash, Action] = {
+    Ending.EPOCH: Action.NEXT_EPOCH,
+    Ending.STOPPED: Action.RETRY,
+    Ending.REBUILD: Action.RETRY,
+    Ending.SUPERSEDED: Action.CHECK_OWNER,
+    Ending.FAILED: Action.FAIL_LINK,
+    Crash.WORKER_DIED: Action.RETRY,
+    Crash.TASK_RAISED: Action.RETRY,
+    Crash.CANCELLED: Action.RETRY,
+    Crash.ENGINE_GONE: Action.FAIL_MIRROR,
+}
+
+
+def next_action(
+    ended: Ending | Crash, *, stopping: bool, raises: int = 0, topics_stopped: bool = False
+) -> Action:
+    """
+    What follows.
+
+    Args:
+        ended: How the attempt ended.
+        stopping: Whether the driver wants the lane to end.
+        raises: How often in a row the lane has raised, this time included.
+        topics_stopped: Whether the attempt stopped topics that it had been given: the next goes on without
+            them, and need not wait, nor fail if there was nothing else.
+    """
+    action = AFTER[ended]
+    if topics_stopped and ended in {Ending.REBUILD, Ending.FAILED}:
+        action = Action.NEXT_EPOCH
+    elif ended is Crash.TASK_RAISED and raises >= MAX_RAISES:
+        action = Action.FAIL_LINK
+    if stopping and action is not Action.FAIL_LINK:
+        return Action.END
+    return action
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """
+    How long to wait before a retry: doubles up to a limit, starts anew once something was committed.
+
+    Attributes:
+        failures: Retries in a row without a commit.
+    """
+
+    failures: int = 0
+
+    def failed(self, *, progressed: bool) -> Backoff:
+        """After another failed attempt."""
+        return Backoff(1 if progressed else self.failures + 1)
+
+    @property
+    def seconds(self) -> float:
+        """To wait before the next attempt, before jitter."""
+        if self.failures == 0:
+            return 0.0
+        return float(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self.failures - 1, 16)))
+
+
+def epoch_seconds(epoch: float, *, lane: int, lanes: int, number: int) -> float:
+    """
+    How long an epoch lasts: the first ones are cut so that the lanes of a link roll over at different times.
+
+    Args:
+        epoch: The link's setting, in seconds.
+        lane: Number of the lane, from 0.
+        lanes: How many there are.
+        number: Number of the epoch, from 1.
+    """
+    if number > 1:
+        return epoch
+    return epoch * (1 - _SPREAD * (lanes - 1 - lane % lanes) / lanes)
+
+
+def classify_job_error(text: str) -> Crash:
+    """Tell from the text of a failed Spark job what happened; the text is all that Spark gives."""
+    if "was cancelled" in text or "cancelled part of cancelled job group" in text or "killed by user" in text:
+        return Crash.CANCELLED
+    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
+        return Crash.ENGINE_GONE
+    if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text or "EOFException" in text:
+        return Crash.WORKER_DIED
+    return Crash.TASK_RAISED

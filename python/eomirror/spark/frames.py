@@ -1,0 +1,211 @@
+"""
+What travels on the line between a lane and the driver: authenticated JSON frames.
+
+A frame is four bytes of length, 16 bytes of HMAC-SHA256, and a JSON object.  The key is made of the run's
+token, which only the driver and the closures of its tasks hold, and of a nonce of each side; direction and
+number of the frame are part of what is authenticated.  So a stranger who finds the port can neither speak nor
+replay, and both sides know each other from the first frame on.  Nothing is ever unpickled from the wire.
+
+::
+
+    driver -> lane   nonce (32 bytes)
+    lane -> driver   nonce (32 bytes), then {"type":"hello","link","lane","epoch","attempt"}
+    driver -> lane   {"type":"welcome"}, later "ping", {"type":"stop","reason"}, {"type":"added","partitions"}
+    lane -> driver   {"type":"progress", ...}
+
+The content is not encrypted: it is topic names and offsets, like all that Spark itself sends between its processes
+by default.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from eomirror.lane.spec import AssignedPartition, LaneProgress, PartitionProgress
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "NONCE_BYTES",
+    "FrameCodec",
+    "FrameError",
+    "decode_added",
+    "decode_progress",
+    "encode_added",
+    "encode_progress",
+]
+
+#: Longer frames are refused before they are read.
+MAX_FRAME_BYTES = 4 << 20
+NONCE_BYTES = 32
+
+# 1,000 partitions are some 200 kB: far below the limit, and few enough frames
+_PARTITIONS_PER_FRAME = 1000
+_LENGTH_BYTES = 4
+_MAC_BYTES = 16
+
+
+class FrameError(Exception):
+    """What came is no frame of ours: drop the connection."""
+
+
+class FrameCodec:
+    """
+    Both directions of one connection; pure, so it serves blocking and non-blocking sockets alike.
+
+    Args:
+        token: The run's secret, in hexadecimal.
+        driver_nonce: What the driver sent first.
+        lane_nonce: What the lane answered.
+        is_driver: Which side this is.
+    """
+
+    __slots__ = ("_buffer", "_key", "_received", "_receives", "_sends", "_sent")
+
+    def __init__(self, token: str, *, driver_nonce: bytes, lane_nonce: bytes, is_driver: bool) -> None:
+        secret = bytes.fromhex(token)
+        self._key = hmac.digest(secret, b"eomirror lane line 1" + driver_nonce + lane_nonce, hashlib.sha256)
+        self._sends, self._receives = (b"D", b"L") if is_driver else (b"L", b"D")
+        self._sent = 0
+        self._received = 0
+        self._buffer = bytearray()
+
+    def encode(self, message: Mapping[str, Any]) -> bytes:
+        """The next frame to send."""
+        body = orjson.dumps(message)
+        if len(body) > MAX_FRAME_BYTES:
+            raise FrameError(f"a message of {len(body)} bytes is too long to send")
+        mac = self._mac(self._sends, self._sent, body)
+        self._sent += 1
+        return len(body).to_bytes(_LENGTH_BYTES, "big") + mac + body
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """
+        Take bytes as they came, give the messages that are complete.
+
+        Raises:
+            FrameError: The other side does not hold the token, or the frame is too long or no JSON object.
+        """
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _LENGTH_BYTES:
+            length = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
+            if length > MAX_FRAME_BYTES:
+                raise FrameError(f"a frame of {length} bytes is too long")
+            end = _LENGTH_BYTES + _MAC_BYTES + length
+            if len(self._buffer) < end:
+                break
+            mac = bytes(self._buffer[_LENGTH_BYTES : _LENGTH_BYTES + _MAC_BYTES])
+            body = bytes(self._buffer[_LENGTH_BYTES + _MAC_BYTES : end])
+            del self._buffer[:end]
+            if not hmac.compare_digest(mac, self._mac(self._receives, self._received, body)):
+                raise FrameError("a frame is not authentic")
+            self._received += 1
+            messages.append(_parse(body))
+        return messages
+
+    def _mac(self, direction: bytes, number: int, body: bytes) -> bytes:
+        return hmac.digest(self._key, direction + number.to_bytes(8, "big") + body, hashlib.sha256)[
+            :_MAC_BYTES
+        ]
+
+
+def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
+    """Messages that say it; more than one when very many partitions changed."""
+    chunks = _chunks(progress.partitions) or [()]
+    return [
+        {
+            "type": "progress",
+            "lane": progress.lane,
+            "epoch": progress.epoch,
+            "state": progress.state,
+            "transactions": progress.transactions,
+            "records": progress.records,
+            "bytes": progress.bytes,
+            "dropped": progress.dropped,
+            "commit_ms": progress.commit_ms,
+            "partitions": [
+                [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
+            ],
+            "stopped_topics": progress.stopped_topics,
+        }
+        for chunk in chunks
+    ]
+
+
+def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
+    """
+    The progress in a message.
+
+    Raises:
+        FrameError: It is none.
+    """
+    try:
+        fields = {name: message[name] for name in LaneProgress.__slots__}
+        partitions = tuple(
+            PartitionProgress(
+                topic=str(topic),
+                partition=int(partition),
+                position=int(position),
+                lso=None if lso is None else int(lso),
+                lag_seconds=None if lag is None else float(lag),
+            )
+            for topic, partition, position, lso, lag in fields.pop("partitions")
+        )
+        return replace(LaneProgress(**fields), partitions=partitions)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a progress message: {error}") from error
+
+
+def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]]:
+    """Messages that give partitions to a lane; none when there are none."""
+    return [
+        {
+            "type": "added",
+            "partitions": [
+                [*item.source, item.topic_id, item.target_topic, item.target_topic_id] for item in chunk
+            ],
+        }
+        for chunk in _chunks(partitions)
+    ]
+
+
+def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
+    """
+    The partitions in a message.
+
+    Raises:
+        FrameError: It holds none.
+    """
+    try:
+        return tuple(
+            AssignedPartition(
+                SourcePartition(str(topic), int(partition)), str(topic_id), str(target), str(target_id)
+            )
+            for topic, partition, topic_id, target, target_id in message["partitions"]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not an added message: {error}") from error
+
+
+def _chunks(items: Sequence[Any]) -> list[Sequence[Any]]:
+    starts: Iterable[int] = range(0, len(items), _PARTITIONS_PER_FRAME)
+    return [items[start : start + _PARTITIONS_PER_FRAME] for start in starts]
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise FrameError("a frame is no JSON") from error
+    if not isinstance(message, dict):
+        raise FrameError("a frame is no JSON object")
+    return message

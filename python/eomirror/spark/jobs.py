@@ -1,0 +1,180 @@
+"""
+Lanes as Spark jobs: one job with one task per attempt, in a pool and a job group of its lane.
+
+One job per lane and not one job with a task per lane: the failure of a task would abort the job, and with it every
+other lane.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.lane.spec import LaneReport, LaneSpec
+from eomirror.spark.epochs import Crash, classify_job_error
+from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LaneCrashedError", "LaneJobs"]
+
+log = structlog.get_logger(__name__)
+
+
+class LaneCrashedError(Exception):
+    """
+    The job of an attempt failed without a report.
+
+    Attributes:
+        crash: What kind of failure.
+    """
+
+    def __init__(self, crash: Crash, text: str) -> None:
+        super().__init__(text)
+        self.crash = crash
+
+
+class LaneJobs:
+    """
+    Runs attempts on one Spark context.  Thread-safe; each attempt runs in its caller's thread.
+
+    Args:
+        context: The ``SparkContext``.
+        host: Host of the lanes' channel, as workers reach it.
+        port: Its port.
+        token: The run's secret.
+        version: Our release.
+        log_level: Level of the workers' logs.
+        lane: What runs a lane.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        *,
+        host: str,
+        port: int,
+        token: str,
+        version: str,
+        log_level: str,
+        lane: LaneFunction,
+    ) -> None:
+        self._context = context
+        self._host = host
+        self._port = port
+        self._token = token
+        self._version = version
+        self._log_level = log_level
+        self._lane = lane
+        self._lock = threading.Lock()
+        self._seed: Any = None
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """A thread whose Spark jobs have local properties of their own."""
+        from pyspark import InheritableThread
+
+        thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
+        return thread
+
+    def run(self, spec: LaneSpec) -> LaneReport:
+        """
+        Run one attempt; blocks until it ends.
+
+        Raises:
+            LaneCrashedError: It ended without a report.
+        """
+        task = LaneTask(
+            spec=spec,
+            host=self._host,
+            port=self._port,
+            token=self._token,
+            version=self._version,
+            log_level=self._log_level,
+            lane=self._lane,
+        )
+        name, lane = spec.link.name, spec.lane
+        try:
+            self._context.setLocalProperty("spark.scheduler.pool", f"eomirror/{name}/lane-{lane}")
+            self._context.setJobGroup(
+                _group(name, lane),
+                f"eomirror {name}: lane {lane}, epoch {spec.epoch}, attempt {spec.attempt}, "
+                f"{len(spec.partitions)} partitions",
+            )
+            (report,) = self._one_row().mapPartitions(task).collect()
+        except Exception as error:
+            # py4j, pyspark and socket errors, depending on what broke: only their text tells them apart
+            raise LaneCrashedError(*_explain(error, alive=self.alive)) from error
+        if not isinstance(report, LaneReport):
+            raise LaneCrashedError(Crash.TASK_RAISED, f"the lane gave {type(report).__name__}, not a report")
+        return report
+
+    def cancel(self, link: str, lane: int) -> None:
+        """
+        The last resort: Spark kills the worker within about 2 s, without a word to it; never raises.
+
+        The lane's open transaction is aborted by whoever takes its transactional.id next, or by the broker.
+        """
+        try:
+            self._context.cancelJobGroup(_group(link, lane))
+        except Exception as error:  # noqa: BLE001  the JVM may be gone, which serves as well
+            log.debug("cancel_failed", link=link, lane=lane, error=str(error))
+
+    def warm_up(self, workers: int) -> threading.Thread:
+        """Start as many workers in the background and let them import, while the link is being taken."""
+
+        def run() -> None:
+            try:
+                self._context.setLocalProperty("spark.scheduler.pool", "eomirror/warm-up")
+                self._context.setJobGroup("eomirror/warm-up", f"eomirror: start {workers} workers")
+                self._context.parallelize(range(workers), workers).mapPartitions(WarmUpTask()).collect()
+            except Exception as error:  # noqa: BLE001  lanes will meet the same problem and report it
+                log.debug("warm_up_failed", error=str(error))
+
+        thread = self.thread(run, "warm-up")
+        thread.start()
+        return thread
+
+    @property
+    def alive(self) -> bool:
+        """Whether the Spark context still runs."""
+        try:
+            java = self._context._jsc  # noqa: SLF001  pyspark has no public way to ask
+            return java is not None and not java.sc().isStopped()
+        except Exception:  # noqa: BLE001  the JVM is gone
+            return False
+
+    def _one_row(self) -> Any:
+        # the same input serves every attempt: what differs is in the task, which never touches a file
+        with self._lock:
+            if self._seed is None:
+                self._seed = self._context.parallelize([0], 1)
+            return self._seed
+
+
+def _group(link: str, lane: int) -> str:
+    return f"eomirror/{link}/lane-{lane}"
+
+
+def _explain(error: Exception, *, alive: bool) -> tuple[Crash, str]:
+    text = str(error)
+    if not alive:
+        return Crash.ENGINE_GONE, "the spark context has stopped"
+    crash = classify_job_error(text)
+    return crash, _cause(text) if crash is Crash.TASK_RAISED else str(crash)
+
+
+def _cause(text: str) -> str:
+    """What was raised on the worker: the line behind the last Python traceback, before the Java one."""
+    cause, inside = "", False
+    for line in text.splitlines():
+        if line.lstrip().startswith("at org.apache"):
+            break
+        if "Traceback (most recent call last)" in line:
+            inside = True
+        elif inside and line and not line.startswith(" "):
+            cause, inside = line, False
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (cause or (lines or ["no reason given"])[0])[:500]

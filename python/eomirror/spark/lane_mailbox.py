@@ -1,0 +1,223 @@
+"""
+The lane's end of the line to the driver.
+
+It lives in the task's own thread: PySpark forks its workers, and a lane should need no thread to be told to stop.
+
+No call blocks once connected.  While the line is busy, what there is to say is merged, not queued: a partition's
+newest position replaces an older one that was not sent yet, so nothing is lost and nothing piles up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import replace
+
+from eomirror.clock import Clock, Deadline, new_token
+from eomirror.errors import LaneError
+from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, PartitionProgress, StopReason
+from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_added, encode_progress
+from eomirror.types import SourcePartition
+
+__all__ = ["GRACE_SECONDS", "SILENCE_SECONDS", "ChannelMailbox", "NoLineError"]
+
+#: How long a lane goes on after it lost the driver: one more transaction, not a new epoch.
+GRACE_SECONDS = 1.0
+
+#: A driver that says nothing for so long, although it pings every few seconds, is gone with its host.
+SILENCE_SECONDS = 20.0
+
+_SEND_SECONDS = 0.1
+_RECEIVE_BYTES = 65536
+
+
+class NoLineError(LaneError):
+    """The driver cannot be reached from the worker."""
+
+
+class ChannelMailbox:
+    """
+    A `LaneMailbox` over a TCP connection; `connect` makes one.
+
+    Args:
+        line: The connected socket.
+        codec: Encodes and decodes its frames.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, line: socket.socket, codec: FrameCodec, clock: Clock) -> None:
+        line.setblocking(False)  # noqa: FBT003  the socket takes no keyword
+        self._line: socket.socket | None = line
+        self._codec = codec
+        self._clock = clock
+        self._unsent = b""
+        self._latest: LaneProgress | None = None
+        self._changed: dict[SourcePartition, PartitionProgress] = {}
+        self._sent_at = float("-inf")
+        self._heard_at = clock.monotonic()
+        self._lost_at: float | None = None
+        self._stop: StopReason | None = None
+        self._added: list[AssignedPartition] = []
+
+    @classmethod
+    def connect(
+        cls, host: str, port: int, *, token: str, spec: LaneSpec, clock: Clock, seconds: float = 5.0
+    ) -> ChannelMailbox:
+        """
+        Connect to the driver and say which attempt this is.
+
+        Raises:
+            NoLineError: The driver cannot be reached or does not hold the token.
+        """
+        deadline = Deadline(seconds, clock)
+        while True:
+            try:
+                line = socket.create_connection((host, port), timeout=max(0.1, deadline.remaining()))
+                break
+            except OSError as error:
+                if deadline.passed:
+                    raise NoLineError(f"the driver does not answer on {host}:{port}: {error}") from error
+                clock.sleep(0.1)
+        try:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            driver_nonce = _receive_exactly(line, NONCE_BYTES)
+            lane_nonce = bytes.fromhex(new_token())
+            codec = FrameCodec(token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=False)
+            hello = {
+                "type": "hello",
+                "link": spec.link.name,
+                "lane": spec.lane,
+                "epoch": spec.epoch,
+                "attempt": spec.attempt,
+            }
+            line.sendall(lane_nonce + codec.encode(hello))
+            mailbox = cls(line, codec, clock)
+            mailbox._await_welcome(deadline)
+        except (OSError, FrameError) as error:
+            line.close()
+            raise NoLineError(f"{host}:{port} is not the driver of this run: {error}") from error
+        return mailbox
+
+    def report(self, progress: LaneProgress) -> None:
+        """Say where the lane stands; merged with what could not be sent yet."""
+        self._latest = progress
+        self._changed.update(
+            (SourcePartition(item.topic, item.partition), item) for item in progress.partitions
+        )
+        self._exchange()
+
+    def stop(self) -> StopReason | None:
+        """Why the lane should hand back, or None; a lost driver is a reason."""
+        self._exchange()
+        if self._lost_at is not None and self._clock.monotonic() - self._lost_at >= GRACE_SECONDS:
+            return StopReason.SHUTDOWN
+        return self._stop
+
+    def added(self) -> tuple[AssignedPartition, ...]:
+        """Partitions that this lane gets besides those it has."""
+        self._exchange()
+        added, self._added = tuple(self._added), []
+        return added
+
+    def close(self, seconds: float = 0.5) -> None:
+        """Send what is left, for at most so many seconds, and hang up."""
+        deadline = Deadline(seconds, self._clock)
+        while self._line is not None and (self._latest is not None or self._unsent):
+            self._exchange(hurry=True)
+            if deadline.passed:
+                break
+            if self._unsent:
+                self._clock.sleep(0.005)
+        line, self._line = self._line, None
+        if line is not None:
+            _part(line, seconds)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _await_welcome(self, deadline: Deadline) -> None:
+        before = self._heard_at
+        while self._heard_at == before:
+            self._receive()
+            if self._line is None or deadline.passed:
+                raise FrameError("no welcome came")
+            self._clock.sleep(0.002)
+
+    def _exchange(self, *, hurry: bool = False) -> None:
+        if self._line is None:
+            return
+        now = self._clock.monotonic()
+        try:
+            self._receive()
+            if (
+                self._latest is not None
+                and not self._unsent
+                and (hurry or now - self._sent_at >= _SEND_SECONDS)
+            ):
+                merged = replace(self._latest, partitions=tuple(self._changed.values()))
+                self._unsent = b"".join(map(self._codec.encode, encode_progress(merged)))
+                self._latest = None
+                self._changed.clear()
+                self._sent_at = now
+            self._send()
+        except (OSError, FrameError):
+            self._hang_up()
+        if now - self._heard_at > SILENCE_SECONDS:
+            self._hang_up()
+
+    def _receive(self) -> None:
+        while self._line is not None:
+            try:
+                data = self._line.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            if not data:
+                self._hang_up()
+                return
+            for message in self._codec.feed(data):
+                # only an authentic frame is a sign of life
+                self._heard_at = self._clock.monotonic()
+                if message.get("type") == "stop":
+                    self._stop = StopReason(message["reason"])
+                elif message.get("type") == "added":
+                    self._added.extend(decode_added(message))
+
+    def _send(self) -> None:
+        if self._line is None or not self._unsent:
+            return
+        try:
+            sent = self._line.send(self._unsent)
+        except (BlockingIOError, InterruptedError):
+            return
+        self._unsent = self._unsent[sent:]
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            self._lost_at = self._clock.monotonic()
+
+
+def _part(line: socket.socket, seconds: float) -> None:
+    """
+    Hang up without losing what was sent.
+
+    A socket that is closed with something unread in it sends a reset, and the driver's system then throws away what
+    the driver has not read yet: (1) we send our last progress, (2) a ping arrives, (3) we close, (4) the
+    progress is gone.  So we say that we are done, and wait for the driver to hang up.
+    """
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(seconds)
+        while line.recv(_RECEIVE_BYTES):
+            pass
+    line.close()
+
+
+def _receive_exactly(line: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = line.recv(count - len(data))
+        if not more:
+            raise FrameError("the connection was closed")
+        data += more
+    return data

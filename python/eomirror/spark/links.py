@@ -1,0 +1,460 @@
+"""
+One link, seen from the driver: takes it, runs its lanes, finds new partitions, renews the claim, gives it up.
+
+Three threads beside those of the lanes: the link's own does everything in order; the planner looks for partitions;
+the keeper renews the claim.  What the last two meet that heals by itself (a cluster that does not answer) is
+logged and tried again; anything else fails the link, and only this link.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from eomirror.clock import Clock, Deadline
+from eomirror.config.frozen import FrozenMapping
+from eomirror.errors import (
+    AuthorizationError,
+    DataLossError,
+    LaneError,
+    MirrorError,
+    StateError,
+    SupersededError,
+    UsageError,
+)
+from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
+from eomirror.progress import LinkSnapshot, Progress
+from eomirror.spark.lanes import LaneThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
+    from eomirror.spark.channel import AttemptId, LaneChannel
+    from eomirror.spark.jobs import LaneJobs
+    from eomirror.types import SourcePartition
+
+__all__ = ["Discoverer", "Engine", "LinkThread", "LinkTools", "Owner", "PublishedLayout"]
+
+log = structlog.get_logger(__name__)
+
+#: New topics and partitions are looked for so often.
+REFRESH_SECONDS = 5.0
+
+# of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
+_LANES_SECONDS = 2.8
+_LAST_SECONDS = 0.3
+
+# a cluster may be slow to give executors; lanes then queue for them like the warm-up does
+_WARM_UP_SECONDS = 20.0
+
+
+class PublishedLayout(Protocol):
+    """What `eomirror.kafka.ownership.Layout` says."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the lane layout."""
+
+    @property
+    def source_cluster_id(self) -> str:
+        """Id of the source cluster."""
+
+    @property
+    def target_cluster_id(self) -> str:
+        """Id of the target cluster."""
+
+    @property
+    def lanes(self) -> dict[int, tuple[AssignedPartition, ...]]:
+        """Partitions of each lane."""
+
+
+class Owner(Protocol):
+    """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
+
+    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> PublishedLayout:
+        """Take the link."""
+
+    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+        """Publish a revision."""
+
+    def check(self) -> None:
+        """Raise SupersededError if another mirror owns the link."""
+
+    def renew(self) -> None:
+        """Renew the claim."""
+
+    def release(self) -> None:
+        """Give the link up."""
+
+    def close(self) -> None:
+        """Close all clients."""
+
+
+class Discoverer(Protocol):
+    """What the driver needs of `eomirror.sync.discovery.Discovery`."""
+
+    def prepare(self) -> tuple[AssignedPartition, ...]:
+        """Check, create, and list what to mirror."""
+
+    def refresh(self) -> tuple[AssignedPartition, ...]:
+        """List what to mirror now."""
+
+    def goals(self) -> dict[SourcePartition, int]:
+        """The source's last stable offsets now."""
+
+    def close(self) -> None:
+        """Close all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """
+    What exists once Spark runs.
+
+    Attributes:
+        jobs: Runs attempts.
+        channel: Speaks to them.
+        warm_up: Ends when workers are ready.
+    """
+
+    jobs: LaneJobs
+    channel: LaneChannel
+    warm_up: threading.Thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTools:
+    """
+    What all links of a run share.
+
+    Attributes:
+        run: Id of the run.
+        clock: Where time comes from.
+        engine: Done once Spark runs, or cannot.
+        tell: Told in words what is being done.
+        wake: Called when a link's state changed.
+        fail_mirror: Called with an error that ends all links.
+        on_report: Told every report of a lane and its spec.
+        wants_goals: Whether the run ends when it has caught up.
+    """
+
+    run: str
+    clock: Clock
+    engine: Future[Engine]
+    tell: Callable[[str], None]
+    wake: Callable[[], None]
+    fail_mirror: Callable[[BaseException], None]
+    on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
+    wants_goals: bool = False
+
+
+class LinkThread:
+    """
+    Runs one link until it is told to stop or cannot go on.  It is the `LaneHost` of its lanes.
+
+    Args:
+        spec: Spec of the link's lanes; ids and generation are filled in here.
+        discovery: Makes the link's discovery.
+        owner: Makes the link's owner.
+        tools: What all links share.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        *,
+        discovery: Callable[[], Discoverer],
+        owner: Callable[[], Owner],
+        tools: LinkTools,
+    ) -> None:
+        self.name = spec.link.name
+        self.error: BaseException | None = None
+        self.aborted = False
+        self.generation: int | None = None
+        self.aimed = False
+        self._spec = spec
+        self._make_discovery = discovery
+        self._make_owner = owner
+        self._tools = tools
+        self._lock = threading.RLock()
+        self._progress = Progress(self.name)
+        self._over = threading.Event()
+        self._quit = threading.Event()
+        self._deadline: Deadline | None = None
+        self._owner: Owner | None = None
+        self._engine: Engine | None = None
+        self._lanes: dict[int, LaneThread] = {}
+        self._known: set[SourcePartition] = set()
+        self._helpers: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the link's thread."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Ask the link to stop; returns at once."""
+        with self._lock:
+            self._deadline = self._deadline or Deadline(_LANES_SECONDS, self._tools.clock)
+        self._over.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end for at most so many seconds; whether it came."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def over(self) -> bool:
+        """Whether the link's thread is done."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all goals are reached."""
+        with self._lock:
+            return self.aimed and self._progress.caught_up
+
+    @property
+    def stopped_codes(self) -> dict[str, int]:
+        """Exit codes that stopped topics ask for."""
+        with self._lock:
+            return dict(self._progress.stopped_codes)
+
+    def snapshot(self) -> LinkSnapshot:
+        """Where the link stands."""
+        with self._lock:
+            return self._progress.snapshot(self._tools.clock.monotonic())
+
+    # -- the channel's callbacks -----------------------------------------------------------------
+
+    def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
+        """What an attempt that has just connected must know."""
+        lane = self._lanes.get(attempt.lane)
+        return [] if lane is None else lane.greeting(attempt)
+
+    def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
+        """Progress of an attempt."""
+        with self._lock:
+            before = self._progress.caught_up
+            self._progress.take(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
+            reached = self.aimed and not before and self._progress.caught_up
+        if reached:
+            self._tools.wake()
+
+    # -- LaneHost --------------------------------------------------------------------------------
+
+    def run_attempt(self, spec: LaneSpec) -> LaneReport:
+        """Run it on Spark."""
+        return self._tools.engine.result().jobs.run(spec)
+
+    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Send messages to the lane's running attempt, if it is connected."""
+        if self._engine is not None:
+            self._engine.channel.tell(self.name, lane, messages)
+
+    def check_owner(self) -> None:
+        """Find out who fenced a lane."""
+        if self._owner is not None:
+            self._owner.check()
+
+    def attempt_begun(self, spec: LaneSpec) -> None:
+        """An attempt starts."""
+        log.info(
+            "lane_starts",
+            link=self.name,
+            lane=spec.lane,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            partitions=len(spec.partitions),
+            seconds=round(spec.seconds, 1),
+        )
+        with self._lock:
+            self._progress.begin(spec.lane, epoch=spec.epoch, attempt=spec.attempt)
+
+    def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
+        """An attempt ended."""
+        now = self._tools.clock.monotonic()
+        with self._lock:
+            if report is not None:
+                self._progress.end(report, failure=failure, now=now)
+            elif failure:
+                self._progress.fail_attempt(spec.lane, failure)
+        for topic, (code, reason) in (report.stopped_topics if report else {}).items():
+            log.error(
+                "topic_stopped", link=self.name, lane=spec.lane, topic=topic, exit_code=code, reason=reason
+            )
+        self._tools.on_report(spec, report)
+        self._tools.wake()
+
+    def rests(self, lane: int, state: str) -> None:
+        """No worker runs the lane now."""
+        with self._lock:
+            self._progress.say(lane, state)
+
+    def committed(self, lane: int) -> bool:
+        """Whether the lane's present attempt has committed anything."""
+        with self._lock:
+            return self._progress.committed(lane)
+
+    def fail(self, error: BaseException, *, everything: bool = False) -> None:
+        """The link cannot go on; or nothing can."""
+        with self._lock:
+            if self.error is None:
+                self.error = error
+                self._progress.error = str(error)
+                self._progress.state = "failed"
+                log.error("link_failed", link=self.name, reason=str(error))
+        self.request_stop()
+        if everything:
+            self._tools.fail_mirror(error)
+
+    # -- the link's own thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        discovery: Discoverer | None = None
+        try:
+            self._say("preparing")
+            discovery = self._make_discovery()
+            partitions = discovery.prepare()
+            if not self._over.is_set():
+                self._mirror(discovery, partitions)
+        except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
+            self.fail(error)
+        finally:
+            self._end(discovery)
+            self._tools.wake()
+
+    def _mirror(self, discovery: Discoverer, partitions: Sequence[AssignedPartition]) -> None:
+        link = self._spec.link
+        self._say("acquiring")
+        self._owner = owner = self._make_owner()
+        layout = owner.acquire(link.lanes, partitions)
+        self.generation = layout.generation
+        if self._over.is_set():
+            return
+        self._known = {item.source for item in partitions}
+        self._help(self._keep_claim, "keeper")
+        with self._lock:
+            for lane, items in layout.lanes.items():
+                self._assign(lane, items)
+        if self._tools.wants_goals:
+            goals = discovery.goals()
+            with self._lock:
+                self._progress.aim(goals)
+                self.aimed = True
+        self._say("running")
+        self._engine = engine = self._tools.engine.result()
+        ids = {
+            **link.cluster_ids,
+            link.source: layout.source_cluster_id,
+            link.target: layout.target_cluster_id,
+        }
+        spec = replace(
+            self._spec,
+            link=replace(link, cluster_ids=FrozenMapping(ids)),
+            generation=layout.generation,
+            source_cluster_id=layout.source_cluster_id,
+            target_cluster_id=layout.target_cluster_id,
+        )
+        for lane in range(link.lanes):
+            template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
+            self._lanes[lane] = LaneThread(template, lanes=link.lanes, host=self, clock=self._tools.clock)
+        self._await_workers(engine)
+        for thread in self._lanes.values():
+            thread.start(engine.jobs.thread)
+        self._help(lambda: self._plan(discovery), "planner")
+        self._tools.wake()
+        self._over.wait()
+
+    def _await_workers(self, engine: Engine) -> None:
+        # a lane that starts before them gets a worker of its own, and twice as many then import at the same time
+        deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
+        while engine.warm_up.is_alive() and not self._over.is_set() and not deadline.passed:
+            engine.warm_up.join(0.05)
+
+    def _end(self, discovery: Discoverer | None) -> None:
+        self.request_stop()
+        deadline = self._deadline or Deadline(0, self._tools.clock)
+        self._say("stopping")
+        for lane in self._lanes.values():
+            lane.stop()
+        late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
+        for lane in late:
+            # its transaction stays open until the next owner of its id aborts it; nothing of it is visible
+            log.warning("lane_cut_off", link=self.name, lane=lane.lane)
+            self.aborted = True
+            if self._engine is not None:
+                self._engine.jobs.cancel(self.name, lane.lane)
+        for lane in late:
+            lane.join(_LAST_SECONDS)
+        self._quit.set()
+        for helper in self._helpers:
+            helper.join(_LAST_SECONDS)
+        if self._owner is not None:
+            self._owner.release()
+            self._owner.close()
+        if discovery is not None:
+            discovery.close()
+        self._say("done")
+
+    # -- its helpers -----------------------------------------------------------------------------
+
+    def _help(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=f"{name}-{self.name}", daemon=True)
+        self._helpers.append(thread)
+        thread.start()
+
+    def _keep_claim(self) -> None:
+        # goes on while lanes finish: the link is ours until it is released
+        while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
+            self._guard("claim_not_renewed", self._renew)
+
+    def _renew(self) -> None:
+        if self._owner is not None:
+            self._owner.renew()
+
+    def _plan(self, discovery: Discoverer) -> None:
+        while not self._over.wait(REFRESH_SECONDS):
+            self._guard("refresh_failed", lambda: self._refresh(discovery))
+
+    def _refresh(self, discovery: Discoverer) -> None:
+        found = discovery.refresh()
+        new = [item for item in found if item.source not in self._known]
+        if not new or self._over.is_set() or self._owner is None:
+            return
+        by_lane = self._owner.extend(new)
+        self._known.update(item.source for item in new)
+        for lane, items in by_lane.items():
+            log.info(
+                "partitions_added", link=self.name, lane=lane, partitions=[str(item.source) for item in items]
+            )
+            with self._lock:
+                self._assign(lane, items)
+            self._lanes[lane].add(items)
+
+    def _guard(self, event: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (SupersededError, AuthorizationError, DataLossError, StateError, UsageError) as error:
+            self.fail(error)
+        except (LaneError, MirrorError) as error:
+            # a cluster that does not answer: lanes go on as they can, and the next round tries again
+            log.warning(event, link=self.name, reason=str(error))
+        except Exception as error:
+            log.exception(event, link=self.name)
+            self.fail(error)
+
+    def _assign(self, lane: int, items: Sequence[AssignedPartition]) -> None:
+        for item in items:
+            self._progress.assign(lane, item.source, item.target_topic)
+
+    def _say(self, state: str) -> None:
+        with self._lock:
+            if self._progress.state != "failed":
+                self._progress.state = state
+        self._tools.tell(f"{self.name}: {state}")

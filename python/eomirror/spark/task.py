@@ -1,0 +1,187 @@
+"""
+What Spark runs on a worker: one attempt of a lane.
+
+`LaneTask` is pickled by reference, so eomirror must be installed where the workers' Python is (``PYSPARK_PYTHON``;
+docs describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure and hold broker
+passwords: nothing here prints them, and the driver keeps closures out of files.
+
+PySpark forks workers from a daemon and reuses them.  So: import clients here and not in the daemon, drain the input
+(a worker whose task leaves some of it unread exits, and the next epoch pays 1.5 s for a new one), put signal
+handlers back at the end.  A task whose driver or executor dies is told by SIGHUP (PySpark's daemon sends it to all
+of its workers) or SIGTERM, in the main thread, which is where the lane runs; a cancelled one gets SIGKILL without a
+word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["LaneFunction", "LaneTask", "WarmUpTask"]
+
+LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
+
+_SIGNALS = (signal.SIGHUP, signal.SIGTERM)
+
+# after a signal, the time to abort and close; SIGALRM's default action then ends the process
+_LAST_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneTask:
+    """
+    The function of a one-partition Spark job.
+
+    Attributes:
+        spec: What to run.
+        host: Where the driver's channel listens.
+        port: Its port.
+        token: The run's secret.
+        version: The driver's release; a worker with another one refuses.
+        log_level: Level of the worker's log.
+        lane: What runs the lane.
+    """
+
+    spec: LaneSpec = field(repr=False)
+    host: str
+    port: int
+    token: str = field(repr=False)
+    version: str
+    log_level: str
+    lane: LaneFunction
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[LaneReport]:
+        """Run the lane; gives one report."""
+        for _ in rows:
+            pass
+        yield self._attempt()
+
+    def _attempt(self) -> LaneReport:
+        import eomirror
+        from eomirror.log import configure_logging
+        from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
+
+        if eomirror.__version__ != self.version:
+            return self._report(
+                Ending.FAILED,
+                f"the worker has eomirror {eomirror.__version__}, the driver {self.version}",
+                fix="install the same release where PYSPARK_PYTHON points on all workers",
+            )
+        if _librdkafka_in_daemon():
+            return self._report(
+                Ending.FAILED,
+                "PySpark's daemon has loaded librdkafka, whose threads do not survive the fork of a worker",
+                fix="remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
+            )
+        if _attempt_number() > 0:
+            return self._report(
+                Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
+            )
+        configure_logging(self.log_level)
+        with _Interrupts() as interrupts:
+            try:
+                mailbox = ChannelMailbox.connect(
+                    self.host, self.port, token=self.token, spec=self.spec, clock=SYSTEM_CLOCK
+                )
+            except NoLineError as error:
+                return self._report(Ending.REBUILD, str(error))
+            except interrupts.kind as interrupt:
+                return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
+            try:
+                return self.lane(self.spec, mailbox, SYSTEM_CLOCK)
+            except interrupts.kind as interrupt:
+                return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
+            finally:
+                mailbox.close()
+
+    def _report(self, ending: Ending, reason: str, *, fix: str = "") -> LaneReport:
+        failed = ending is Ending.FAILED
+        return LaneReport(
+            lane=self.spec.lane,
+            epoch=self.spec.epoch,
+            attempt=self.spec.attempt,
+            ending=ending,
+            reason=reason,
+            error=f"{reason}\n  fix: {fix}" if failed else "",
+            exit_code=1 if failed else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpTask:
+    """Makes PySpark start its daemon and fork workers that have imported what a lane needs."""
+
+    modules: tuple[str, ...] = ("eomirror.log", "eomirror.spark.lane_mailbox", "eomirror.lane.run")
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
+        """Import; gives the worker's process id."""
+        import importlib
+
+        for _ in rows:
+            pass
+        for name in self.modules:
+            importlib.import_module(name)
+        yield os.getpid()
+
+
+class _Interrupts:
+    """
+    Turns the first SIGHUP or SIGTERM into an exception in the lane's thread, while the lane runs.
+
+    The daemon may send a signal twice, and the second must not break the clean-up after the first: so only the
+    first raises.  The handlers write nothing, because they may interrupt a write to the same buffered stream.
+    """
+
+    def __init__(self) -> None:
+        from eomirror.lane.run import LaneInterruptedError
+
+        self.kind: type[BaseException] = LaneInterruptedError
+        self._raised = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # whatever comes from here on ends the process, as it did before
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._raised:
+            signal.alarm(0)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if not self._raised:
+            self._raised = True
+            signal.alarm(_LAST_SECONDS)
+            raise self.kind(signal.Signals(number).name)
+
+
+def _attempt_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.attemptNumber())
+
+
+def _librdkafka_in_daemon() -> bool:
+    """Whether the process that this one was forked from has the library; known on Linux only."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return b"rdkafka" in Path(f"/proc/{os.getppid()}/maps").read_bytes()
+    except OSError:
+        return False

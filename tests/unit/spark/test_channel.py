@@ -1,0 +1,302 @@
+"""The line between a lane and the driver, over a real socket, with strangers on it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.clock import SYSTEM_CLOCK, new_token
+from eomirror.config import Cluster, Link
+from eomirror.lane.spec import (
+    AssignedPartition,
+    LaneProgress,
+    LaneSpec,
+    PartitionProgress,
+    StopReason,
+)
+from eomirror.spark import lane_mailbox
+from eomirror.spark.channel import AttemptId, LaneChannel
+from eomirror.spark.frames import (
+    MAX_FRAME_BYTES,
+    FrameCodec,
+    FrameError,
+    decode_added,
+    decode_progress,
+    encode_added,
+    encode_progress,
+)
+from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def spec(epoch: int = 1, attempt: int = 1) -> LaneSpec:
+    """An attempt of lane 3."""
+    return LaneSpec(
+        link=Link(name="a->b", source="a", target="b", topics=(".*",)),
+        source=Cluster("a", {}),
+        target=Cluster("b", {}),
+        source_cluster_id="",
+        target_cluster_id="",
+        run="run",
+        generation=1,
+        lane=3,
+        epoch=epoch,
+        attempt=attempt,
+        seconds=60,
+        partitions=(),
+    )
+
+
+def progress(position: int = 1, partition: int = 0, **facts: Any) -> LaneProgress:
+    """Progress of one partition of topic t."""
+    item = PartitionProgress(topic="t", partition=partition, position=position, lso=position + 5)
+    return LaneProgress(lane=3, epoch=1, state="OPEN", partitions=(item,), **facts)
+
+
+def added(partition: int = 0) -> AssignedPartition:
+    """A partition to add."""
+    return AssignedPartition(SourcePartition("t", partition), "id", "a.t", "target id")
+
+
+def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.005)
+
+
+class Driver:
+    """A channel and what it heard."""
+
+    def __init__(self) -> None:
+        self.token = new_token()
+        self.heard: list[tuple[AttemptId, LaneProgress]] = []
+        self.hellos: list[AttemptId] = []
+        self.greeting: list[dict[str, Any]] = []
+        self.channel = LaneChannel(
+            "127.0.0.1",
+            0,
+            token=self.token,
+            on_hello=self._hello,
+            on_progress=lambda *said: self.heard.append(said),
+        )
+
+    def _hello(self, attempt: AttemptId) -> list[dict[str, Any]]:
+        self.hellos.append(attempt)
+        return self.greeting
+
+    def connect(self, epoch: int = 1, attempt: int = 1, token: str | None = None) -> ChannelMailbox:
+        """A lane's mailbox."""
+        return ChannelMailbox.connect(
+            "127.0.0.1",
+            self.channel.port,
+            token=token or self.token,
+            spec=spec(epoch, attempt),
+            clock=SYSTEM_CLOCK,
+            seconds=3,
+        )
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """A listening driver."""
+    made = Driver()
+    yield made
+    made.channel.close()
+
+
+def codecs() -> tuple[FrameCodec, FrameCodec]:
+    """Both ends of one line."""
+    token, nonces = new_token(), {"driver_nonce": b"d" * 32, "lane_nonce": b"l" * 32}
+    return FrameCodec(token, **nonces, is_driver=True), FrameCodec(token, **nonces, is_driver=False)
+
+
+def test_frames_arrive_in_order_whatever_the_pieces() -> None:
+    """The decoder does not care where the network cuts the bytes."""
+    sender, receiver = codecs()
+    stream = b"".join(sender.encode({"n": number}) for number in range(5))
+    got = [message for at in range(len(stream)) for message in receiver.feed(stream[at : at + 1])]
+    assert got == [{"n": number} for number in range(5)]
+
+
+@pytest.mark.parametrize("damage", ["replayed", "altered", "reflected", "long", "wrong token"])
+def test_a_frame_that_is_not_the_next_of_the_other_side_is_refused(damage: str) -> None:
+    """Neither a replay nor a change nor our own frame sent back nor a huge length is taken."""
+    sender, receiver = codecs()
+    frame = sender.encode({"type": "stop"})
+    if damage == "replayed":
+        receiver.feed(frame)
+    elif damage == "altered":
+        frame = frame.replace(b"stop", b"ping")
+    elif damage == "reflected":
+        frame = receiver.encode({"type": "stop"})
+    elif damage == "long":
+        frame = (MAX_FRAME_BYTES + 1).to_bytes(4, "big")
+    else:
+        _, receiver = codecs()
+    with pytest.raises(FrameError):
+        receiver.feed(frame)
+
+
+def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() -> None:
+    """Ten thousand changed partitions become several frames that together say the same."""
+    items = tuple(
+        PartitionProgress(topic="t" * 200, partition=n, position=n, lso=None, lag_seconds=0.5)
+        for n in range(10_000)
+    )
+    said = LaneProgress(
+        lane=1, epoch=2, state="OPEN", records=7, partitions=items, stopped_topics={"x": "gone"}
+    )
+    sender, receiver = codecs()
+    frames = [sender.encode(message) for message in encode_progress(said)]
+    assert max(map(len, frames)) < MAX_FRAME_BYTES
+    heard = [decode_progress(message) for frame in frames for message in receiver.feed(frame)]
+    assert tuple(item for one in heard for item in one.partitions) == items
+    assert {(one.records, one.stopped_topics["x"]) for one in heard} == {(7, "gone")}
+    many = [added(n) for n in range(2500)]
+    assert [item for message in encode_added(many) for item in decode_added(message)] == many
+    assert encode_added([]) == []
+    with pytest.raises(FrameError):
+        decode_progress({"type": "progress", "lane": 1})
+
+
+def test_progress_goes_up_and_orders_come_down(driver: Driver) -> None:
+    """The whole conversation of an attempt."""
+    mailbox = driver.connect()
+    assert mailbox.stop() is None
+    mailbox.report(progress(position=10, records=4))
+    until(lambda: driver.heard)
+    assert driver.heard[0][0] == ("a->b", 3, 1, 1)
+    assert driver.heard[0][1].partitions[0].position == 10
+    driver.channel.tell("a->b", 3, encode_added([added(1)]))
+    got: list[AssignedPartition] = []
+    until(lambda: got.extend(mailbox.added()) or got)
+    assert got == [added(1)]
+    assert mailbox.added() == ()
+    driver.channel.tell("a->b", 3, [{"type": "stop", "reason": "reconfigure"}])
+    until(lambda: mailbox.stop() is StopReason.RECONFIGURE)
+    mailbox.close()
+
+
+def test_what_an_attempt_must_know_it_learns_when_it_connects(driver: Driver) -> None:
+    """A stop that was asked for before the worker had started is not missed."""
+    driver.greeting = [{"type": "stop", "reason": "shutdown"}, *encode_added([added(2)])]
+    mailbox = driver.connect()
+    until(lambda: mailbox.stop() is StopReason.SHUTDOWN)
+    until(lambda: mailbox.added() == (added(2),))
+    mailbox.close()
+
+
+def test_a_busy_line_loses_no_position(driver: Driver) -> None:
+    """Reports faster than the line carries them are merged; close sends the rest."""
+    mailbox = driver.connect()
+    for position in range(1, 2001):
+        mailbox.report(progress(position=position, partition=position % 3, records=position))
+    mailbox.close()
+    until(lambda: driver.heard and driver.heard[-1][1].records == 2000)
+    assert len(driver.heard) < 100
+    newest: dict[int, int] = {}
+    for _, said in driver.heard:
+        newest.update({item.partition: item.position for item in said.partitions})
+    assert newest == {0: 1998, 1: 1999, 2: 2000}
+
+
+def test_reporting_never_blocks_when_the_driver_does_not_read() -> None:
+    """A driver that hangs costs the lane nothing but its reports."""
+    lane_end, driver_end = socket.socketpair()
+    _, codec = codecs()
+    mailbox = ChannelMailbox(lane_end, codec, SYSTEM_CLOCK)
+    items = tuple(PartitionProgress(topic="t" * 200, partition=n, position=n) for n in range(3000))
+    slowest = 0.0
+    for number in range(20):
+        before = time.monotonic()
+        mailbox.report(LaneProgress(lane=0, epoch=1, state="OPEN", records=number, partitions=items))
+        slowest = max(slowest, time.monotonic() - before)
+        time.sleep(0.02)
+    assert slowest < 0.5
+    driver_end.close()
+    mailbox.close()
+
+
+def test_a_lane_that_lost_its_driver_stops_after_a_grace(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may finish a transaction, and then hands back."""
+    monkeypatch.setattr(lane_mailbox, "GRACE_SECONDS", 0.3)
+    mailbox = driver.connect()
+    driver.channel.close()
+    lost = time.monotonic()
+    until(lambda: mailbox.stop() is StopReason.SHUTDOWN)
+    assert time.monotonic() - lost > 0.2
+    mailbox.report(progress())
+    mailbox.close()
+
+
+def test_a_driver_that_is_silent_for_long_is_lost(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that vanished sends no FIN; its pings are missed instead."""
+    monkeypatch.setattr(lane_mailbox, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(lane_mailbox, "GRACE_SECONDS", 0.0)
+    mailbox = driver.connect()
+    until(lambda: mailbox.stop() is StopReason.SHUTDOWN)
+
+
+def test_a_later_attempt_takes_the_line_and_an_earlier_one_cannot(driver: Driver) -> None:
+    """Orders go to the newest attempt; a zombie is hung up on."""
+    old = driver.connect(attempt=1)
+    new = driver.connect(attempt=2)
+    until(lambda: old.stop() is StopReason.SHUTDOWN)
+    with pytest.raises(NoLineError):
+        driver.connect(attempt=1)
+    driver.channel.tell("a->b", 3, encode_added([added()]))
+    until(lambda: new.added() == (added(),))
+    new.close()
+
+
+def test_strangers_get_nowhere(driver: Driver) -> None:
+    """Junk, silence, HTTP and a wrong token disturb nobody."""
+    address = ("127.0.0.1", driver.channel.port)
+    silent = [socket.create_connection(address) for _ in range(20)]
+    for junk in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 5, b"\x80\x04\x95" * 50, b"\xff" * 500):
+        with socket.create_connection(address) as stranger:
+            stranger.settimeout(5)
+            stranger.sendall(junk)
+            try:
+                while stranger.recv(1000):
+                    pass
+            except OSError:
+                pass  # reset: hung up on, too
+    with pytest.raises(NoLineError):
+        driver.connect(token=new_token())
+    mailbox = driver.connect()
+    mailbox.report(progress())
+    until(lambda: driver.heard)
+    assert driver.hellos == [("a->b", 3, 1, 1)]
+    mailbox.close()
+    for one in silent:
+        one.close()
+
+
+def test_nobody_listening_is_an_error_that_says_where() -> None:
+    """The lane's report will name the address, for whoever runs a firewall."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(NoLineError, match=f"127.0.0.1:{port}"):
+        ChannelMailbox.connect(
+            "127.0.0.1", port, token=new_token(), spec=spec(), clock=SYSTEM_CLOCK, seconds=0.2
+        )
+
+
+def test_closing_ends_all_threads(driver: Driver) -> None:
+    """Nothing of the channel outlives it."""
+    mailboxes = [driver.connect(attempt=1)]
+    driver.channel.close()
+    until(lambda: not [one for one in threading.enumerate() if one.name in {"lane-channel", "lane-line"}])
+    mailboxes[0].close()

@@ -1,0 +1,77 @@
+"""Settings of the Spark context, decided without starting one."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.errors import UsageError
+from eomirror.spark.context import channel_addresses, check_settings, check_slots, engine_settings
+
+
+def settings(master: str | None = None, **given: str) -> dict[str, str]:
+    """Settings with these ``--spark-conf``."""
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    return engine_settings(master=master, configured={"spark.app.name": "file"}, given=named, version="1")
+
+
+def test_a_local_master_with_slots_to_spare_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing chosen: local[256], lanes in FAIR pools, no retries and no copies by Spark."""
+    monkeypatch.delenv("MASTER", raising=False)
+    found = settings()
+    assert found["spark.master"] == "local[256]"
+    assert found["spark.scheduler.mode"] == "FAIR"
+    assert found["spark.speculation"] == "false"
+    assert found["spark.task.maxFailures"] == "1"
+    assert found["spark.app.name"] == "file"
+
+
+def test_what_the_user_says_wins_in_order() -> None:
+    """--master over --spark-conf over the file; Java options are added to ours, not lost."""
+    found = settings("spark://h:7077", spark__master="local[3]", spark__driver__extraJavaOptions="-Dx=y")
+    assert found["spark.master"] == "spark://h:7077"
+    assert "log4j2" in found["spark.driver.extraJavaOptions"]
+    assert found["spark.driver.extraJavaOptions"].endswith("-Dx=y")
+    assert "spark.driver.memory" not in found
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ({"spark.speculation": "true"}, "speculation"),
+        (
+            {"spark.python.worker.idleTimeoutSeconds": "60", "spark.python.worker.killOnIdleTimeout": "true"},
+            "killOnIdleTimeout",
+        ),
+    ],
+)
+def test_settings_that_break_lanes_are_refused(bad: dict[str, str], word: str) -> None:
+    """The message names the setting and says what to do."""
+    with pytest.raises(UsageError, match=word) as caught:
+        check_settings(bad)
+    assert caught.value.fix
+
+
+def test_an_idle_timeout_that_kills_nothing_is_allowed() -> None:
+    """Only both settings together kill."""
+    check_settings({"spark.python.worker.idleTimeoutSeconds": "60"})
+    check_settings({"spark.python.worker.killOnIdleTimeout": "true"})
+
+
+@pytest.mark.parametrize(("master", "fits"), [("local", 1), ("local[4]", 4), ("local[4,2]", 4)])
+def test_lanes_must_fit_into_a_local_master(master: str, fits: int) -> None:
+    """A lane holds its slot, so one too many would never run."""
+    check_slots(master, fits)
+    with pytest.raises(UsageError, match="slots"):
+        check_slots(master, fits + 1)
+    check_slots("spark://h:1", 1000)
+
+
+def test_the_channel_is_on_loopback_unless_workers_are_elsewhere() -> None:
+    """A local master opens nothing to the network; a cluster uses the driver's own addresses and port."""
+    assert channel_addresses({"spark.driver.host": "10.0.0.1"}, "local[2]") == ("127.0.0.1", "127.0.0.1", 0)
+    cluster = {
+        "spark.driver.host": "host",
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104  what a container says
+        "spark.eomirror.channel.port": "7070",
+    }
+    assert channel_addresses(cluster, "k8s://x") == ("0.0.0.0", "host", 7070)  # noqa: S104  as above
