@@ -1,0 +1,167 @@
+"""``eomirror plan``: connect, and show what `run` would create or change; changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eomirror.cli.render import output_option, print_structured, table, wants_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eomirror.config import Config, Link
+    from eomirror.sync.diff import Change
+    from eomirror.sync.discovery import Plan
+
+__all__ = ["plan"]
+
+
+@click.command(epilog="Example: eomirror plan mirror.yaml -o json")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@output_option
+def plan(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output: str | None) -> int:
+    """
+    Connect to the clusters of CONFIG and show what `run` would create or change.
+
+    Asks brokers to check rights, names and settings as well.  Creates and changes nothing.  Exit codes: 0 all
+    links can run, 1 one cannot, 78 the configuration is refused.
+    """
+    from eomirror.config import load_config
+
+    loaded = load_config(config, overrides=overrides)
+    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    plans = [(link, _plan_of(loaded, link)) for link in chosen]
+    if wants_table(output):
+        for link, found in plans:
+            _draw(link, found)
+    else:
+        print_structured({"links": [_structured(link, found) for link, found in plans]}, output)
+    return 0
+
+
+def _plan_of(config: Config, link: Link) -> Plan:
+    from eomirror.sync.discovery import Discovery
+
+    discovery = Discovery(link, config.clusters[link.source], config.clusters[link.target])
+    try:
+        return discovery.plan()
+    finally:
+        discovery.close()
+
+
+def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
+        "target": {"cluster": link.target, "id": plan_.cluster_ids[1]},
+        "first_run": plan_.first_run,
+        "topics": dict(sorted(plan_.targets.items())),
+        "changes": [_row(*each) for each in _all_changes(plan_)],
+        "warnings": [
+            {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
+            for drift in plan_.drifts
+        ],
+    }
+
+
+def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
+    """Source topic, or None for the link's own topics, and what it asks for."""
+    for own in plan_.state:
+        yield None, own
+    for topic, changes in sorted(plan_.changes.items()):
+        for change in changes:
+            yield topic, change
+
+
+def _row(source: str | None, change: Change) -> dict[str, Any]:
+    from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+
+    if isinstance(change, CreateTopic):
+        return {
+            "action": "create",
+            "source": source,
+            "topic": change.name,
+            "partitions": change.partitions,
+            "replication_factor": change.replication_factor,
+            "configs": dict(sorted(change.configs.items())),
+        }
+    if isinstance(change, AddPartitions):
+        return {
+            "action": "grow",
+            "source": source,
+            "topic": change.name,
+            "before": change.before,
+            "partitions": change.total,
+        }
+    if isinstance(change, AlterConfig):
+        return {
+            "action": "configure",
+            "source": source,
+            "topic": change.name,
+            "before": dict(change.before),
+            "configs": dict(change.values),
+        }
+    if isinstance(change, Surplus):
+        return {
+            "action": "keep",
+            "source": source,
+            "topic": change.name,
+            "partitions": change.partitions,
+            "source_partitions": change.source_partitions,
+        }
+    return {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
+
+
+def _what(change: Change) -> str:
+    from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+
+    if isinstance(change, CreateTopic):
+        settings = " ".join(f"{key}={value}" for key, value in sorted(change.configs.items()))
+        copies = "copy" if change.replication_factor == 1 else "copies"
+        return f"{_partitions(change.partitions)}, {change.replication_factor} {copies}; {settings}"
+    if isinstance(change, AddPartitions):
+        return f"from {change.before} to {_partitions(change.total)}"
+    if isinstance(change, AlterConfig):
+        return "; ".join(f"{key}: {change.before[key]} -> {value}" for key, value in change.values.items())
+    if isinstance(change, Surplus):
+        return f"{_partitions(change.partitions)}, the source has {change.source_partitions}; the others stay empty"
+    return change.reason
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _draw(link: Link, plan_: Plan) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    count = len(plan_.targets)
+    console.print(
+        f"[bold]{escape(link.name)}[/]: {count} {'topic' if count == 1 else 'topics'} to mirror, from cluster id "
+        f"{plan_.cluster_ids[0]} to {plan_.cluster_ids[1]}"
+    )
+    rows = [
+        {
+            "action": row["action"],
+            "topic": escape(row.get("topic", source or "")),
+            "source": escape(source or "-"),
+            "what": escape(_what(change)),
+        }
+        for source, change in _all_changes(plan_)
+        for row in [_row(source, change)]
+    ]
+    if rows:
+        console.print(table(["action", "topic", "source", "what"], rows))
+    else:
+        console.print("nothing to create or change")
+    for drift in plan_.drifts:
+        console.print(
+            f"[yellow]warning[/]: {escape(drift.topic)} has {drift.setting}={drift.found}, "
+            f"it was created with {drift.wanted}"
+        )

@@ -1,0 +1,114 @@
+"""What a person sees while a mirror runs: events as lines, and a live table of links on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.live import Live
+
+from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, table
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from eomirror.progress import LinkSnapshot, RunReport, Snapshot
+
+__all__ = ["ProgressDisplay"]
+
+_LINES_EVERY_SECONDS = 10.0
+_MOST_TOPICS = 20
+
+
+class ProgressDisplay:
+    """
+    Draws on stderr, so that stdout stays for results.
+
+    On a terminal, a table that is redrawn in place; elsewhere a line every 10 s.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._last_line = float("-inf")
+
+    def event(self, text: str) -> None:
+        """Say in a line what is being done; may be called from several threads."""
+        with self._lock:
+            self._console.print(text, style="dim", highlight=False, markup=False)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Show where the mirror stands."""
+        if self._live is not None:
+            self._live.update(_draw(snapshot), refresh=True)
+        elif snapshot.seconds - self._last_line >= _LINES_EVERY_SECONDS:
+            self._last_line = snapshot.seconds
+            for link in snapshot.links:
+                self.event(_line(link))
+
+    def summary(self, report: RunReport) -> None:
+        """Say how the run ended."""
+        for link in report.links:
+            text = (
+                f"{link.link}: {link.outcome}; {human_count(link.counters.records)} records "
+                f"({human_bytes(link.counters.bytes)}) in {human_count(link.counters.transactions)} transactions"
+                f", {human_seconds(report.seconds)}"
+            )
+            if link.counters.dropped:
+                text += f", {human_count(link.counters.dropped)} dropped on purpose"
+            self._console.print(text, highlight=False, markup=False)
+            for topic, reason in link.stopped_topics.items():
+                self._console.print(
+                    f"  {topic} is stopped: {reason}", style="red", highlight=False, markup=False
+                )
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _line(link: LinkSnapshot) -> str:
+    goals = f", {link.goals_reached}/{link.goals} partitions caught up" if link.goals else ""
+    return (
+        f"{link.link}: {link.state}, {human_count(link.counters.records)} records, "
+        f"{human_rate(link.records_per_second)}, lag {human_count(link.lag_records)} records "
+        f"{human_seconds(link.lag_seconds)}{goals}"
+    )
+
+
+def _draw(snapshot: Snapshot) -> Any:
+    from rich.console import Group
+
+    parts: list[Any] = []
+    for link in snapshot.links:
+        lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
+        parts.append(f"[bold]{link.link}[/bold]  {_line(link).partition(': ')[2]}")
+        parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
+        rows = [
+            {
+                "TOPIC": topic.topic,
+                "TARGET": topic.target_topic,
+                "PARTITIONS": len(topic.partitions),
+                "LAG": human_count(topic.lag_records),
+                "LAG s": human_seconds(topic.lag_seconds),
+                "STATE": "stopped" if topic.stopped else "mirrored",
+            }
+            for topic in sorted(link.topics, key=lambda topic: -(topic.lag_records or 0))[:_MOST_TOPICS]
+        ]
+        if rows:
+            parts.append(table(list(rows[0]), rows, right=("PARTITIONS", "LAG", "LAG s")))
+        if len(link.topics) > _MOST_TOPICS:
+            parts.append(f"[dim]and {len(link.topics) - _MOST_TOPICS} more topics with less lag[/dim]")
+    return Group(*parts)

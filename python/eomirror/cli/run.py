@@ -1,0 +1,140 @@
+"""``eomirror run``: mirror until stopped, caught up, or a time has passed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eomirror.cli.render import output_option, print_structured
+from eomirror.errors import UsageError
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["parse_adopt", "parse_until", "run"]
+
+_ADOPT = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_until(text: str | None) -> str | float | None:
+    """
+    ``caught-up``, a duration such as ``30s`` as seconds, or None for ever.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if text is None or text == "caught-up":
+        return text
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--until {text}: not a time", fix="say caught-up, or a duration such as 30s, 5m, 1h"
+        )
+    return float(found["number"]) * _UNITS[found["unit"]]
+
+
+def parse_adopt(texts: tuple[str, ...]) -> dict[SourcePartition, int]:
+    """
+    ``TOPIC-PARTITION=OFFSET`` as a mapping.
+
+    Raises:
+        UsageError: One is written otherwise.
+    """
+    adopted = {}
+    for text in texts:
+        found = _ADOPT.fullmatch(text)
+        if found is None:
+            raise UsageError(
+                f"--adopt {text}: not a partition and an offset",
+                fix="write TOPIC-PARTITION=OFFSET, as in orders-3=1200",
+            )
+        adopted[SourcePartition(found["topic"], int(found["partition"]))] = int(found["offset"])
+    return adopted
+
+
+def _parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
+    confs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--spark-conf {text}: no value", fix="write KEY=VALUE")
+        confs[name] = value
+    return confs
+
+
+@click.command(epilog="Example: eomirror run mirror.yaml --until caught-up")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option(
+    "--until", metavar="caught-up|DURATION", help="Stop when caught up, or after a time such as 30s."
+)
+@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
+@click.option("--spark-conf", multiple=True, metavar="K=V", help="A Spark setting; may be repeated.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@click.option("--take-over", is_flag=True, help="Take the link even from a living owner.")
+@click.option(
+    "--adopt",
+    multiple=True,
+    metavar="TOPIC-PARTITION=OFFSET",
+    help="Go on at this source offset, for a partition whose position is missing or void.",
+)
+@output_option
+def run(
+    config: str,
+    until: str | None,
+    links: tuple[str, ...],
+    master: str | None,
+    spark_conf: tuple[str, ...],
+    overrides: tuple[str, ...],
+    take_over: bool,
+    adopt: tuple[str, ...],
+    output: str | None,
+) -> int:
+    """
+    Mirror the links of CONFIG, exactly once.
+
+    SIGTERM or Ctrl-C finishes the open transactions and exits 0.  Exit codes: 0 done, 1 failed, 4 data was
+    lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
+    """
+    limit = parse_until(until)
+    adopted = parse_adopt(adopt)
+    confs = _parse_conf(spark_conf)
+
+    from eomirror.cli.progress import ProgressDisplay
+    from eomirror.config import load_config
+    from eomirror.mirror import Mirror
+
+    loaded = load_config(config, overrides=overrides)
+    display = ProgressDisplay()
+    with Mirror(
+        loaded,
+        links=links,
+        master=master,
+        spark_conf=confs,
+        take_over=take_over,
+        adopt=adopted,
+        on_event=display.event,
+    ) as mirror:
+
+        def stop(number: int, _: FrameType | None) -> None:
+            display.event(f"{signal.Signals(number).name}: finishing open transactions")
+            mirror.stop()
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            with display:
+                report: Any = mirror.run(until=limit, on_progress=display.update)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    if output is not None and output != "table":
+        print_structured(report.as_dict(), output)
+    else:
+        display.summary(report)
+    return int(report.exit_code)

@@ -1,0 +1,96 @@
+"""``eomirror status``: where every link stands, from the target's topics alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from eomirror.cli.render import (
+    human_count,
+    human_rate,
+    human_seconds,
+    output_option,
+    print_structured,
+    table,
+    wants_table,
+)
+
+if TYPE_CHECKING:
+    from eomirror.status import LinkStatus
+
+__all__ = ["status"]
+
+_WATCH_SECONDS = 2.0
+
+
+@click.command(epilog="Example: eomirror status mirror.yaml --watch")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@click.option("--watch", is_flag=True, help="Redraw every 2 s until interrupted.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@output_option
+def status(
+    config: str, links: tuple[str, ...], watch: bool, overrides: tuple[str, ...], output: str | None
+) -> None:
+    """
+    Show position, lag in records and seconds, rate, owner and last commit of every link.
+
+    Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.
+    """
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.config import load_config
+    from eomirror.kafka.status_reader import StatusReader
+
+    loaded = load_config(config, overrides=overrides)
+    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    readers = [
+        StatusReader(link, loaded.clusters[link.source], loaded.clusters[link.target]) for link in chosen
+    ]
+    try:
+        while True:
+            found = [reader.read() for reader in readers]
+            if wants_table(output):
+                if watch:
+                    click.clear()
+                _draw(found)
+            else:
+                print_structured({"links": [item.as_dict() for item in found]}, output)
+            if not watch:
+                return
+            SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _draw(found: list[LinkStatus]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for item in found:
+        owner = item.owner or {}
+        console.print(
+            f"[bold]{item.link}[/bold]  {item.state}"
+            + (f"  owner {owner['host']}/{owner['pid']} run {owner['run']}" if owner else "")
+            + f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+            + f"  {human_rate(item.rate)}"
+        )
+        rows = [
+            {
+                "TOPIC": partition.topic,
+                "P": partition.partition,
+                "TARGET": partition.target_topic,
+                "LANE": partition.lane,
+                "POSITION": human_count(partition.position),
+                "LAG": human_count(partition.lag_records),
+                "LAG s": human_seconds(partition.lag_seconds),
+                "RATE": human_rate(partition.rate),
+                "RECORDS": human_count(partition.records),
+            }
+            for partition in item.partitions
+        ]
+        if rows:
+            console.print(
+                table(list(rows[0]), rows, right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"))
+            )

@@ -1,0 +1,152 @@
+"""Who owns a link: claims, generations and fencing (rules 2 and 10)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import ORDERS, PAYMENTS, position
+
+from eomirror.errors import StateError, SupersededError
+from eomirror.formats.control import Claim, ControlView, Generation
+from eomirror.lane.ownership import (
+    AfterFencing,
+    Looked,
+    after_fencing,
+    check_positions,
+    judge_claim,
+    next_generation,
+    revised,
+    superseded_by,
+)
+from eomirror.types import Assignment
+
+
+def claim(run: str = "theirs", sequence: int = 5, **changes: Any) -> Claim:
+    values: dict[str, Any] = {
+        "run": run, "host": "h1", "pid": 42, "boot": "b", "started": "1", "sequence": sequence,
+        "interval_ms": 5000, "released": False, "timestamp": 0, **changes,
+    }  # fmt: skip
+    return Claim(**values)
+
+
+def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
+    values: dict[str, Any] = {
+        "run": "ours", "watched": 0.0, "take_over": False, "is_dead": lambda _: False, **changes,
+    }  # fmt: skip
+    return judge_claim(first, latest, **values)
+
+
+@pytest.mark.parametrize(
+    ("first", "latest", "changes", "looked"),
+    [
+        (None, None, {}, Looked.TAKE),
+        (claim(), claim(), {}, Looked.WATCH),
+        (claim(), claim(), {"watched": 6.9}, Looked.WATCH),
+        (claim(), claim(), {"watched": 7.1}, Looked.TAKE),
+        (claim(), claim(sequence=6), {}, Looked.LEAVE),
+        (claim(), claim(sequence=6), {"watched": 60.0}, Looked.LEAVE),
+        (claim(), claim(run="third"), {}, Looked.LEAVE),
+        (claim(), claim(sequence=6, released=True), {}, Looked.TAKE),
+        (claim(released=True), claim(released=True), {}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"take_over": True}, Looked.TAKE),
+        (claim(), claim(), {"is_dead": lambda _: True}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.LEAVE),
+        (claim(run="ours"), claim(run="ours", sequence=9), {}, Looked.TAKE),
+    ],
+)
+def test_claims(first: Claim | None, latest: Claim | None, changes: dict[str, Any], looked: Looked) -> None:
+    """EO-10: leave to the living, take from the dead, watch when in doubt."""
+    assert judge(first, latest, **changes) is looked
+
+
+def generation(number: int = 7, run: str = "theirs", lanes: int = 2, highest: int = 4) -> Generation:
+    layout = Assignment(lanes, {ORDERS: 1}, frozenset({PAYMENTS}))
+    return Generation(
+        generation=number, revision=3, run=run, highest_lane=highest, assignment=layout, timestamp=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "then"),
+    [
+        (ControlView(), AfterFencing.LOOK),
+        (ControlView(generation(run="ours"), claim(run="ours")), AfterFencing.REBUILD),
+        (ControlView(generation(run="theirs"), claim(run="ours")), AfterFencing.LEAVE),
+        (ControlView(generation(run="ours"), claim(run="theirs")), AfterFencing.LEAVE),
+    ],
+)
+def test_after_fencing(view: ControlView, then: AfterFencing) -> None:
+    """EO-10: own run in control: rebuild; another: leave."""
+    assert after_fencing(view, run="ours") is then
+
+
+def test_a_new_generation_fences_every_lane_that_ever_was() -> None:
+    """EO-2: fewer lanes than before still fence the highest id ever used."""
+    after = next_generation(ControlView(generation()), run="ours", lanes=1, partitions=[ORDERS], now_ms=1)
+
+    assert (after.generation, after.revision, after.run, after.highest_lane) == (8, 0, "ours", 4)
+    assert after.assignment.partitions == {ORDERS: 0}
+
+
+def test_the_first_generation() -> None:
+    """A link that never ran starts with generation 1."""
+    after = next_generation(ControlView(), run="ours", lanes=3, partitions=[ORDERS], now_ms=1)
+
+    assert (after.generation, after.highest_lane, after.assignment.lanes) == (1, 2, 3)
+
+
+def test_partitions_that_left_stay_known() -> None:
+    """A partition that nobody mirrors now keeps its position, and must not start at 0 when it comes back."""
+    after = next_generation(ControlView(generation()), run="ours", lanes=2, partitions=[], now_ms=1)
+
+    assert after.assignment.known == {ORDERS, PAYMENTS}
+
+
+def test_a_revision_adds_and_never_moves() -> None:
+    """EO-2: same generation, next revision, old partitions where they were."""
+    before = generation(run="ours")
+    after = revised(before, [PAYMENTS], now_ms=2)
+
+    assert (after.generation, after.revision) == (7, 4)
+    assert after.assignment.partitions[ORDERS] == 1
+    assert PAYMENTS in after.assignment.partitions
+
+
+@pytest.mark.parametrize(
+    ("view", "positions", "map_has_records"),
+    [
+        (ControlView(), {ORDERS: position(ORDERS, 5, generation=3)}, False),
+        (ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=8)}, False),
+        (ControlView(), {}, True),
+    ],
+)
+def test_state_topics_that_contradict_each_other_are_refused(
+    view: ControlView, positions: dict[Any, Any], map_has_records: bool
+) -> None:
+    """A lost control topic would number generations anew and lose positions to compaction."""
+    with pytest.raises(StateError, match="deleted or restored"):
+        check_positions("east->west", view, positions, map_has_records=map_has_records)
+
+
+def test_state_topics_in_step_are_accepted() -> None:
+    """The usual start."""
+    check_positions("l", ControlView(), {}, map_has_records=False)
+    check_positions(
+        "l", ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=7)}, map_has_records=True
+    )
+
+
+def test_the_one_that_leaves_names_the_owner() -> None:
+    """Exit 5, with host and process, and what to do."""
+    error = superseded_by("east->west", claim(), None)
+
+    assert isinstance(error, SupersededError)
+    assert error.exit_code == 5
+    assert "run theirs on h1 (pid 42)" in error.message
+    assert "--take-over" in error.fix

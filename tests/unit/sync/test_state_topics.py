@@ -1,0 +1,96 @@
+"""The link's own topics: as contract.md says, and refused where they would forget."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.errors import StateError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.facts import TopicFacts
+from eomirror.sync.diff import AddPartitions
+from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
+
+NAMES = LinkNames("east.west")
+
+
+def facts(name: str, partitions: int) -> TopicFacts:
+    return TopicFacts(name, "id", partitions, 1)
+
+
+def test_they_are_as_the_contract_says() -> None:
+    """Names, partitions, policies and segment settings of contract.md."""
+    control, positions, offset_map = state_topics(NAMES, lanes=2, brokers=1)
+
+    assert [topic.name for topic in (control, positions, offset_map)] == [
+        "eomirror.east.west.control",
+        "eomirror.east.west.positions",
+        "eomirror.east.west.offset-map",
+    ]
+    assert (control.partitions, positions.partitions, offset_map.partitions) == (1, 8, 8)
+    assert {topic.configs["cleanup.policy"] for topic in (control, positions, offset_map)} == {"compact"}
+    for topic in (control, positions):
+        assert topic.configs["segment.bytes"] == "16777216"
+        assert topic.configs["segment.ms"] == "600000"
+        assert topic.configs["min.cleanable.dirty.ratio"] == "0.1"
+    assert control.configs["max.message.bytes"] == "8388608"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")]
+)
+def test_replicas_match_the_cluster(brokers: int, factor: int, in_sync: str) -> None:
+    """Three replicas with two in sync where the cluster can; a single broker works too."""
+    for topic in state_topics(NAMES, lanes=2, brokers=brokers):
+        assert topic.replication_factor == factor
+        assert topic.configs["min.insync.replicas"] == in_sync
+
+
+def test_what_is_missing_is_created_and_positions_grow_with_the_lanes() -> None:
+    """Each lane has a partition of positions to itself; the offset map keeps its count, or it could not be found."""
+    wanted = state_topics(NAMES, lanes=12, brokers=1)
+    control, positions, offset_map = wanted
+    found = {
+        control.name: None,
+        positions.name: facts(positions.name, 8),
+        offset_map.name: facts(offset_map.name, 4),
+    }
+
+    assert state_changes(wanted, found) == (control, AddPartitions(positions.name, 12, 8))
+
+
+def test_fewer_lanes_shrink_nothing() -> None:
+    """Partitions with positions of old lanes stay."""
+    wanted = state_topics(NAMES, lanes=2, brokers=1)
+
+    assert (
+        state_changes(wanted, {topic.name: facts(topic.name, topic.partitions + 0) for topic in wanted}) == ()
+    )
+
+
+def test_a_control_topic_with_two_partitions_is_refused() -> None:
+    """It would have no last record."""
+    wanted = state_topics(NAMES, lanes=2, brokers=1)
+
+    with pytest.raises(StateError, match="2 partitions"):
+        state_changes(wanted, {topic.name: facts(topic.name, 2) for topic in wanted})
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact", None])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_policy_that_deletes_is_refused(which: int, policy: str | None) -> None:
+    """Retention would delete positions, and the mirror would begin again from nothing."""
+    topic = state_topics(NAMES, lanes=2, brokers=1)[which]
+
+    with pytest.raises(StateError, match=r"cleanup\.policy") as raised:
+        state_drift(topic, {**topic.configs, "cleanup.policy": policy})
+    assert topic.name in raised.value.fix
+
+
+def test_harmless_drift_is_named() -> None:
+    """A changed segment size costs time at the next start, no data: it is told, not refused."""
+    topic = state_topics(NAMES, lanes=2, brokers=1)[1]
+
+    assert state_drift(topic, {**topic.configs, "segment.bytes": "1073741824"}) == (
+        Drift(topic.name, "segment.bytes", "16777216", "1073741824"),
+    )
+    assert state_drift(topic, topic.configs) == ()
