@@ -168,7 +168,7 @@ class PartitionAccount:
 
     @property
     def timestamp(self) -> int:
-        """Of the last record, ms."""
+        """Of the last kept record, ms; -1 when nothing was kept."""
 
     @property
     def target_topic(self) -> str: ...
@@ -188,12 +188,15 @@ class PartitionAccount:
 
     @property
     def digest(self) -> str:
-        """Chained xxh3-64 over the records, 16 hexadecimal digits."""
+        """Chained xxh3-64 over the kept records, 16 hexadecimal digits; empty when nothing was kept."""
 
 @final
 class Acks:
-    """What the target acknowledged."""
+    """What the target acknowledged; made by a witness, or by hand for tests."""
 
+    def __new__(
+        cls, partitions: Sequence[tuple[str, int, list[tuple[int, int]]]] = ..., *, failed: int = 0
+    ) -> Acks: ...
     @property
     def failed(self) -> int:
         """Records whose acknowledgement carried an error."""
@@ -219,7 +222,7 @@ class Witness:
             cimpl_path: Path of the loaded ``confluent_kafka.cimpl``, through which librdkafka is found.
 
         Raises:
-            OSError: librdkafka's functions cannot be found through it.
+            MirrorError: librdkafka's functions cannot be found through it.
         """
 
     @property

@@ -51,10 +51,6 @@ impl Acks {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "Acks({:?}, failed={})",
-            self.partitions(),
-            self.acks.failed
-        )
+        format!("Acks({:?}, failed={})", self.partitions(), self.acks.failed)
     }
 }

@@ -23,11 +23,14 @@ impl<'py> Payload<'py> {
         if object.is_none() {
             return Some(Self(None));
         }
-        object.cast_into::<PyBytes>().ok().map(|bytes| Self(Some(bytes)))
+        object
+            .cast_into::<PyBytes>()
+            .ok()
+            .map(|bytes| Self(Some(bytes)))
     }
 
     fn bytes(&self) -> Option<&[u8]> {
-        self.0.as_ref().map(|bytes| bytes.as_bytes())
+        self.0.as_ref().map(PyBytesMethods::as_bytes)
     }
 
     /// The object itself, or None.
@@ -96,7 +99,9 @@ impl<'py> Batch<'py> {
             let offset: i64 = offsets.get_item(index)?.extract()?;
             let wrong = |what: &str| {
                 let at = place(topic.to_str().unwrap_or("?"), partition_number, offset);
-                PyTypeError::new_err(format!("{at}: {what} of the message has an unexpected type"))
+                PyTypeError::new_err(format!(
+                    "{at}: {what} of the message has an unexpected type"
+                ))
             };
             let stamp = timestamps.get_item(index)?;
             let stamp = stamp.cast::<PyTuple>().map_err(|_| wrong("timestamp"))?;
@@ -125,7 +130,11 @@ impl<'py> Batch<'py> {
                 headers,
                 first_header,
                 end_header: batch.headers.len(),
-                leader_epoch: if epoch.is_none() { -1 } else { epoch.extract()? },
+                leader_epoch: if epoch.is_none() {
+                    -1
+                } else {
+                    epoch.extract()?
+                },
                 topic,
                 partition_number,
                 offset,
@@ -243,18 +252,18 @@ impl<'a, 'py> ColumnReader<'a, 'py> {
             0 => None,
             _ => Some(messages.get_item(0)?.get_type()),
         };
-        let kind =
-            kind.filter(|kind| messages.iter().all(|message| message.get_type_ptr() == kind.as_type_ptr()));
+        let kind = kind.filter(|kind| {
+            messages
+                .iter()
+                .all(|message| message.get_type_ptr() == kind.as_type_ptr())
+        });
         Ok(Self { messages, kind })
     }
 
     fn column(&self, name: &str) -> PyResult<Bound<'py, PyList>> {
         let py = self.messages.py();
         // the type's own method needs no lookup per message; messages of mixed types are looked up one by one
-        let method = self
-            .kind
-            .as_ref()
-            .and_then(|kind| kind.getattr(name).ok());
+        let method = self.kind.as_ref().and_then(|kind| kind.getattr(name).ok());
         let method = match method {
             Some(method) => method,
             None => builtin(py, &METHODCALLER, "operator", "methodcaller")?.call1((name,))?,
@@ -294,7 +303,9 @@ fn explain_headers(messages: &Bound<'_, PyList>, error: PyErr) -> PyResult<PyErr
             );
             return Ok(unrepresentable(
                 messages.py(),
-                &format!("{at}: the record has a header key that is not UTF-8, which the client plane cannot read"),
+                &format!(
+                    "{at}: the record has a header key that is not UTF-8, which the client plane cannot read"
+                ),
                 "exclude the topic, or let the application write UTF-8 header keys",
             ));
         }

@@ -5,9 +5,6 @@ use pyo3::prelude::*;
 
 /// Runs `work` without the interpreter's lock, so that other Python threads (and librdkafka's callbacks into Python)
 /// go on. `work` must not touch Python objects; borrowed bytes of immutable objects that the caller holds are fine.
-pub(crate) fn without_interpreter<T: Ungil>(
-    py: Python<'_>,
-    work: impl FnOnce() -> T + Ungil,
-) -> T {
+pub(crate) fn without_interpreter<T: Ungil>(py: Python<'_>, work: impl FnOnce() -> T + Ungil) -> T {
     py.detach(work)
 }

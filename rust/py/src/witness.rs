@@ -66,10 +66,7 @@ impl Witness {
             .requests()
             .into_iter()
             .map(|(api_key, requests)| {
-                (
-                    api_key,
-                    (requests.sent, requests.answered, requests.errors),
-                )
+                (api_key, (requests.sent, requests.answered, requests.errors))
             })
             .collect()
     }

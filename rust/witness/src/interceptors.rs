@@ -63,9 +63,8 @@ pub unsafe fn conf_init(
     // from here on the configuration owns this reference
     let opaque = Arc::into_raw(shared).cast_mut().cast::<c_void>();
     // SAFETY: `conf` is valid (our caller says so), and the functions are librdkafka's own.
-    let error = unsafe {
-        (library.add_on_conf_destroy)(conf, NAME.as_ptr(), on_conf_destroy, opaque)
-    };
+    let error =
+        unsafe { (library.add_on_conf_destroy)(conf, NAME.as_ptr(), on_conf_destroy, opaque) };
     if error != NO_ERROR {
         // SAFETY: nobody will call on_conf_destroy, so the reference is still ours to give back.
         drop(unsafe { Arc::from_raw(opaque.cast_const().cast::<Shared>()) });
@@ -164,7 +163,9 @@ unsafe extern "C" fn on_request_sent(
 ) -> ResponseError {
     // SAFETY: as in on_new.
     let shared = unsafe { &*opaque.cast_const().cast::<Shared>() };
-    guarded(shared, || shared.count(api_key, |requests| requests.sent += 1))
+    guarded(shared, || {
+        shared.count(api_key, |requests| requests.sent += 1);
+    })
 }
 
 unsafe extern "C" fn on_response_received(

@@ -100,7 +100,9 @@ impl Library {
         // SAFETY: `path` is a C string; NOLOAD never runs foreign code, it only finds what is loaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
         if handle.is_null() {
-            return Err(refused("this extension module is not loaded in this process"));
+            return Err(refused(
+                "this extension module is not loaded in this process",
+            ));
         }
         let symbol = |name: &CStr| {
             // SAFETY: `handle` is open and `name` is a C string. dlsym searches the extension's dependencies too.
@@ -130,12 +132,9 @@ impl Library {
                 add_on_request_sent: std::mem::transmute::<*mut c_void, Add<OnRequestSent>>(
                     symbol(c"rd_kafka_interceptor_add_on_request_sent")?,
                 ),
-                add_on_response_received: std::mem::transmute::<
-                    *mut c_void,
-                    Add<OnResponseReceived>,
-                >(symbol(
-                    c"rd_kafka_interceptor_add_on_response_received",
-                )?),
+                add_on_response_received: std::mem::transmute::<*mut c_void, Add<OnResponseReceived>>(
+                    symbol(c"rd_kafka_interceptor_add_on_response_received")?,
+                ),
                 topic_name: std::mem::transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(*const c_void) -> *const c_char,
@@ -146,7 +145,10 @@ impl Library {
 }
 
 /// The file that holds `function`: the shared library that this code was built into.
+///
+/// The address is only looked up, never called or read, so any value is sound.
 #[must_use]
+#[allow(clippy::not_unsafe_ptr_arg_deref)] // dladdr takes any address; clippy cannot know
 pub fn file_of(function: *const c_void) -> Option<std::path::PathBuf> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr takes any address and fills the structure where it finds a library; 0 means that it did not.

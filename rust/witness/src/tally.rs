@@ -96,10 +96,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::AckTally;
 
-    fn taken(tally: &mut AckTally) -> (u64, Vec<(String, i32, Vec<(i64, i64)>)>) {
+    /// Topic, partition, and runs of (first offset, count).
+    type Taken = (String, i32, Vec<(i64, i64)>);
+
+    fn taken(tally: &mut AckTally) -> (u64, Vec<Taken>) {
         let acks = tally.take();
         let partitions = acks.partitions.into_iter().map(|acked| {
-            let runs = acked.runs.iter().map(|run| (run.first, run.count)).collect();
+            let runs = acked
+                .runs
+                .iter()
+                .map(|run| (run.first, run.count))
+                .collect();
             (acked.topic, acked.partition, runs)
         });
         (acks.failed, partitions.collect())
