@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from records import delete_topic, produce, some_records, wait_for
@@ -12,6 +11,9 @@ from eomirror.config import Cluster, Secret
 from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.diff import CreateTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +37,6 @@ def test_a_cluster_tells_its_id(admin: ClusterAdmin, east: Any) -> None:
 
     assert facts.cluster_id == east.cluster_id
     assert facts.brokers == 1
-    assert "CREATE" in admin.cluster_rights()
 
 
 def test_topics_are_described_in_one_request(admin: ClusterAdmin, topic_name: str) -> None:
@@ -120,12 +121,14 @@ def test_the_last_stable_offset_is_not_the_high_watermark(
         transactional_id=topic_name,
         abort_every=99,
     )
+    where = [(topic_name, 0)]
+    # a commit answers before its marker is written
+    wait_for(lambda: admin.offsets(where, at="latest", read_committed=True)[topic_name, 0] == 11)
     producer = Producer({**east.client_properties, "transactional.id": f"{topic_name}-open"})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic_name, b"open", partition=0)
     producer.flush(30)
-    where = [(topic_name, 0)]
 
     high = admin.offsets(where, at="latest", read_committed=False)[topic_name, 0]
     stable = admin.offsets(where, at="latest", read_committed=True)[topic_name, 0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -24,9 +23,12 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.discovery import Discovery
 from eomirror.topology.naming import Naming
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 pytestmark = pytest.mark.integration
 
-_PASSWORD = "a-password-that-must-not-show"
+_PASSWORD = "a-password-that-must-not-show"  # noqa: S105  of a cluster that lives for one test
 
 
 @pytest.fixture(scope="module")

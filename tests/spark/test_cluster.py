@@ -100,22 +100,22 @@ def test_lanes_run_on_the_executors_of_a_cluster(cluster: str, folder: Path) -> 
     )
     fake = FakeLink(goal=10**9)
     with Run(
-        fake_lanes.steady, {"east->west": fake}, links=[link(epoch=3)], until="caught-up", spark_settings=own
+        fake_lanes.steady, {"east->west": fake}, links=[link(epoch=20)], until="caught-up", spark_settings=own
     ) as run:
-        run.wait_for(lambda: len(notes(folder, "end")) >= 2, 120)
-        begun = notes(folder, "begin")
-        executors = [" ".join(psutil.Process(note["pid"]).parent().parent().cmdline()) for note in begun[-1:]]
-        assert "CoarseGrainedExecutorBackend" in executors[0]
-        victim = run.wait_for(lambda: [note for note in notes(folder, "begin") if alive(note["pid"])])[-1]
+        # lane 0 is in its second epoch, and stays there for long enough to be killed
+        (victim,) = run.wait_for(
+            lambda: [note for note in notes(folder, "begin") if (note["lane"], note["epoch"]) == (0, 2)], 180
+        )
         executor = psutil.Process(victim["pid"]).parent().parent()
+        assert "CoarseGrainedExecutorBackend" in " ".join(executor.cmdline())
         executor.kill()
         run.wait_for(
             lambda: [
                 note
                 for note in notes(folder, "begin")
-                if note["lane"] == victim["lane"] and note["at"] > victim["at"] and note["attempt"] == 2
+                if (note["lane"], note["epoch"], note["attempt"]) == (0, 2, 2)
             ],
-            60,
+            90,
         )
     assert run.error is None
     assert run.result.links[0].retries >= 1

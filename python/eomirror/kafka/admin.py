@@ -9,7 +9,7 @@ last reason is kept, so that an error can say that the credentials are refused r
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from confluent_kafka import (
@@ -35,7 +35,7 @@ from eomirror.config import Secret
 from eomirror.config.clients import admin_properties
 from eomirror.errors import ClusterError, MirrorError, TopicError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
-from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts
+from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts, config_value, operations, topic_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +57,13 @@ _PAUSE_SECONDS = 0.2
 _GRACE_SECONDS = 2.0
 
 _MISSING = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
 )
 _LOGIN = frozenset(
     {
@@ -68,14 +74,9 @@ _LOGIN = frozenset(
         KafkaError.ILLEGAL_SASL_STATE,
     }
 )
-# ConfigSource of the protocol (DescribeConfigs v1 and later), by number
-_SOURCES: Final = {
-    1: "topic",
-    2: "broker",
-    3: "broker default",
-    4: "broker file",
-    5: "default",
-}
+
+
+_ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
 
 class PendingTopics:
@@ -99,7 +100,7 @@ class PendingTopics:
         found: dict[str, TopicFacts | None] = {}
         for name, future in self._futures.items():
             try:
-                found[name] = _topic_facts(future.result(deadline.remaining()))
+                found[name] = topic_facts(future.result(deadline.remaining()))
             except (KafkaException, FutureTimeoutError) as raised:
                 if _code(raised) not in _MISSING:
                     right = Right("Describe", "topic", name)
@@ -179,22 +180,6 @@ class ClusterAdmin:
         self._served()
         return ClusterFacts(str(found.cluster_id), len(found.nodes))
 
-    def cluster_rights(self) -> frozenset[str]:
-        """
-        Operations that we may do on the cluster itself, such as ``CREATE`` (KIP-430).
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
-
-        def ask() -> frozenset[str]:
-            future = self._client.describe_cluster(
-                include_authorized_operations=True, request_timeout=self._timeout
-            )
-            return _operations(future.result(self._timeout + 1))
-
-        return self._patiently(ask, "read our rights", Right("Describe", "cluster"))
-
     def topic_names(self) -> list[str]:
         """Every topic that we may describe, sorted."""
         return self._patiently(
@@ -215,13 +200,7 @@ class ClusterAdmin:
         return PendingTopics(self, futures)
 
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
-        """
-        Topics by name in one request; None for one that does not exist.
-
-        Raises:
-            AuthorizationError: We may not see one of them.
-            ClusterError: The cluster cannot be reached.
-        """
+        """Topics by name in one request; answers and raises as `PendingTopics.result`."""
         return self.begin_describe(names).result(self._timeout + 1)
 
     def topic_rights(self, names: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -244,7 +223,7 @@ class ClusterAdmin:
                 ) from raised
 
         found = self._each(names, send, failed)
-        return {name: _operations(answer) for name, answer in found.items() if answer is not None}
+        return {name: operations(answer) for name, answer in found.items() if answer is not None}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """
@@ -266,7 +245,7 @@ class ClusterAdmin:
             raise self._about_topic(raised, name, f"read the settings of topic {name}", right) from raised
 
         return {
-            name: {key: _config_value(entry) for key, entry in entries.items()}
+            name: {key: config_value(entry) for key, entry in entries.items()}
             for name, entries in self._each(list(names), send, failed).items()
         }
 
@@ -285,7 +264,7 @@ class ClusterAdmin:
             TopicError: A topic or partition does not exist (any more); its ``topic`` says which.
             ClusterError: The cluster refuses us or cannot be reached.
         """
-        spec = _offset_spec(at)
+        spec = _ENDS[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
@@ -300,13 +279,18 @@ class ClusterAdmin:
             raise self._about_topic(raised, topic, doing, right) from raised
 
         names = [(topic, number) for topic, number in partitions]
-        try:
-            found = self._each(names, send, failed)
-        except TopicError:
-            # librdkafka answers from its cache, which does not know a partition that was just added
-            for topic in sorted({topic for topic, _ in names}):
-                self._client.list_topics(topic, timeout=self._timeout)
-            found = self._each(names, send, failed)
+
+        def passes(where: tuple[str, int], raised: Exception) -> bool:
+            # librdkafka looks for leaders in its cache, which does not know a partition that was just added, nor
+            # a leader that was just elected; the brokers say whether it is there
+            topic, number = where
+            facts = self.describe_topics([topic])[topic] if _code(raised) in _MISSING else None
+            if facts is None or number >= facts.partitions:
+                return False
+            self._client.list_topics(topic, timeout=self._timeout)
+            return True
+
+        found = self._each(names, send, failed, passes)
         return {where: int(answer.offset) for where, answer in found.items()}
 
     # -- changing --------------------------------------------------------------------------------
@@ -404,7 +388,7 @@ class ClusterAdmin:
 
     def _about_topic(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
         error = self.translated(raised, doing, right)
-        if _code(raised) in _MISSING or _code(raised) == KafkaError._UNKNOWN_PARTITION:
+        if _code(raised) in _MISSING:
             return TopicError(error.message, fix=error.fix, topic=topic)
         return error
 
@@ -427,6 +411,7 @@ class ClusterAdmin:
         keys: Sequence[Key],
         send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
         failed: Callable[[Key, Exception], None],
+        passes: Callable[[Key, Exception], bool] = lambda _, __: False,
     ) -> dict[Key, Any]:
         """
         Send one request for all keys; ask again only for those that are in the way of a moving leader.
@@ -435,6 +420,7 @@ class ClusterAdmin:
             keys: What to ask for.
             send: Gives a future for each key; takes the seconds that are left.
             failed: Raises the user's error, or returns where None is an answer.
+            passes: Whether an error will pass by itself, besides those that always do.
         """
         deadline = Deadline(self._timeout, self._clock)
         found: dict[Key, Any] = {}
@@ -445,7 +431,9 @@ class ClusterAdmin:
                 try:
                     found[key] = future.result(deadline.remaining() + 1)
                 except (KafkaException, FutureTimeoutError) as raised:
-                    if self._worth_repeating(raised, deadline):
+                    if self._worth_repeating(raised, deadline) or (
+                        not deadline.passed and passes(key, raised)
+                    ):
                         again.append(key)
                     else:
                         failed(key, raised)
@@ -487,42 +475,8 @@ class ClusterAdmin:
             self._reason = error
 
 
-def _topic_facts(description: Any) -> TopicFacts:
-    partitions = description.partitions
-    return TopicFacts(
-        description.name,
-        str(description.topic_id),
-        len(partitions),
-        len(partitions[0].replicas) if partitions else 0,
-        sum(1 for partition in partitions if partition.leader is None),
-    )
-
-
-def _config_value(entry: Any) -> ConfigValue:
-    source = _SOURCES.get(int(getattr(entry.source, "value", entry.source)), "unknown")
-    return ConfigValue(
-        entry.value,
-        is_default=source != "topic",
-        source=source,
-        read_only=bool(entry.is_read_only),
-        sensitive=bool(entry.is_sensitive),
-    )
-
-
-def _operations(description: Any) -> frozenset[str]:
-    return frozenset(operation.name for operation in description.authorized_operations or ())
-
-
 def _code(raised: Exception) -> int:
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
-
-
-def _offset_spec(at: str | int) -> OffsetSpec:
-    if at == "earliest":
-        return OffsetSpec.earliest()
-    if at == "latest":
-        return OffsetSpec.latest()
-    return OffsetSpec.for_timestamp(int(at))
 
 
 def _without_secrets(text: str, cluster: Cluster) -> str:

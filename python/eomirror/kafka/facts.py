@@ -1,10 +1,20 @@
-"""What a cluster says about itself and its topics: plain values."""
+"""What a cluster says about itself and its topics: plain values, read from confluent-kafka's answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
-__all__ = ["ClusterFacts", "ConfigValue", "TopicFacts"]
+__all__ = ["ClusterFacts", "ConfigValue", "TopicFacts", "config_value", "operations", "topic_facts"]
+
+# ConfigSource of the protocol (DescribeConfigs v1 and later), by number
+_SOURCES: Final = {
+    1: "topic",
+    2: "broker",
+    3: "broker default",
+    4: "broker file",
+    5: "default",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +64,32 @@ class ConfigValue:
     source: str = "default"
     read_only: bool = False
     sensitive: bool = False
+
+
+def topic_facts(description: Any) -> TopicFacts:
+    """From a `TopicDescription`."""
+    partitions = description.partitions
+    return TopicFacts(
+        description.name,
+        str(description.topic_id),
+        len(partitions),
+        len(partitions[0].replicas) if partitions else 0,
+        sum(1 for partition in partitions if partition.leader is None),
+    )
+
+
+def config_value(entry: Any) -> ConfigValue:
+    """From a `ConfigEntry`."""
+    source = _SOURCES.get(int(getattr(entry.source, "value", entry.source)), "unknown")
+    return ConfigValue(
+        entry.value,
+        is_default=source != "topic",
+        source=source,
+        read_only=bool(entry.is_read_only),
+        sensitive=bool(entry.is_sensitive),
+    )
+
+
+def operations(description: Any) -> frozenset[str]:
+    """Authorized operations of a description that was asked for with them (KIP-430)."""
+    return frozenset(operation.name for operation in description.authorized_operations or ())

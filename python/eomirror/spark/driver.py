@@ -106,7 +106,6 @@ class MirrorDriver:
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
         self._spark: SparkEngine | None = None
-        self._channel: LaneChannel | None = None
         self._lock = threading.Lock()
         self._abandoned = False
         self._fatal: BaseException | None = None
@@ -230,21 +229,25 @@ class MirrorDriver:
             if self._options.on_event is not None:
                 self._options.on_event("starting spark")
             spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+            engine = self._line_up(spark)
             with self._lock:
-                self._spark = spark
                 late = self._abandoned
+                if not late:
+                    self._spark = spark
+                    self._engine.set_result(engine)
             if late:
+                engine.channel.close()
                 spark.close()
-                return
-            self._engine.set_result(self._line_up(spark))
         except BaseException as error:  # noqa: BLE001  whoever waits for the engine must hear of it
-            self._engine.set_exception(error)
+            with self._lock:
+                if not self._abandoned:
+                    self._engine.set_exception(error)
             self._inbox.put("look")
 
     def _line_up(self, spark: SparkEngine) -> Engine:
         token = new_token()
         bind, host, port = channel_addresses(spark.settings, spark.context.master)
-        self._channel = channel = LaneChannel(
+        channel = LaneChannel(
             bind, port, token=token, on_hello=self._greet, on_progress=self._hear, clock=self._clock
         )
         jobs = LaneJobs(
@@ -262,7 +265,6 @@ class MirrorDriver:
         deadline = Deadline(_STOP_SECONDS, self._clock)
         with self._lock:
             self._abandoned = True
-        if not self._engine.done():
             # wakes links that wait for it; the starting thread closes what it may still open
             self._engine.cancel()
         for link in self._links.values():
@@ -274,9 +276,8 @@ class MirrorDriver:
             on_progress(self._snapshot(began))
 
     def _stop_engine(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
         if self._spark is not None:
+            self._engine.result().channel.close()
             self._spark.close()
 
     def _fail(self, error: BaseException) -> None:

@@ -9,6 +9,7 @@ logged and tried again; anything else fails the link, and only this link.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -348,7 +349,10 @@ class LinkThread:
                 self._progress.aim(goals)
                 self.aimed = True
         self._say("running")
-        self._engine = engine = self._tools.engine.result()
+        try:
+            self._engine = engine = self._tools.engine.result()
+        except CancelledError:
+            return  # stopped before Spark was up
         ids = {
             **link.cluster_ids,
             link.source: layout.source_cluster_id,

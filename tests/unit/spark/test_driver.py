@@ -1,0 +1,102 @@
+"""The driver while Spark is not up yet, or never comes up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eomirror.config import Cluster, Link
+from eomirror.errors import MirrorError
+from eomirror.spark import driver as driver_module
+from eomirror.spark.driver import DriverOptions, MirrorDriver
+
+
+class Side:
+    """Discovery and owner of a link without partitions."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def prepare(self) -> tuple[()]:
+        return ()
+
+    def goals(self) -> dict[Any, int]:
+        return {}
+
+    def acquire(self, lanes: int, _: Any) -> Any:
+        self.calls.append("acquire")
+        return SimpleNamespace(
+            generation=1, source_cluster_id="s", target_cluster_id="t", lanes=dict.fromkeys(range(lanes), ())
+        )
+
+    def release(self) -> None:
+        self.calls.append("release")
+
+    def renew(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def driver(side: Side) -> MirrorDriver:
+    """A driver of one link."""
+    link = Link(name="a->b", source="a", target="b", topics=(".*",))
+    options = DriverOptions(version="1", discovery=lambda *_: side, owner=lambda *_, **__: side)  # type: ignore[arg-type, return-value]
+    return MirrorDriver([(link, Cluster("a", {}), Cluster("b", {}))], options)
+
+
+def test_a_stop_before_spark_is_up_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim is released, no error is made up, and the late context is closed by who opens it."""
+    closed = threading.Event()
+    began = threading.Event()
+
+    class LateEngine:
+        settings: dict[str, str] = {}  # noqa: RUF012  read only
+        context = SimpleNamespace(master="local")
+
+        def close(self) -> None:
+            closed.set()
+
+    def slow(*_: Any, **__: Any) -> LateEngine:
+        began.set()
+        time.sleep(1.5)
+        return LateEngine()
+
+    monkeypatch.setattr(driver_module, "open_engine", slow)
+    monkeypatch.setattr(driver_module.LaneJobs, "warm_up", lambda *_: threading.Thread())
+    side = Side()
+    made = driver(side)
+    threading.Thread(target=lambda: (began.wait(), time.sleep(0.3), made.request_stop())).start()
+    before = time.monotonic()
+    report = made.run()
+    assert time.monotonic() - before < 1.4
+    assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
+    assert side.calls == ["acquire", "release", "close", "close"]
+    assert closed.wait(10)
+
+
+def test_spark_that_does_not_start_is_the_runs_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link that was taken is released, and the one error that matters is raised."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise MirrorError("no java", fix="install it")
+
+    monkeypatch.setattr(driver_module, "open_engine", fail)
+    side = Side()
+    with pytest.raises(MirrorError, match="no java"):
+        driver(side).run()
+    assert side.calls[-2:] == ["close", "close"] or "acquire" not in side.calls
+
+
+def test_a_time_limit_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds count from the call of run."""
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(5))
+    before = time.monotonic()
+    report = driver(Side()).run(until=0.4)
+    assert 0.4 <= time.monotonic() - before < 3
+    assert report.links[0].outcome == "time over"
