@@ -1,0 +1,135 @@
+"""`eomirror run` and `status` as a user types them: exit codes, one-screen errors, stop within seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from records import create_topic, produce, read_committed, some_records, wait_for
+
+from eomirror.demo.ports import free_ports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ONE_SCREEN = 24
+
+
+def eomirror(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "eomirror", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def write_config(folder: Path, east: Any, west: Any, **link: Any) -> str:
+    """A configuration file with one link."""
+    path = folder / "mirror.yaml"
+    document = {
+        "clusters": {"east": dict(east), "west": dict(west)},
+        "links": [{"source": "east", "target": "west", **link}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    path.chmod(0o600)
+    return str(path)
+
+
+def user_errors(output: str) -> str:
+    """What a person sees of stderr: everything but log lines."""
+    return "\n".join(line for line in output.splitlines() if not line.startswith("{"))
+
+
+def test_run_status_and_sigterm(east: Any, west: Any, topic_name: str, tmp_path: Path) -> None:
+    """A mirror in a process of its own: mirrors, answers status, finishes on SIGTERM with 0, gives up its claim."""
+    create_topic(east.client_properties, topic_name, 2)
+    committed = produce(
+        east.client_properties, topic_name, 2, some_records(30, 400), transactional_id=topic_name
+    )
+    config = write_config(
+        tmp_path, east.client_properties, west.client_properties, name=topic_name, topics=[topic_name]
+    )
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "eomirror", "run", config], stderr=log, start_new_session=True
+        )
+    try:
+        wait_for(lambda: os.path.getsize(tmp_path / "log") and status(config).get("lag_records") == 0, 90)
+        assert status(config)["state"] == "running"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+
+    assert status(config)["state"] == "stopped"
+    assert read_committed(west.client_properties, f"east.{topic_name}") == committed
+
+
+def status(config: str) -> dict[str, Any]:
+    """The one link of ``eomirror status -o json``; empty while its topics are not there."""
+    done = eomirror("status", config, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    links = json.loads(done.stdout)["links"]
+    return dict(links[0])
+
+
+def test_a_wrong_key_is_refused_with_its_path(tmp_path: Path) -> None:
+    """Exit 78, the path in the file, and what would be right."""
+    config = write_config(
+        tmp_path, {"bootstrap.servers": "127.0.0.1:1"}, {"bootstrap.servers": "127.0.0.1:2"}, topiks=["a"]
+    )
+
+    done = eomirror("run", config)
+
+    assert done.returncode == 78
+    assert "links[0].topiks" in done.stderr
+    assert "topics" in done.stderr
+    assert len(user_errors(done.stderr).splitlines()) < ONE_SCREEN
+
+
+def test_an_unreachable_broker_is_named(east: Any, tmp_path: Path) -> None:
+    """Exit 1 within a screen, with the address."""
+    (port,) = free_ports(1)
+    config = write_config(
+        tmp_path, east.client_properties, {"bootstrap.servers": f"127.0.0.1:{port}"}, topics=["a.*"]
+    )
+
+    done = eomirror("run", config, "--until", "caught-up")
+
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in user_errors(done.stderr)
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(user_errors(done.stderr).splitlines()) < ONE_SCREEN
+
+
+def test_a_missing_topic_is_named(east: Any, west: Any, topic_name: str, tmp_path: Path) -> None:
+    """Exit 1, and nothing is created on the target."""
+    config = write_config(
+        tmp_path, east.client_properties, west.client_properties, name=topic_name, topics=[topic_name]
+    )
+
+    done = eomirror("run", config, "--until", "caught-up")
+
+    assert done.returncode == 1
+    assert topic_name in user_errors(done.stderr)
+    assert len(user_errors(done.stderr).splitlines()) < ONE_SCREEN
+
+
+def test_usage_errors_are_exit_2(tmp_path: Path) -> None:
+    """An unknown duration, an unknown link, an unknown command."""
+    config = write_config(
+        tmp_path, {"bootstrap.servers": "127.0.0.1:1"}, {"bootstrap.servers": "127.0.0.1:2"}, topics=["a"]
+    )
+
+    assert eomirror("run", config, "--until", "soon").returncode == 2
+    assert eomirror("run", config, "--link", "nobody").returncode == 2
+    assert eomirror("jog").returncode == 2

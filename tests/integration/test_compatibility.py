@@ -1,0 +1,79 @@
+"""Secured clusters, and Kafka 3.9 on either side: every client that the program opens gets through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from records import create_topic, produce, read_committed, some_records
+
+from eomirror import Mirror, load_config
+from eomirror.demo.cluster import ClusterSpec
+from eomirror.kafka.status_reader import StatusReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def mirror_once(source: Any, target: Any, topic: str, folder: Path, spark: Any) -> dict[int, list[Any]]:
+    """Write to ``source``, mirror to ``target``, and give what was committed per partition."""
+    path = folder / "mirror.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": {"a": dict(source.client_properties), "b": dict(target.client_properties)},
+                "links": [{"source": "a", "target": "b", "name": topic, "topics": [topic]}],
+            }
+        )
+    )
+    path.chmod(0o600)
+    create_topic(source.client_properties, topic, 2)
+    committed = produce(source.client_properties, topic, 2, some_records(20, 600), transactional_id=topic)
+    config = load_config(path)
+    with Mirror(config, spark=spark) as mirror:
+        assert mirror.run(until="caught-up").exit_code == 0
+    reader = StatusReader(config.links[0], config.clusters["a"], config.clusters["b"])
+    try:
+        assert reader.read().lag_records == 0
+    finally:
+        reader.close()
+    return committed
+
+
+def test_sasl_ssl_with_scram(
+    start_cluster: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """A source that asks for TLS and SCRAM: admin, planner, lanes, and status log in."""
+    secured = start_cluster(ClusterSpec("secured", security="sasl_ssl"))
+
+    committed = mirror_once(secured, west, topic_name, tmp_path, spark_context)
+
+    assert read_committed(west.client_properties, f"a.{topic_name}") == committed
+
+
+def test_a_secured_target(
+    start_cluster: Any, east: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """A target that asks for TLS and SCRAM: owner, transactional producers, and state readers log in."""
+    secured = start_cluster(ClusterSpec("secured", security="sasl_ssl"))
+
+    committed = mirror_once(east, secured, topic_name, tmp_path, spark_context)
+
+    assert read_committed(secured.client_properties, f"a.{topic_name}") == committed
+
+
+def test_from_kafka_3_9(kafka39: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
+    """An old source."""
+    committed = mirror_once(kafka39, west, topic_name, tmp_path, spark_context)
+
+    assert read_committed(west.client_properties, f"a.{topic_name}") == committed
+
+
+def test_to_kafka_3_9(kafka39: Any, east: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
+    """An old target: transaction protocol V1 on both sides of the wire."""
+    committed = mirror_once(east, kafka39, topic_name, tmp_path, spark_context)
+
+    assert read_committed(kafka39.client_properties, f"a.{topic_name}") == committed
