@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "integration"))
-
+from eomirror.crash import CRASH_POINTS
 from records import create_topic, produce, read_committed, some_records
 
-from eomirror.crash import CRASH_POINTS
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from records import delete_topic, produce, some_records, wait_for
 
 from eomirror.config import Cluster, Secret
 from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.diff import CreateTopic
+from records import delete_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from records import create_topic
 
 from eomirror.config import Cluster, Link, Secret
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
@@ -22,6 +21,7 @@ from eomirror.errors import AuthorizationError, ClusterError, ConfigError, Mirro
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.discovery import Discovery
 from eomirror.topology.naming import Naming
+from records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from records import create_topic, produce, read_committed, some_records, wait_for
 
 from eomirror.demo.ports import free_ports
+from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +61,7 @@ def test_run_status_and_sigterm(east: Any, west: Any, topic_name: str, tmp_path:
             [sys.executable, "-m", "eomirror", "run", config], stderr=log, start_new_session=True
         )
     try:
-        wait_for(lambda: os.path.getsize(tmp_path / "log") and status(config).get("lag_records") == 0, 90)
+        wait_for(lambda: (tmp_path / "log").stat().st_size and status(config).get("lag_records") == 0, 90)
         assert status(config)["state"] == "running"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

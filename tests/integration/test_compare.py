@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from records import wait_for
 
 from eomirror.demo.at_least_once import CopierSpec
 from eomirror.demo.compare import Comparison, Revision
@@ -15,6 +14,7 @@ from eomirror.demo.scenario import judge
 from eomirror.demo.traffic import Record, TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
 from eomirror.kafka.demo_clients import AtLeastOnceCopier, Offsets, create_topic
+from records import wait_for
 
 if TYPE_CHECKING:
     import random

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from records import create_topic, delete_topic, produce, some_records, wait_for
 from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
@@ -17,6 +16,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.diff import CreateTopic
 from eomirror.sync.discovery import Discovery
 from eomirror.types import SourcePartition
+from records import create_topic, delete_topic, produce, some_records, wait_for
 
 pytestmark = pytest.mark.integration
 

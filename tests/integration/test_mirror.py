@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewPartitions
-from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 
 from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, SupersededError
 from eomirror.kafka.status_reader import StatusReader
+from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

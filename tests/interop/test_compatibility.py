@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from records import create_topic, produce, read_committed, some_records
 
 from eomirror import Mirror, load_config
 from eomirror.demo.cluster import ClusterSpec
 from eomirror.kafka.status_reader import StatusReader
+from records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""One Spark context for all integration tests: the mirror uses it as it is, and leaves it alive."""
+"""One Spark context for all tests of a session that need the engine, used as it is and left alive."""
 
 from __future__ import annotations
 
