@@ -37,8 +37,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     import confluent_kafka
 
     return [
-        (f"kafka: {', '.join(KAFKA_VERSIONS.values())}; librdkafka: {confluent_kafka.libversion()[0]}; "
-        f"spark: {importlib.metadata.version('pyspark')}"),
+        (
+            f"kafka: {', '.join(KAFKA_VERSIONS.values())}; librdkafka: {confluent_kafka.libversion()[0]}; "
+            f"spark: {importlib.metadata.version('pyspark')}"
+        ),
         f"seed: {config.stash[_SEED]} (repeat with EOMIRROR_SEED={config.stash[_SEED]})",
     ]
 
