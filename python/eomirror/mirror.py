@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from eomirror.errors import UsageError
+from eomirror.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from eomirror.config import Config
+    from eomirror.config import Cluster, Config
     from eomirror.progress import RunReport, Snapshot
     from eomirror.spark.driver import MirrorDriver
     from eomirror.types import SourcePartition
@@ -100,16 +100,21 @@ class Mirror:
 
         Raises:
             UsageError: ``until`` is neither.
+            ConfigError: librdkafka does not know a cluster's property, or refuses its value.
             SupersededError: Another mirror owns a link.
             DataLossError: A link's source lost records.
             MirrorError: Anything else that ended a link.
         """
         from eomirror import __version__  # noqa: PLC0415  Spark loads when it is needed
+        from eomirror.kafka.properties import property_faults  # noqa: PLC0415  likewise
         from eomirror.spark.context import engine_settings  # noqa: PLC0415  likewise
         from eomirror.spark.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
 
         if isinstance(until, str) and until != CAUGHT_UP:
             raise UsageError(f"until={until!r}: not known", fix='say "caught-up", or a number of seconds')
+        faults = property_faults(self._clusters())
+        if faults:
+            raise ConfigError(faults, source=self._config.origin)
         driver = MirrorDriver(
             [
                 (link, self._config.clusters[link.source], self._config.clusters[link.target])
@@ -145,6 +150,10 @@ class Mirror:
             with self._lock:
                 self._driver = None
                 self._stop_requested = False
+
+    def _clusters(self) -> list[Cluster]:
+        used = {alias for link in self._links for alias in (link.source, link.target)}
+        return [cluster for alias, cluster in self._config.clusters.items() if alias in used]
 
     def stop(self) -> None:
         """

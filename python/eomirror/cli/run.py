@@ -112,6 +112,7 @@ def run(
 
     loaded = load_config(config, overrides=overrides)
     display = ProgressDisplay()
+    stopped_by: list[int] = []
     with Mirror(
         loaded,
         links=links,
@@ -123,6 +124,7 @@ def run(
     ) as mirror:
 
         def stop(number: int, _: FrameType | None) -> None:
+            stopped_by.append(number)
             display.event(f"{signal.Signals(number).name}: finishing open transactions")
             mirror.stop()
 
@@ -137,4 +139,7 @@ def run(
         print_structured(report.as_dict(), output)
     else:
         display.summary(report)
+    if report.aborted and stopped_by:
+        # a lane did not finish in time and its transaction was aborted: say so as a killed process would
+        return 128 + stopped_by[0]
     return int(report.exit_code)

@@ -16,15 +16,11 @@ Only when `acquire` has returned may lanes start; each reads control and positio
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -36,10 +32,11 @@ from eomirror.errors import (
     SupersededError,
     UsageError,
 )
-from eomirror.formats.control import Claim, ControlView, Generation, decode_control
+from eomirror.formats.control import ControlView, Generation, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import Position
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
@@ -218,7 +215,7 @@ class LinkOwner:
                 run=self._run,
                 watched=self._clock.monotonic() - started,
                 take_over=self._take_over,
-                is_dead=_is_dead,
+                is_dead=is_dead,
             )
             if looked is Looked.TAKE:
                 return
@@ -468,17 +465,8 @@ class LinkOwner:
 
     def _claim(self, *, released: bool) -> MetadataRecord:
         self._sequence += 1
-        process = psutil.Process()
-        claim = Claim(
-            run=self._run,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            boot=_boot_identity(),
-            started=f"{process.create_time():.2f}",
-            sequence=self._sequence,
-            interval_ms=int(CLAIM_INTERVAL_SECONDS * 1000),
-            released=released,
-            timestamp=self._clock.wall_ms(),
+        claim = own_claim(
+            self._run, self._sequence, CLAIM_INTERVAL_SECONDS, released=released, now_ms=self._clock.wall_ms()
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
 
@@ -534,24 +522,3 @@ class LinkOwner:
         for item in partitions:
             lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)
         return {lane: tuple(items) for lane, items in lanes.items()}
-
-
-def _boot_identity() -> str:
-    """Names this boot and process namespace, or nothing where the system does not tell."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _is_dead(claim: Claim) -> bool:
-    """Whether the claim's process is dead: known only where it ran, in the same boot and process namespace."""
-    if not claim.boot or claim.boot != _boot_identity():
-        return False
-    try:
-        return f"{psutil.Process(claim.pid).create_time():.2f}" != claim.started
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.AccessDenied:
-        return False

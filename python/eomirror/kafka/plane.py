@@ -12,6 +12,7 @@ the n-th record that was produced to it.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -20,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import DataLossError, TransactionFailedError
+from eomirror.errors import DataLossError, RecordRefusedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.producer import TransactionalProducer
@@ -37,7 +38,7 @@ from eomirror.lane.plane import (
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eomirror.lane.spec import LaneSpec
 
@@ -102,7 +103,8 @@ class ClientPlane:
 
     def seal(self, seconds: float) -> Sealed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
-        self._tx.flush(seconds)
+        with self._naming_source_topics():
+            self._tx.flush(seconds)
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
@@ -199,7 +201,8 @@ class ClientPlane:
         plan = self._planner.plan(messages)
         self._note_ends(plan.ends)
         self._raise_errors(plan.errors)
-        self._tx.produce_all(plan.records)
+        with self._naming_source_topics():
+            self._tx.produce_all(plan.records)
         return Pumped(plan.kept, plan.bytes, drained=not full)
 
     def close(self) -> None:
@@ -214,7 +217,33 @@ class ClientPlane:
                 log.debug("consumer_close_failed", error=str(error))
             self._consumer = None
 
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets as the fetches show them; partitions that have shown none are left out."""
+        ends: dict[SourcePartition, int] = {}
+        if self._consumer is None:
+            return ends
+        for source, committed in self._committed.items():
+            end = self._ends.get(source)
+            if end is not None and end.offset >= committed:
+                # the event of the last stable offset; an open transaction of the source lies behind it
+                ends[source] = end.offset
+                continue
+            marks = self._consumer.get_watermark_offsets(TopicPartition(*source), cached=True)
+            if marks is not None and marks[1] >= committed:
+                ends[source] = marks[1]
+        return ends
+
     # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _naming_source_topics(self) -> Iterator[None]:
+        """The producer names a refused record's target topic; the lane stops its source topic."""
+        try:
+            yield
+        except RecordRefusedError as error:
+            sources = [source for source, target in self._routes.items() if target == error.topic]
+            error.topic = sources[0] if len(sources) == 1 else ""
+            raise
 
     @property
     def _tx(self) -> TransactionalProducer:

@@ -54,6 +54,8 @@ _END_TXN = 26
 _TRANSACTION_KEYS = (_INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_TXN, _END_TXN)
 _PRODUCE = 0
 
+_NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
+
 # one document per interval; it is the only place where librdkafka tells the producer id (STATISTICS.md: eos)
 _STATISTICS_INTERVAL_MS = 100
 _INIT_SLICE_SECONDS = 5.0
@@ -87,7 +89,7 @@ class TransactionalProducer:
         self._clock = clock
         self._timeout = transaction_timeout
         self._identity: ProducerIdentity | None = None
-        self._failure: tuple[KafkaError, str] | None = None
+        self._failure: tuple[KafkaError, str, str] | None = None
         properties = producer_properties(
             cluster,
             client_id=client_id,
@@ -276,11 +278,12 @@ class TransactionalProducer:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        error, what = self._failure
+        error, what, topic = self._failure
         if classify_delivery(error).action is Action.REFUSED_RECORD:
             raise RecordRefusedError(
                 f"the target refuses {what}: {error.str()}",
                 fix="compare max.message.bytes and message.timestamp.* of the topic on both clusters",
+                topic=topic,
             )
         raise self._lane_error(error, f"send {what}")
 
@@ -306,6 +309,7 @@ class TransactionalProducer:
             return RecordRefusedError(
                 f"{topic}-{partition}: a record of {len(record[1] or b'')} bytes is larger than this client may send",
                 fix="set message.max.bytes on the target cluster's properties (and max.message.bytes on the topic)",
+                topic=str(topic),
             )
         return self._lane_error(error, "produce")
 
@@ -320,14 +324,20 @@ class TransactionalProducer:
     def _on_error(self, error: KafkaError) -> None:
         # informational: librdkafka goes on by itself, and what is fatal comes out of the next call as well
         if error.fatal() and self._failure is None:
-            self._failure = (error, "records")
+            self._failure = (error, "records", "")
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Any) -> None:
-        # the first failure is the cause; what fails behind it fails because the queue is purged or out of order.
-        # Called from C: an exception here would surface in an unrelated call (fault table, row 4)
-        if error is not None and self._failure is None:
+        # The first failure is the cause; what fails behind it fails because the queue is purged or out of order.
+        # But a broker that refuses one record of a batch fails its neighbours too, as "a different record": the
+        # one that is really refused says why, and is the one to name.
+        # Called from C: an exception here would surface in an unrelated call (fault table, row 4).
+        if error is None:
+            return
+        neighbour = self._failure is not None and self._failure[0].code() == _NEIGHBOUR
+        if self._failure is None or (neighbour and error.code() != _NEIGHBOUR):
             size = len(message.value() or b"") + len(message.key() or b"")
-            self._failure = (error, f"a record of {size} bytes for {message.topic()}-{message.partition()}")
+            what = f"a record of {size} bytes for {message.topic()}-{message.partition()}"
+            self._failure = (error, what, str(message.topic()))
 
     def _on_statistics(self, document: str) -> None:
         if self._identity is None:

@@ -173,6 +173,9 @@ class Plane(Protocol):
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Partitions whose next offset moved since the last commit, though nothing of theirs was fetched."""
 
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
+
     def begin(self) -> None:
         """Begin a transaction."""
 

@@ -493,6 +493,7 @@ class LanePump:
         self._reported = now
         changed, self._changed = self._changed, set()
         wall = self._clock.wall_ms()
+        ends = self._plane.log_ends() if changed else {}
         self._mailbox.report(
             LaneProgress(
                 lane=self._spec.lane,
@@ -504,20 +505,12 @@ class LanePump:
                 dropped=self._dropped,
                 commit_ms=self._commit_ms,
                 partitions=tuple(
-                    self._partition_progress(self._positions[source], wall)
+                    _partition_progress(self._positions[source], ends.get(source), wall)
                     for source in sorted(changed)
                     if source in self._positions
                 ),
                 stopped_topics={topic: text for topic, (_, text) in self._stopped.items()},
             )
-        )
-
-    def _partition_progress(self, position: Position, wall: int) -> PartitionProgress:
-        age = (
-            None if position.source_timestamp is None else max(0.0, (wall - position.source_timestamp) / 1000)
-        )
-        return PartitionProgress(
-            topic=position.topic, partition=position.partition, position=position.offset, lag_seconds=age
         )
 
     def _final_report(self) -> LaneReport:
@@ -536,3 +529,15 @@ class LanePump:
             stopped_topics=dict(self._stopped),
             progressed=self._txn > 0,
         )
+
+
+def _partition_progress(position: Position, end: int | None, wall: int) -> PartitionProgress:
+    """Lag in seconds is told from the last mirrored record: the next one is not much younger."""
+    age: float | None = None
+    if end is not None and end <= position.offset:
+        age = 0.0
+    elif position.source_timestamp is not None:
+        age = max(0.0, (wall - position.source_timestamp) / 1000)
+    return PartitionProgress(
+        topic=position.topic, partition=position.partition, position=position.offset, lso=end, lag_seconds=age
+    )

@@ -155,6 +155,9 @@ class FakePlane:
         moved.update({source: Advance(first + count, 3) for source, (first, count) in self._open.items()})
         return moved
 
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        return dict(self.next)
+
     def begin(self) -> None:
         self.calls.append("begin")
 
