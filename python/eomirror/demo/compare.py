@@ -1,0 +1,328 @@
+"""
+Whether a copy is the original: missing, duplicate, reordered, altered and foreign records, told apart.
+
+Pure: records come in, counts come out.  Records are matched by identity, which is the stamp that the demo's
+producer wrote into them, or, where there is none, their content and its how-manieth occurrence::
+
+    missing     an identity of the source that the target does not have
+    duplicate   every further occurrence on the target of an identity
+    reordered   how many records would have to move to restore the source's order: first occurrences that
+                are not in the longest increasing subsequence
+    altered     an occurrence whose key, value, headers, timestamp or timestamp type differ, byte for byte;
+                the mirror's own provenance header does not count
+    foreign     an identity that the source never committed, such as a record of an aborted transaction
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eomirror.demo.traffic import Stamp
+from eomirror.formats.names import HOPS_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "Comparable",
+    "Comparison",
+    "Difference",
+    "History",
+    "Revision",
+    "compare_partition",
+    "fingerprint",
+]
+
+_MOST_DETAILS = 20
+
+
+class Comparable(Protocol):
+    """A record that was read; see `eomirror.kafka.demo_clients.ReadRecord`."""
+
+    @property
+    def partition(self) -> int:
+        """Where it lies."""
+
+    @property
+    def offset(self) -> int:
+        """Likewise."""
+
+    @property
+    def key(self) -> bytes | None:
+        """None for null."""
+
+    @property
+    def value(self) -> bytes | None:
+        """None for a tombstone."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """In order, repeated ones included."""
+
+    @property
+    def timestamp_type(self) -> int:
+        """CreateTime or LogAppendTime."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """
+    One thing that is wrong.
+
+    Attributes:
+        kind: One of the words above.
+        partition: Where.
+        source_offset: Of the record on the source; None if it is not there.
+        target_offset: Of the record on the target; None if it is not there.
+        what: Names of the parts that differ, for an altered record.
+    """
+
+    kind: str
+    partition: int
+    source_offset: int | None
+    target_offset: int | None
+    what: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """
+    The counts, and the first differences.
+
+    Attributes:
+        source: Records on the source.
+        target: Records on the target.
+        missing: See the module.
+        duplicate: Likewise.
+        reordered: Likewise.
+        altered: Likewise.
+        foreign: Likewise.
+        differences: The first twenty.
+    """
+
+    source: int = 0
+    target: int = 0
+    missing: int = 0
+    duplicate: int = 0
+    reordered: int = 0
+    altered: int = 0
+    foreign: int = 0
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def perfect(self) -> bool:
+        """Whether the copy is the original."""
+        return not (self.missing or self.duplicate or self.reordered or self.altered or self.foreign)
+
+    @property
+    def line(self) -> str:
+        """The verdict in one line; ``foreign`` is named only when there are any."""
+        counts = (
+            f"{self.missing:,} missing, {self.duplicate:,} duplicate, "
+            f"{self.reordered:,} reordered, {self.altered:,} altered"
+        )
+        return f"{counts}, {self.foreign:,} foreign" if self.foreign else counts
+
+    def plus(self, other: Comparison) -> Comparison:
+        """Of both."""
+        return Comparison(
+            source=self.source + other.source,
+            target=self.target + other.target,
+            missing=self.missing + other.missing,
+            duplicate=self.duplicate + other.duplicate,
+            reordered=self.reordered + other.reordered,
+            altered=self.altered + other.altered,
+            foreign=self.foreign + other.foreign,
+            differences=(*self.differences, *other.differences)[:_MOST_DETAILS],
+        )
+
+
+def compare_partition(
+    partition: int, source: Sequence[Comparable], target: Sequence[Comparable]
+) -> Comparison:
+    """
+    Compare one partition of the source with the same partition of the target.
+
+    Args:
+        partition: Its number.
+        source: Its committed records, in the order of their offsets.
+        target: Likewise.
+    """
+    place_of = {identity: place for place, identity in enumerate(_identities(source))}
+    found: list[Difference] = []
+    seen: set[Any] = set()
+    places: list[int] = []
+    firsts: list[int] = []
+    for record, identity in zip(target, _identities(target), strict=True):
+        place = place_of.get(identity)
+        if place is None:
+            found.append(Difference("foreign", partition, None, record.offset))
+            continue
+        original = source[place]
+        if what := _parts_that_differ(original, record):
+            found.append(Difference("altered", partition, original.offset, record.offset, what))
+        if identity in seen:
+            found.append(Difference("duplicate", partition, original.offset, record.offset))
+            continue
+        seen.add(identity)
+        places.append(place)
+        firsts.append(record.offset)
+    moved = sorted(set(range(len(places))) - set(_longest_increasing(places)))
+    found += [
+        Difference("reordered", partition, source[places[index]].offset, firsts[index]) for index in moved
+    ]
+    found += [
+        Difference("missing", partition, source[place].offset, None)
+        for identity, place in place_of.items()
+        if identity not in seen
+    ]
+    counts = Counter(difference.kind for difference in found)
+    return Comparison(
+        source=len(source),
+        target=len(target),
+        missing=counts["missing"],
+        duplicate=counts["duplicate"],
+        reordered=counts["reordered"],
+        altered=counts["altered"],
+        foreign=counts["foreign"],
+        differences=tuple(found[:_MOST_DETAILS]),
+    )
+
+
+def fingerprint(record: Comparable) -> int:
+    """64 bits over everything in a record but its place and the mirror's provenance header."""
+    state = blake2b(digest_size=8)
+    state.update(struct.pack(">Bq", record.timestamp_type, record.timestamp))
+    parts = [record.key, record.value]
+    for name, value in _headers(record):
+        parts += [name.encode(), value]
+    for part in parts:
+        state.update(struct.pack(">i", -1 if part is None else len(part)))
+        state.update(part or b"")
+    return int.from_bytes(state.digest(), "big")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """
+    How what a reader saw differs from what lies there in the end.
+
+    Attributes:
+        seen: Records that the reader saw.
+        retracted: Of these, gone.
+        changed: Of these, with other content at the same offset.
+        inserted: Records that appeared behind the reader, where it had already read.
+    """
+
+    seen: int = 0
+    retracted: int = 0
+    changed: int = 0
+    inserted: int = 0
+
+    @property
+    def stable(self) -> bool:
+        """Whether nothing that was shown was ever taken back."""
+        return not (self.retracted or self.changed or self.inserted)
+
+    def plus(self, other: Revision) -> Revision:
+        """Of both."""
+        return Revision(
+            seen=self.seen + other.seen,
+            retracted=self.retracted + other.retracted,
+            changed=self.changed + other.changed,
+            inserted=self.inserted + other.inserted,
+        )
+
+
+@dataclass(slots=True)
+class History:
+    """What a reader saw of one partition, in 16 bytes a record."""
+
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    fingerprints: array[int] = field(default_factory=lambda: array("Q"))
+
+    def see(self, record: Comparable) -> None:
+        """The reader was shown this record."""
+        self.offsets.append(record.offset)
+        self.fingerprints.append(fingerprint(record))
+
+    def revised(self, final: Iterable[Comparable]) -> Revision:
+        """Compare with all records that lie there in the end."""
+        if not self.offsets:
+            return Revision()
+        shown = dict(zip(self.offsets, self.fingerprints, strict=True))
+        last = max(self.offsets)
+        kept = changed = inserted = 0
+        for record in final:
+            if record.offset > last:
+                continue
+            if record.offset not in shown:
+                inserted += 1
+            elif shown[record.offset] == fingerprint(record):
+                kept += 1
+            else:
+                changed += 1
+        return Revision(
+            seen=len(self.offsets), retracted=len(shown) - kept - changed, changed=changed, inserted=inserted
+        )
+
+
+def _identities(records: Sequence[Comparable]) -> list[tuple[int, ...]]:
+    identities: list[tuple[int, ...]] = []
+    occurrences: Counter[int] = Counter()
+    for record in records:
+        stamp = Stamp.of(record.headers)
+        if stamp is not None:
+            identities.append((stamp.partition, stamp.sequence, stamp.sent_us))
+            continue
+        content = fingerprint(record)
+        occurrences[content] += 1
+        identities.append((content, occurrences[content]))
+    return identities
+
+
+def _headers(record: Comparable) -> list[tuple[str, bytes | None]]:
+    return [header for header in record.headers if header[0] != HOPS_HEADER]
+
+
+def _parts_that_differ(original: Comparable, copy: Comparable) -> tuple[str, ...]:
+    pairs = {
+        "key": (original.key, copy.key),
+        "value": (original.value, copy.value),
+        "headers": (_headers(original), _headers(copy)),
+        "timestamp": (original.timestamp, copy.timestamp),
+        "timestamp type": (original.timestamp_type, copy.timestamp_type),
+    }
+    return tuple(name for name, (left, right) in pairs.items() if left != right)
+
+
+def _longest_increasing(values: Sequence[int]) -> list[int]:
+    """Indexes of a longest increasing subsequence, in O(n log n) (patience sorting)."""
+    tails: list[int] = []  # index of the smallest end of a subsequence of each length
+    ends: list[int] = []
+    before: list[int] = []
+    for index, value in enumerate(values):
+        length = bisect_left(ends, value)
+        before.append(tails[length - 1] if length else -1)
+        if length == len(tails):
+            tails.append(index)
+            ends.append(value)
+        else:
+            tails[length] = index
+            ends[length] = value
+    chain = []
+    index = tails[-1] if tails else -1
+    while index >= 0:
+        chain.append(index)
+        index = before[index]
+    return chain[::-1]

@@ -1,0 +1,223 @@
+"""Threads of the demo: the traffic, a reader that watches the target, and one that counts transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from array import array
+from typing import TYPE_CHECKING
+
+import orjson
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.demo.compare import History
+from eomirror.demo.traffic import Stamp
+from eomirror.kafka.demo_clients import (
+    CommittedReader,
+    Offsets,
+    ReadRecord,
+    TrafficProducer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.demo.traffic import TrafficPlan
+
+__all__ = ["TopicWatcher", "Traffic", "TransactionCounter"]
+
+_POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.2
+_US = 1_000_000
+
+
+class _Worker(threading.Thread):
+    """A thread whose failure is raised where somebody waits for it, and which ends when asked."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        super().__init__(name=name, daemon=True)
+        self._clock = clock
+        self.asked = threading.Event()
+        self._failure: Exception | None = None
+
+    def run(self) -> None:
+        """Work until asked to stop; keeps what goes wrong."""
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001  it is raised again in `check`, by whoever waits
+            self._failure = error
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Ask it to stop, wait until it has, and raise what went wrong."""
+        self.asked.set()
+        with contextlib.suppress(RuntimeError):  # it never began
+            self.join()
+        self.check()
+
+
+class Traffic(_Worker):
+    """
+    Steady transactional traffic.
+
+    Args:
+        properties: Of the source cluster.
+        topic: Where to write.
+        plan: What to write.
+        rate: Records per second, aborted ones included; 0 for as fast as it goes.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        topic: str,
+        plan: TrafficPlan,
+        *,
+        rate: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__("traffic", clock)
+        self._properties = dict(properties)
+        self._topic = topic
+        self._plan = plan
+        self._rate = rate
+        self.ledger = plan.new_ledger()
+
+    def _work(self) -> None:
+        producer = TrafficProducer(
+            self._properties, topic=self._topic, transactional_id=f"demo.traffic.{self._topic}"
+        )
+        pace = self._plan.per_transaction / self._rate if self._rate else 0.0
+        due = self._clock.monotonic()
+        number = 0
+        while not self.asked.is_set():
+            now = self._clock.monotonic()
+            transaction = self._plan.transaction(
+                number, self.ledger, sent_us=int(now * _US), wall_ms=self._clock.wall_ms()
+            )
+            producer.write(transaction)
+            self.ledger.enter(transaction)
+            number += 1
+            # what a slow moment cost is not made up for by a burst
+            due = max(due + pace, self._clock.monotonic() - pace)
+            self.asked.wait(max(0.0, due - self._clock.monotonic()))
+
+
+class TopicWatcher(_Worker):
+    """
+    A read_committed reader that remembers everything it was ever shown, and when.
+
+    Args:
+        properties: Of the target cluster.
+        topic: What to watch; it need not exist yet.
+        partitions: How many it will have.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], topic: str, partitions: int, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(f"watch {topic}", clock)
+        self._properties = dict(properties)
+        self._topic = topic
+        self._partitions = partitions
+        self.histories = {number: History() for number in range(partitions)}
+        #: of every record with a stamp, in the order of arrival; microseconds of the monotonic clock
+        self.sent = array("Q")
+        self.arrived = array("Q")
+        #: records whose own checksum or partition does not fit
+        self.broken = 0
+        self._ended: Mapping[int, int] = {}
+
+    @property
+    def records(self) -> int:
+        """Records seen so far."""
+        return len(self.arrived)
+
+    def first_arrival(self, after: float) -> float | None:
+        """When the first record arrived after that monotonic second; None if none has."""
+        limit = int(after * _US)
+        for index in range(len(self.arrived) - 1, -1, -1):
+            if self.arrived[index] <= limit:
+                following = index + 1
+                return self.arrived[following] / _US if following < len(self.arrived) else None
+        return self.arrived[0] / _US if self.arrived else None
+
+    def has_reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether it has read every partition up to these offsets."""
+        return all(self._ended.get(number, 0) >= end for number, end in ends.items())
+
+    def _work(self) -> None:
+        _await_topic(self, self._properties, self._topic, self._partitions)
+        if self.asked.is_set():
+            return
+        reader = CommittedReader(self._properties, self._topic, dict.fromkeys(range(self._partitions), 0))
+        self._ended = reader.ended
+        try:
+            while not self.asked.is_set():
+                records = reader.poll(_POLL_SECONDS)
+                now = int(self._clock.monotonic() * _US)
+                for record in records:
+                    self._see(record, now)
+        finally:
+            reader.close()
+
+    def _see(self, record: ReadRecord, now: int) -> None:
+        stamp = Stamp.of(record.headers)
+        if stamp is None or not stamp.fits(record.partition, record.key, record.value):
+            self.broken += 1
+        self.histories[record.partition].see(record)
+        self.sent.append(stamp.sent_us if stamp is not None else now)
+        self.arrived.append(now)
+
+
+class TransactionCounter(_Worker):
+    """
+    Counts the mirror's committed transactions, from the position records that they leave on the target.
+
+    It reads along, because the topic is compacted and forgets.
+
+    Args:
+        properties: Of the target cluster.
+        topic: The link's positions topic; it need not exist yet.
+    """
+
+    def __init__(self, properties: Mapping[str, str], topic: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(f"count {topic}", clock)
+        self._properties = dict(properties)
+        self._topic = topic
+        self._seen: set[tuple[str, int, int, int, int]] = set()
+
+    @property
+    def transactions(self) -> int:
+        """Different transactions seen so far; those that moved positions only are among them."""
+        return len(self._seen)
+
+    def _work(self) -> None:
+        count = _await_topic(self, self._properties, self._topic, 1)
+        reader = CommittedReader(self._properties, self._topic, dict.fromkeys(range(count), 0))
+        try:
+            while not self.asked.is_set():
+                for record in reader.poll(_POLL_SECONDS):
+                    self._see(record)
+        finally:
+            reader.close()
+
+    def _see(self, record: ReadRecord) -> None:
+        body = orjson.loads(record.value or b"{}")
+        if body.get("txn"):  # the claim of an attempt has none; 0 is a position without a transaction of data
+            self._seen.add((body["run"], body["lane"], body["epoch"], body["attempt"], body["txn"]))
+
+
+def _await_topic(worker: _Worker, properties: Mapping[str, str], topic: str, partitions: int) -> int:
+    """Wait until the topic is there with so many partitions; how many it has, maybe 0 when asked to stop."""
+    offsets = Offsets(properties)
+    while (count := offsets.partitions(topic)) < partitions and not worker.asked.wait(_LOOK_SECONDS):
+        pass
+    return count

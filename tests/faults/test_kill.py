@@ -1,0 +1,146 @@
+"""
+kill -9 of the whole mirror, driver, JVM and workers, at random moments (fault F1).
+
+Runs the real command in child processes.  ``EOMIRROR_SEED`` repeats traffic and moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from eomirror.demo.judge import judge
+from eomirror.demo.mirror_process import ProcessTree, mirror_command
+from eomirror.demo.traffic import TrafficPlan
+from eomirror.demo.watch import TopicWatcher, Traffic
+from eomirror.kafka.demo_clients import Offsets, create_topic
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+
+PARTITIONS = 6
+RECORDS = 100_000
+KILLS = 10
+START_SECONDS = 120.0  # of a mirror on a busy machine
+RATE = 2_000.0
+
+
+@pytest.fixture
+def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Callable[..., ProcessTree]]:
+    """Starts ``eomirror run`` for a link of this test's own; the test's end kills what is left."""
+    config = tmp_path / "mirror.yaml"
+    link = {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}
+    clusters = {"east": east.client_properties, "west": west.client_properties}
+    config.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
+    (tmp_path / "tmp").mkdir()
+    trees: list[ProcessTree] = []
+
+    def start(*arguments: str) -> ProcessTree:
+        environment = {"TMPDIR": str(tmp_path / "tmp"), "SPARK_LOCAL_DIRS": str(tmp_path / "spark")}
+        command = mirror_command(config, *arguments)
+        trees.append(ProcessTree(command, log=tmp_path / "mirror.log", environment=environment))
+        return trees[-1]
+
+    yield start
+    for tree in trees:
+        if tree.exit_code is None:
+            tree.kill()
+
+
+@contextlib.contextmanager
+def running(*threads: Any) -> Iterator[None]:
+    """Threads that end with the block."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.finish()
+
+
+def live_for(tree: ProcessTree, seconds: float) -> None:
+    """Wait; fails with the mirror's own words when it ends by itself."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert tree.exit_code is None, tree.last_lines()
+        time.sleep(min(0.05, max(0.0, until - time.monotonic())))
+
+
+def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
+    """Seconds from the mirror's start until a reader of the target sees something new."""
+    until = time.monotonic() + START_SECONDS
+    while (arrived := watcher.first_arrival(tree.started)) is None:
+        assert tree.exit_code is None, tree.last_lines()
+        assert time.monotonic() < until, f"nothing new after {START_SECONDS} s\n{tree.last_lines()}"
+        time.sleep(0.05)
+    return arrived - tree.started
+
+
+@pytest.mark.timeout(900)
+def test_a_copy_survives_ten_kills_of_the_whole_tree(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    mirror: Callable[..., ProcessTree],
+    rng: random.Random,
+) -> None:
+    """EO-1, EO-2, EO-3: 100,000 records are identical on the target, and no reader sees anything taken back."""
+    source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
+    create_topic(source, topic_name, PARTITIONS, retention_ms="-1")
+    traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=RATE)
+    watcher = TopicWatcher(target, copy, PARTITIONS)
+    offsets = Offsets(target)
+    recoveries: list[float] = []
+    hit = 0
+    with running(traffic, watcher):
+        tree = mirror()
+        for number in range(KILLS):
+            if number % 2:
+                # anywhere in its life: Spark's start, recovery, or the first transactions
+                live_for(tree, rng.uniform(0.0, 8.0))
+            else:
+                # while it surely copies
+                recoveries.append(await_news(tree, watcher))
+                live_for(tree, rng.uniform(0.0, 2.0))
+            assert tree.kill() >= 1
+            hit += bool(offsets.partitions(copy) and offsets.open_transactions(copy, PARTITIONS))
+            tree = mirror()
+        recoveries.append(await_news(tree, watcher))
+        while traffic.ledger.records < RECORDS:
+            live_for(tree, 0.1)
+        traffic.finish()
+        assert tree.terminate(30.0) == 0, tree.last_lines()
+        last = mirror("--until", "caught-up")
+        assert last.wait(START_SECONDS) == 0, last.last_lines()
+        ends = offsets.settled_ends(copy, PARTITIONS)
+        until = time.monotonic() + 60
+        while not watcher.has_reached(ends) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    comparison, revision = judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy]
+
+    log.info(
+        "%d of %d kills hit an open transaction; seconds to recover: %s",
+        hit,
+        KILLS,
+        [round(seconds, 1) for seconds in recoveries],
+    )
+    assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
+    assert comparison.source == comparison.target == traffic.ledger.records >= RECORDS
+    assert revision.stable, revision
+    assert revision.seen == traffic.ledger.records
+    assert watcher.broken == 0
+    share = traffic.ledger.aborted_transactions / traffic.ledger.transactions
+    assert share == pytest.approx(1 / 9, abs=0.01)
