@@ -108,9 +108,10 @@ class TransactionalProducer:
                 "logger": _Logger(transactional_id),
             }
         )
-        # the queue holds a whole transaction (lane.machine.CutRule); flush at its cut overrides the linger
+        # the queue holds a whole transaction (lane.machine.CutRule); a lane cuts its transactions itself, so
+        # lingering only adds to each of them, and a lane that is behind fills batches by being quicker than the wire
         properties.setdefault("queue.buffering.max.messages", 500_000)
-        properties.setdefault("linger.ms", 5)
+        properties.setdefault("linger.ms", 0)
         self._witness = Witness.arm(str(cimpl.__file__))
         self._producer = Producer(properties)
         if not self._witness.attached:

@@ -268,6 +268,7 @@ class OpenTransaction:
 
     Attributes:
         seconds: How long the transaction has been open.
+        since_last: How long ago the transaction before it was begun; infinite for the first.
         records: Records produced into it.
         bytes: Their keys, values and headers.
         drained: The last fetch left nothing behind: the sources have no more at hand.
@@ -275,6 +276,7 @@ class OpenTransaction:
     """
 
     seconds: float
+    since_last: float
     records: int
     bytes: int
     drained: bool
@@ -288,7 +290,8 @@ class CutRule:
 
     Attributes:
         interval: Longest time a transaction of a lane that is behind stays open, seconds.
-        interval_min: Shortest time, for a lane that has caught up, seconds.
+        interval_min: Shortest time from one transaction's begin to the next one's cut, for a lane that has
+            caught up, seconds.
         max_records: Most records; what is produced must fit librdkafka's queue.
         max_bytes: Most bytes, so that memory is bounded and a transaction cannot outlast its timeout.
     """
@@ -305,10 +308,10 @@ class CutRule:
         Large when it must be, early when it can be: a lane that is behind fills its transaction, because each
         one costs two round trips and three state records; a lane that has caught up gives its readers what
         there is, but no more often than `interval_min`, because each transaction costs brokers a marker per
-        partition.
+        partition.  The interval counts from the transaction before: the first record after a pause goes at once.
         """
         if transaction.leaving or transaction.seconds >= self.interval:
             return True
         if transaction.records >= self.max_records or transaction.bytes >= self.max_bytes:
             return True
-        return transaction.drained and transaction.seconds >= self.interval_min
+        return transaction.drained and transaction.since_last >= self.interval_min

@@ -133,7 +133,8 @@ class LanePump:
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
         # the open transaction
-        self._opened = 0.0
+        self._opened = float("-inf")
+        self._opened_before = float("-inf")
         self._txn_records = 0
         self._txn_bytes = 0
         self._asked: PendingIds | None = None
@@ -317,6 +318,7 @@ class LanePump:
         crash_point("lane.produced")
         open_transaction = OpenTransaction(
             seconds=self._clock.monotonic() - self._opened,
+            since_last=self._clock.monotonic() - self._opened_before,
             records=self._txn_records,
             bytes=self._txn_bytes,
             drained=pumped.drained,
@@ -380,7 +382,7 @@ class LanePump:
     # -- pieces ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._opened = self._clock.monotonic()
+        self._opened_before, self._opened = self._opened, self._clock.monotonic()
         self._txn_records = self._txn_bytes = 0
         self._plane.begin()
         crash_point("lane.begun")

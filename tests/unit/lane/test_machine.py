@@ -105,21 +105,24 @@ RULE = CutRule(interval=0.1, interval_min=0.01, max_records=100, max_bytes=1000)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "records", "size", "drained", "leaving", "due"),
+    ("seconds", "since_last", "records", "size", "drained", "leaving", "due"),
     [
-        (0.005, 1, 1, True, False, False),
-        (0.010, 1, 1, True, False, True),
-        (0.050, 1, 1, False, False, False),
-        (0.100, 1, 1, False, False, True),
-        (0.001, 100, 1, False, False, True),
-        (0.001, 1, 1000, False, False, True),
-        (0.001, 1, 1, False, True, True),
+        (0.000, 9.999, 1, 1, True, False, True),
+        (0.005, 0.009, 1, 1, True, False, False),
+        (0.005, 0.010, 1, 1, True, False, True),
+        (0.050, 9.999, 1, 1, False, False, False),
+        (0.100, 0.100, 1, 1, False, False, True),
+        (0.001, 0.001, 100, 1, False, False, True),
+        (0.001, 0.001, 1, 1000, False, False, True),
+        (0.001, 0.001, 1, 1, True, True, True),
     ],
 )
-def test_cut(seconds: float, records: int, size: int, drained: bool, leaving: bool, due: bool) -> None:
-    """Early when drained, late when behind, at once when large or leaving."""
+def test_cut(
+    seconds: float, since_last: float, records: int, size: int, drained: bool, leaving: bool, due: bool
+) -> None:
+    """Early when drained, late when behind, at once when large, leaving, or after a pause."""
     transaction = OpenTransaction(
-        seconds=seconds, records=records, bytes=size, drained=drained, leaving=leaving
+        seconds=seconds, since_last=since_last, records=records, bytes=size, drained=drained, leaving=leaving
     )
 
     assert RULE.due(transaction) is due
