@@ -132,6 +132,14 @@ def test_a_signal_to_the_terminals_group_does_not_reach_the_jvm(folder: Path, nu
         assert notes(folder, "signal") == []
 
 
+def _is_program(process: psutil.Process) -> bool:
+    """Whether it is the Python program that spark-submit runs; short-lived helpers come and go meanwhile."""
+    try:
+        return "drive.py" in " ".join(process.cmdline()) and "java" not in process.name()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
 def test_a_program_under_spark_submit_uses_its_context(folder: Path) -> None:
     """The real spark-submit starts JVM and driver; the stop is cooperative there too."""
     import pyspark
@@ -140,9 +148,7 @@ def test_a_program_under_spark_submit_uses_its_context(folder: Path) -> None:
     with driving(folder, submit, "--master", "local[4]", "--conf", "spark.ui.enabled=false") as driver:
         assert driver.jvm == 0
         (program,) = [
-            one
-            for one in psutil.Process(driver.process.pid).children(recursive=True)
-            if "drive.py" in " ".join(one.cmdline()) and "java" not in one.name()
+            one for one in psutil.Process(driver.process.pid).children(recursive=True) if _is_program(one)
         ]
         program.send_signal(signal.SIGTERM)
         assert driver.line("exit").split() == ["exit", "0", "False"]

@@ -30,14 +30,13 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     SupersededError,
-    UsageError,
 )
 from eomirror.formats.control import ControlView, Generation, decode_control
 from eomirror.formats.names import LinkNames
-from eomirror.formats.position import Position
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.first_positions import FirstPositions
 from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.ownership import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.formats.position import Position
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
@@ -196,8 +196,11 @@ class LinkOwner:
         )
         known = frozenset() if view.generation is None else view.generation.assignment.known
         first_run = view.generation is None
-        first = self._first_positions(generation, partitions, known, first_run=first_run)
+        first = self._firsts(producer).records(
+            generation, partitions, known, adopt=self._adopt, start="" if first_run else "earliest"
+        )
         self._publish(producer, generation, first)
+        self._adopt.clear()
         self._generation = generation
         crash_point("owner.published")
         self._tell("fencing lanes of older generations")
@@ -251,80 +254,6 @@ class LinkOwner:
             ],
         )
 
-    def _first_positions(
-        self,
-        generation: Generation,
-        partitions: Sequence[AssignedPartition],
-        known: frozenset[SourcePartition],
-        *,
-        first_run: bool,
-    ) -> list[MetadataRecord]:
-        """Positions of partitions that control does not know yet, and of those the user adopts."""
-        by_source = {item.source: item for item in partitions}
-        unknown = sorted(self._adopt.keys() - by_source.keys())
-        if unknown:
-            raise UsageError(
-                f"--adopt {unknown[0]}: the link does not mirror this partition",
-                fix="name a topic and partition that the link's topics match",
-            )
-        fresh = [item for item in partitions if item.source not in known or item.source in self._adopt]
-        if not fresh:
-            return []
-        starts = self._starts(
-            [item.source for item in fresh if item.source not in self._adopt], first_run=first_run
-        )
-        starts.update(self._adopt)
-        count = self._positions_partitions()
-        records = []
-        for item in fresh:
-            lane = generation.assignment.partitions[item.source]
-            position = self._first_position(generation, item, lane, starts[item.source])
-            records.append(
-                MetadataRecord(self._names.positions_topic, lane % count, position.key(), position.value())
-            )
-        self._adopt.clear()
-        return records
-
-    def _first_position(
-        self, generation: Generation, item: AssignedPartition, lane: int, offset: int
-    ) -> Position:
-        identity = self._open_producer().identity()
-        return Position(
-            topic=item.source.topic,
-            partition=item.source.partition,
-            offset=offset,
-            source_cluster_id=self._cluster_ids[0],
-            topic_id=item.topic_id,
-            target_topic=item.target_topic,
-            target_partition=item.source.partition,
-            target_topic_id=item.target_topic_id,
-            generation=generation.generation,
-            lane=lane,
-            run=self._run,
-            epoch=0,
-            attempt=0,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            txn=0,
-            header=self._link.provenance_header,
-            timestamp=self._clock.wall_ms(),
-        )
-
-    def _starts(self, sources: Sequence[SourcePartition], *, first_run: bool) -> dict[SourcePartition, int]:
-        """Where partitions without a position begin: the link's ``start``, but only when it first runs."""
-        if not sources:
-            return {}
-        names = [(source.topic, source.partition) for source in sources]
-        start = self._link.start if first_run else "earliest"
-        if isinstance(start, int):
-            found = self._source_admin.offsets(names, at=start, read_committed=True)
-            # no record is as late as that: everything there is lies before it
-            late = [name for name in names if found.get(name, -1) < 0]
-            found = {**found, **self._source_admin.offsets(late, at="latest", read_committed=True)}
-        else:
-            found = self._source_admin.offsets(names, at=start, read_committed=True)
-        return {source: found[source] for source in sources}
-
     def _fence(self, highest_lane: int) -> None:
         """InitProducerId for every lane id, several at a time; a lane that starts later fences again."""
 
@@ -366,8 +295,14 @@ class LinkOwner:
             if not fresh:
                 return {}
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
-            first = self._first_positions(after, fresh, before.assignment.known, first_run=False)
-            self._guarded(lambda producer: self._publish(producer, after, first))
+            known = before.assignment.known
+            self._guarded(
+                lambda producer: self._publish(
+                    producer,
+                    after,
+                    self._firsts(producer).records(after, fresh, known, adopt={}, start="earliest"),
+                )
+            )
             self._generation = after
             crash_point("owner.revision_published")
             return self._by_lane(after, fresh)
@@ -482,9 +417,17 @@ class LinkOwner:
     def _patience(self) -> float:
         return 2 * self._link.transaction_timeout + 10
 
-    def _positions_partitions(self) -> int:
-        facts = self._target_admin.describe_topics([self._names.positions_topic])[self._names.positions_topic]
-        return 1 if facts is None else facts.partitions
+    def _firsts(self, producer: TransactionalProducer) -> FirstPositions:
+        return FirstPositions(
+            self._link,
+            self._names,
+            source=self._source_admin,
+            target=self._target_admin,
+            source_cluster_id=self._cluster_ids[0],
+            run=self._run,
+            identity=producer.identity(),
+            now_ms=self._clock.wall_ms(),
+        )
 
     def _map_has_records(self) -> bool:
         topic = self._names.offset_map_topic

@@ -41,11 +41,10 @@ from eomirror.lane.spec import (
     AssignedPartition,
     Ending,
     LaneMailbox,
-    LaneProgress,
     LaneReport,
     LaneSpec,
-    PartitionProgress,
 )
+from eomirror.lane.tally import AttemptTally
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -139,14 +138,8 @@ class LanePump:
         self._txn_bytes = 0
         self._asked: PendingIds | None = None
         self._advance_since: float | None = None
-        # totals of this attempt, and how it ends
-        self._txn = 0
-        self._records = 0
-        self._bytes = 0
-        self._dropped = 0
-        self._commit_ms = 0.0
+        self._tally = AttemptTally(spec)
         self._stopped: dict[str, tuple[int, str]] = {}
-        self._changed: set[SourcePartition] = set()
         self._reported = float("-inf")
         self._ending = Ending.REBUILD
         self._reason = ""
@@ -174,7 +167,7 @@ class LanePump:
             event = self._carry_out(command)
             command = self.machine.step(event)
         self._report(force=True)
-        return self._final_report()
+        return self._tally.report(self._ending, self._reason, self._error, self._stopped)
 
     def interrupt(self) -> None:
         """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
@@ -271,7 +264,7 @@ class LanePump:
             moved = self._behind_gap(gap)
             self._positions[moved.source] = moved
             log.warning("gap_accepted", source=str(moved.source), start=gap.start, end=gap.end)
-        self._changed.update(self._positions)
+        self._tally.changed.update(self._positions)
         self._report(force=True)
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
@@ -349,7 +342,7 @@ class LanePump:
                 epoch=self._spec.epoch,
                 attempt=self._spec.attempt,
                 identity=self._identity,
-                txn=self._txn + 1,
+                txn=self._tally.transactions + 1,
                 timestamp=self._clock.wall_ms(),
             ),
         )
@@ -363,15 +356,9 @@ class LanePump:
         crash_point("lane.state_written")
         outcome = self._plane.commit()
         crash_point("lane.committed")
-        self._txn += 1
-        for position in permit.positions:
-            self._positions[position.source] = position
-            self._changed.add(position.source)
-            self._records += position.records
-            self._bytes += position.bytes
-            self._dropped += sum(position.dropped.values())
+        self._positions.update({position.source: position for position in permit.positions})
+        self._tally.add(permit.positions, seconds=self._clock.monotonic() - self._opened)
         self._advance_since = None
-        self._commit_ms = (self._clock.monotonic() - self._opened) * 1000
         self._report()
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
@@ -493,53 +480,12 @@ class LanePump:
         if not force and now - self._reported < _REPORT_SECONDS:
             return
         self._reported = now
-        changed, self._changed = self._changed, set()
-        wall = self._clock.wall_ms()
-        ends = self._plane.log_ends() if changed else {}
         self._mailbox.report(
-            LaneProgress(
-                lane=self._spec.lane,
-                epoch=self._spec.epoch,
-                state=self.machine.state.value,
-                transactions=self._txn,
-                records=self._records,
-                bytes=self._bytes,
-                dropped=self._dropped,
-                commit_ms=self._commit_ms,
-                partitions=tuple(
-                    _partition_progress(self._positions[source], ends.get(source), wall)
-                    for source in sorted(changed)
-                    if source in self._positions
-                ),
-                stopped_topics={topic: text for topic, (_, text) in self._stopped.items()},
+            self._tally.progress(
+                self.machine.state.value,
+                self._positions,
+                ends=self._plane.log_ends() if self._tally.changed else {},
+                stopped={topic: text for topic, (_, text) in self._stopped.items()},
+                wall_ms=self._clock.wall_ms(),
             )
         )
-
-    def _final_report(self) -> LaneReport:
-        error = self._error
-        stopped = max((code for code, _ in self._stopped.values()), default=0)
-        return LaneReport(
-            lane=self._spec.lane,
-            epoch=self._spec.epoch,
-            attempt=self._spec.attempt,
-            ending=self._ending,
-            reason=self._reason,
-            error="" if error is None else str(error),
-            exit_code=stopped if error is None else error.exit_code,
-            transactions=self._txn,
-            records=self._records,
-            stopped_topics=dict(self._stopped),
-            progressed=self._txn > 0,
-        )
-
-
-def _partition_progress(position: Position, end: int | None, wall: int) -> PartitionProgress:
-    """Lag in seconds is told from the last mirrored record: the next one is not much younger."""
-    age: float | None = None
-    if end is not None and end <= position.offset:
-        age = 0.0
-    elif position.source_timestamp is not None:
-        age = max(0.0, (wall - position.source_timestamp) / 1000)
-    return PartitionProgress(
-        topic=position.topic, partition=position.partition, position=position.offset, lso=end, lag_seconds=age
-    )

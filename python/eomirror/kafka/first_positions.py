@@ -1,0 +1,141 @@
+"""
+Positions of partitions that have none yet: where a link begins, decided once and committed before any data.
+
+They are written in the very transaction that publishes the partitions in control, so that control never knows a
+partition without a position; one that has lost it is therefore noticed, and never started at 0 by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import UsageError
+from eomirror.formats.position import Position
+from eomirror.lane.plane import MetadataRecord, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config import Link
+    from eomirror.formats.control import Generation
+    from eomirror.formats.names import LinkNames
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.types import SourcePartition
+
+__all__ = ["FirstPositions"]
+
+
+class FirstPositions:
+    """
+    Makes first positions of one link.
+
+    Args:
+        link: The link.
+        names: Its names.
+        source: Asked for offsets.
+        target: Asked for the positions topic's partition count.
+        source_cluster_id: Id of the source cluster.
+        run: Run of the mirror.
+        identity: Of the control producer, whose transaction will hold them.
+        now_ms: Wall clock.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        names: LinkNames,
+        *,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        source_cluster_id: str,
+        run: str,
+        identity: ProducerIdentity,
+        now_ms: int,
+    ) -> None:
+        self._link = link
+        self._names = names
+        self._source = source
+        self._target = target
+        self._source_cluster_id = source_cluster_id
+        self._run = run
+        self._identity = identity
+        self._now_ms = now_ms
+
+    def records(
+        self,
+        generation: Generation,
+        partitions: Sequence[AssignedPartition],
+        known: frozenset[SourcePartition],
+        *,
+        adopt: Mapping[SourcePartition, int],
+        start: str,
+    ) -> list[MetadataRecord]:
+        """
+        Position records of partitions that control does not know yet, and of those that the user adopts.
+
+        Args:
+            generation: Layout that they are published with.
+            partitions: Everything that is mirrored.
+            known: Partitions that control knows, which have a position.
+            adopt: Partition -> offset to go on at, whatever its position says.
+            start: Where to begin, or nothing for the link's ``start``, which holds only when it first runs.
+
+        Raises:
+            UsageError: A partition to adopt is not mirrored by the link.
+        """
+        unknown = sorted(adopt.keys() - {item.source for item in partitions})
+        if unknown:
+            raise UsageError(
+                f"--adopt {unknown[0]}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match",
+            )
+        fresh = [item for item in partitions if item.source not in known or item.source in adopt]
+        if not fresh:
+            return []
+        offsets = self._starts(
+            [item.source for item in fresh if item.source not in adopt], start or self._link.start
+        )
+        offsets.update(adopt)
+        topic = self._names.positions_topic
+        facts = self._target.describe_topics([topic])[topic]
+        count = 1 if facts is None else facts.partitions
+        records = []
+        for item in fresh:
+            lane = generation.assignment.partitions[item.source]
+            position = self._position(generation, item, lane, offsets[item.source])
+            records.append(MetadataRecord(topic, lane % count, position.key(), position.value()))
+        return records
+
+    def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:
+        return Position(
+            topic=item.source.topic,
+            partition=item.source.partition,
+            offset=offset,
+            source_cluster_id=self._source_cluster_id,
+            topic_id=item.topic_id,
+            target_topic=item.target_topic,
+            target_partition=item.source.partition,
+            target_topic_id=item.target_topic_id,
+            generation=generation.generation,
+            lane=lane,
+            run=self._run,
+            epoch=0,
+            attempt=0,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            txn=0,
+            header=self._link.provenance_header,
+            timestamp=self._now_ms,
+        )
+
+    def _starts(self, sources: Sequence[SourcePartition], start: str | int) -> dict[SourcePartition, int]:
+        """Offsets of ``earliest``, ``latest``, or the first record at or after a time in ms."""
+        if not sources:
+            return {}
+        found = self._source.offsets(sources, at=start, read_committed=True)
+        # no record is as late as that time: everything there is lies before it
+        late = [name for name in sources if found.get(name, -1) < 0]
+        if late:
+            found = {**found, **self._source.offsets(late, at="latest", read_committed=True)}
+        return {source: found[source] for source in sources}
