@@ -1,0 +1,268 @@
+"""
+``python -m bench``: this mirror beside MirrorMaker 2; see README.md.
+
+Exit codes: 0 every figure asked for is there; 1 a mirror failed; 2 usage; 3 a copy was wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bench.idle import IDLE, idle_markdown, measure_idle
+from bench.latency import measure_latency
+from bench.machine import describe_machine, load_average
+from bench.peers.eomirror import Mirror
+from bench.peers.mm2 import MirrorMaker
+from bench.peers.process import MirrorEndedError, Site
+from bench.report import RESULTS, Comparison, keep, markdown, table
+from bench.throughput import Timing, measure, prepare
+from bench.topics import Topics
+from bench.verify import WrongCopyError
+from bench.workloads import SMALL, WORKLOADS
+from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.demo.progress import show_progress
+from eomirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.idle import IdleCost
+    from bench.peers.process import Peer
+    from bench.throughput import Figures
+    from bench.workloads import Workload
+
+FAILED, DIFFERS = 1, 3
+_PEERS: dict[str, Peer] = {
+    "eomirror": Mirror(),
+    "mm2-eos": MirrorMaker(exactly_once=True),
+    "mm2-alo": MirrorMaker(exactly_once=False),
+}
+_IDLE_SECONDS = 30.0
+_SMALL_TIMING = Timing(warm_up=0.0, seconds=1.5, spare=0.0, whole=True)
+# CI asks whether the copies are right; so few records keep it under three minutes
+_SMALL_SHARE = 0.35
+# brokers are not what is measured: room enough that they do not collect garbage all the time
+_BROKER_HEAP = "1g"
+
+
+class _Session:
+    """
+    One invocation: its clusters, what it found, and what it leaves behind.
+
+    Args:
+        kind: Of the results' file names.
+        output: ``table`` or ``json``.
+        folder: For the results; None to keep none.
+    """
+
+    def __init__(self, kind: str, output: str, folder: Path | None) -> None:
+        self.kind = kind
+        self.output = output
+        self.folder = folder
+        self.code = 0
+        self.document: dict[str, Any] = {
+            "kind": kind,
+            "date": dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%d %H:%M"),
+            "command": shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
+            "machine": describe_machine(),
+            "load_average": load_average(),
+        }
+
+    def say(self, text: str) -> None:
+        """Progress and tables: on standard output only when that is for people."""
+        print(text, file=sys.stderr if self.output == "json" else sys.stdout, flush=True)
+
+    def fail(self, error: Exception) -> str:
+        """Note that a figure is missing; a wrong copy outweighs everything else."""
+        wrong = isinstance(error, WrongCopyError)
+        self.code = DIFFERS if wrong else self.code or FAILED
+        return str(error) if wrong else f"{type(error).__name__}: {error}"
+
+    def end(self, comparisons: Sequence[Comparison] = (), extra: Sequence[str] = ()) -> int:
+        """Keep and print what was found; return the exit code."""
+        self.document["workloads"] = [comparison.as_dict() for comparison in comparisons]
+        self.document["exit_code"] = self.code
+        if self.output == "json":
+            print(json.dumps(self.document, indent=2))
+        if self.folder is not None and (any(one.figures for one in comparisons) or extra):
+            path = keep(self.folder, self.document, markdown(self.document, comparisons, extra))
+            self.say(f"kept: {path.name} and its JSON")
+        return self.code
+
+
+@contextlib.contextmanager
+def _clusters() -> Iterator[Site]:
+    """Two clusters and a folder, gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        on_progress = stack.enter_context(show_progress())
+        source, target = (
+            stack.enter_context(
+                LocalCluster.start(ClusterSpec(name, heap=_BROKER_HEAP), on_progress=on_progress)
+            )
+            for name in ("source", "target")
+        )
+        folder = Path(tempfile.mkdtemp(prefix="eomirror-bench-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder)
+
+
+def _compare(
+    session: _Session,
+    site: Site,
+    workload: Workload,
+    peers: Sequence[Peer],
+    *,
+    timing: Timing,
+    share: float,
+) -> Comparison:
+    """All mirrors in turn on one workload, each on a target without the others' topics."""
+    source = None
+    if not workload.paced:
+        session.say(f"{workload.title}: loading")
+        source = prepare(site, workload, timing, share)
+    figures: list[Figures] = []
+    failures = {}
+    for peer in peers:
+        if workload.paced:
+            prepare(site, workload, timing)
+        session.say(f"{workload.title}: {peer.title}")
+        try:
+            figures.append(measure(site, workload, peer, source, timing))
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            failures[peer.title] = session.fail(error)
+        Topics(site.target).delete_all(but=())
+        Topics(site.source).delete_all(but=(workload.topic,))
+    Topics(site.source).delete_all(but=())
+    comparison = Comparison(
+        workload=workload.name, title=workload.title, paced=workload.paced, figures=figures, failures=failures
+    )
+    session.say(table(comparison))
+    return comparison
+
+
+def _idle(session: _Session, site: Site, peers: Sequence[Peer]) -> list[IdleCost]:
+    costs = []
+    for peer in peers:
+        session.say(f"no traffic: {peer.title}")
+        try:
+            costs.append(measure_idle(site, peer, seconds=_IDLE_SECONDS))
+            session.say(f"  {costs[-1].percent_of_core:.1f} % of one core, {costs[-1].memory['total']} MiB")
+        except (MirrorEndedError, TimeoutError) as error:
+            session.say(f"  NO FIGURE: {session.fail(error)}")
+        Topics(site.target).delete_all(but=())
+        Topics(site.source).delete_all(but=(IDLE.topic,))
+    session.document["idle"] = [cost.as_dict() for cost in costs]
+    return costs
+
+
+_output = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+_keep = click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Where to keep the results.  [default: bench/results; none with --small]",
+)
+_mirrors = click.option(
+    "--peer", "names", type=click.Choice([*_PEERS]), multiple=True, help="Only this mirror; may be repeated."
+)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--small", is_flag=True, help="For CI: two workloads, few records, this mirror and MM2 exactly-once."
+)
+@click.option(
+    "--workload",
+    "workloads",
+    type=click.Choice([*WORKLOADS, IDLE.name]),
+    multiple=True,
+    help="Only this workload; may be repeated.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(2), default=15.0, show_default=True, help="Length of the steady state."
+)
+@_mirrors
+@_output
+@_keep
+@click.pass_context
+def main(
+    context: click.Context,
+    *,
+    small: bool,
+    workloads: tuple[str, ...],
+    seconds: float,
+    names: tuple[str, ...],
+    output: str,
+    results: Path | None,
+) -> None:
+    """Throughput, CPU per record and memory of this mirror and of MirrorMaker 2, copies verified first."""
+    if context.invoked_subcommand is not None:
+        return
+    chosen = workloads or (SMALL if small else (*WORKLOADS, IDLE.name))
+    peers = [_PEERS[name] for name in names or (("eomirror", "mm2-eos") if small else _PEERS)]
+    timing = _SMALL_TIMING if small else Timing(seconds=seconds)
+    session = _Session("small" if small else "throughput", output, results or (None if small else RESULTS))
+    comparisons, extra = [], []
+    with _clusters() as site:
+        for name in chosen:
+            if name == IDLE.name:
+                extra.append(idle_markdown(_idle(session, site, peers)))
+            else:
+                share = _SMALL_SHARE if small else 1.0
+                comparisons.append(
+                    _compare(session, site, WORKLOADS[name], peers, timing=timing, share=share)
+                )
+    context.exit(session.end(comparisons, extra))
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(10), default=600.0, show_default=True)
+@click.option("--rate", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Records/s.")
+@click.option("--epoch", default="", help="Of this mirror's lanes, such as 60s.  [default: the mirror's own]")
+@_output
+@_keep
+@click.pass_context
+def latency(
+    context: click.Context, *, seconds: float, rate: int, epoch: str, output: str, results: Path | None
+) -> None:
+    """End-to-end latency beside MM2 with exactly-once and a direct produce and consume, epoch changes included."""
+    session = _Session("latency", output, results or RESULTS)
+    extra = []
+    with _clusters() as site:
+        session.say(f"latency: {rate:,} records/s for {seconds:g} s")
+        try:
+            found = measure_latency(site, seconds=seconds, rate=rate, epoch=epoch)
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            session.say(f"NO FIGURE: {session.fail(error)}")
+        else:
+            session.document["latency"] = found.as_dict()
+            extra.append(found.markdown())
+            session.say(found.markdown())
+            if found.failures:
+                session.code = DIFFERS  # each of them is a record missing, twice or out of order
+    context.exit(session.end(extra=extra))
+
+
+def run() -> None:
+    """Turn our own errors into a line and an exit code."""
+    try:
+        main(prog_name="python -m bench")
+    except MirrorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""Mirrors that the bench runs, each in processes of its own."""

@@ -1,0 +1,78 @@
+"""This mirror, started as its users start it: ``eomirror run CONFIG``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.peers.process import MirrorProcess
+
+if TYPE_CHECKING:
+    from bench.peers.process import Site
+    from bench.workloads import Workload
+
+__all__ = ["Mirror"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """
+    This mirror on one of its planes.
+
+    Attributes:
+        plane: ``client`` or ``native``.
+        epoch: How long one Spark task runs a lane, as in the configuration; empty for the default.
+    """
+
+    plane: str = "client"
+    epoch: str = ""
+
+    @property
+    def name(self) -> str:
+        """Short."""
+        return f"eo{self.plane}"
+
+    @property
+    def title(self) -> str:
+        """In reports."""
+        return f"eomirror, {self.plane} plane"
+
+    @property
+    def transactional(self) -> bool:
+        """Whether its copies have to hold transaction markers."""
+        return True
+
+    def link(self, workload: Workload) -> str:
+        """Name of the link in state topics."""
+        return f"{self._alias(workload)}.target"
+
+    def target_topic(self, workload: Workload) -> str:
+        """Where it copies a workload's topic to."""
+        return f"{self._alias(workload)}.{workload.topic}"
+
+    def start(self, site: Site, workload: Workload) -> MirrorProcess:
+        """Start it in processes of its own."""
+        path = site.folder / f"{self.name}.yaml"
+        # JSON is YAML
+        path.write_text(json.dumps(self._config(site, workload), indent=2), encoding="ascii")
+        command = [sys.executable, "-m", "eomirror", "run", str(path)]
+        return MirrorProcess(self.name, command, folder=site.folder)
+
+    def _alias(self, workload: Workload) -> str:
+        return self.name + workload.name.replace("-", "")
+
+    def _config(self, site: Site, workload: Workload) -> dict[str, Any]:
+        source = self._alias(workload)
+        target: dict[str, Any] = {"bootstrap.servers": site.target}
+        if workload.codec != "none":
+            target["producer"] = {"compression.type": workload.codec}
+        defaults: dict[str, Any] = {"lanes": 2, "plane": self.plane}
+        if self.epoch:
+            defaults["epoch"] = self.epoch
+        return {
+            "clusters": {source: {"bootstrap.servers": site.source}, "target": target},
+            "links": [{"source": source, "target": "target", "topics": [workload.topic], "groups": []}],
+            "defaults": defaults,
+        }

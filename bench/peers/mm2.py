@@ -1,0 +1,147 @@
+"""
+MirrorMaker 2 in dedicated mode, with exactly-once on or off, tuned for throughput within what is safe.
+
+What is not its default, and why:
+
+* ``tasks.max=2``: as many tasks as this mirror has lanes;
+* ``max.poll.records=10000`` and larger fetches: with exactly-once and Connect's boundary ``poll``, one poll is one
+  transaction, and 500 records (the default) would make commits the bottleneck;
+* ``batch.size=256 KiB``: the default of 16 KiB holds 16 records of 1 kB;
+* ``max.in.flight=5`` with idempotence: Connect's default is 1, and without idempotence when exactly-once is off;
+* heartbeats and checkpoints off or quiet: they are not what is measured.
+
+``isolation.level=read_committed`` in both forms: a mirror that copies aborted records does less work, and wrong
+work.  See KIP-618, KIP-710 and https://kafka.apache.org/documentation/#georeplication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.peers.process import MirrorProcess
+from eomirror.demo.jars import class_path
+from eomirror.demo.java import find_java
+from eomirror.demo.ports import free_ports
+
+if TYPE_CHECKING:
+    from bench.peers.process import Site
+    from bench.workloads import Workload
+
+__all__ = ["MirrorMaker"]
+
+_HEAP = "1g"
+
+_LOGGING = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = OUT
+appender.out.type = Console
+appender.out.name = OUT
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %-5p %c{1} %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMaker:
+    """
+    One form of MirrorMaker 2.
+
+    Attributes:
+        exactly_once: Exactly-once source support (KIP-618) on.
+        tuned: False leaves batches, fetches and polls at their defaults, for latency.
+    """
+
+    exactly_once: bool
+    tuned: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short."""
+        return "mm2eos" if self.exactly_once else "mm2alo"
+
+    @property
+    def title(self) -> str:
+        """In reports."""
+        return "MM2 exactly-once" if self.exactly_once else "MM2 at-least-once"
+
+    @property
+    def transactional(self) -> bool:
+        """Whether its copies have to hold transaction markers."""
+        return self.exactly_once
+
+    def target_topic(self, workload: Workload) -> str:
+        """Where it copies a workload's topic to."""
+        return f"{self._alias(workload)}.{workload.topic}"
+
+    def start(self, site: Site, workload: Workload) -> MirrorProcess:
+        """Start it in a JVM of its own."""
+        properties = site.folder / f"{self.name}.properties"
+        properties.write_text(self._properties(site, workload, rest_port=free_ports(1)[0]), encoding="ascii")
+        logging = site.folder / f"{self.name}-logging.properties"
+        logging.write_text(_LOGGING, encoding="ascii")
+        command = [
+            str(find_java()),
+            f"-Xmx{_HEAP}",
+            # what Kafka's own start scripts choose
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-XX:+ExplicitGCInvokesConcurrent",
+            "-XX:-UsePerfData",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile=file:{logging}",
+            "-cp",
+            class_path(),
+            "org.apache.kafka.connect.mirror.MirrorMaker",
+            str(properties),
+        ]
+        return MirrorProcess(self.name, command, folder=site.folder)
+
+    def _alias(self, workload: Workload) -> str:
+        return self.name + workload.name.replace("-", "")
+
+    def _properties(self, site: Site, workload: Workload, *, rest_port: int) -> str:
+        source = self._alias(workload)
+        link = f"{source}->target"
+        lines = {
+            "clusters": f"{source},target",
+            f"{source}.bootstrap.servers": site.source,
+            "target.bootstrap.servers": site.target,
+            f"{link}.enabled": "true",
+            f"{link}.topics": workload.topic,
+            f"target->{source}.enabled": "false",
+            "emit.heartbeats.enabled": "false",
+            "sync.group.offsets.enabled": "false",
+            "groups": "bench-no-such-group",
+            "tasks.max": "2",
+            "replication.factor": "1",
+            "checkpoints.topic.replication.factor": "1",
+            "heartbeats.topic.replication.factor": "1",
+            "offset-syncs.topic.replication.factor": "1",
+            "offset.storage.replication.factor": "1",
+            "status.storage.replication.factor": "1",
+            "config.storage.replication.factor": "1",
+            f"{source}.consumer.isolation.level": "read_committed",
+            "target.producer.acks": "all",
+            "target.producer.enable.idempotence": "true",
+            "target.producer.max.in.flight.requests.per.connection": "5",
+            "target.producer.compression.type": workload.codec,
+            "target.offset.flush.interval.ms": "10000",
+            "target.exactly.once.source.support": "enabled" if self.exactly_once else "disabled",
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": f"http://127.0.0.1:{rest_port}",
+        }
+        if self.tuned:
+            lines |= {
+                f"{source}.consumer.max.poll.records": "10000",
+                f"{source}.consumer.max.partition.fetch.bytes": str(4 << 20),
+                f"{source}.consumer.fetch.max.bytes": str(50 << 20),
+                f"{source}.consumer.receive.buffer.bytes": str(1 << 20),
+                "target.producer.batch.size": str(256 << 10),
+                "target.producer.linger.ms": "5",
+                "target.producer.buffer.memory": str(128 << 20),
+                "target.producer.max.request.size": str(4 << 20),
+                "target.producer.send.buffer.bytes": str(1 << 20),
+            }
+        return "".join(f"{key} = {value}\n" for key, value in lines.items())
