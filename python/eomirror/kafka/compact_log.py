@@ -26,6 +26,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.connecting import connect
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -107,8 +108,7 @@ class CompactLogReader:
         found = self._admin.offsets(names, at="latest", read_committed=False)
         ends = {number: end for (_, number), end in found.items() if end > starts[topic, number]}
         deadline = Deadline(seconds, self._clock)
-        # knowing the leaders first saves up to a second of librdkafka's metadata timers
-        self._consumer.list_topics(topic, timeout=max(1.0, deadline.remaining()))
+        connect(self._consumer, [topic])
         # an absolute offset: librdkafka looks up a logical one on a timer of 500 ms when it knows no leader yet
         self._consumer.assign([TopicPartition(topic, number, starts[topic, number]) for number in ends])
         try:

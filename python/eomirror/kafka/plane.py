@@ -24,6 +24,7 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import DataLossError, RecordRefusedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.connecting import connect
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.plane import (
     Account,
@@ -79,6 +80,8 @@ class ClientPlane:
     def open(self) -> ProducerIdentity:
         """Throw away the producer, if there is one, and run InitProducerId with a new one."""
         spec = self._spec
+        # connects in the background while the producer takes its id
+        self._source()
         if self._producer is not None:
             self._producer.close()
         self._planner.clear()
@@ -143,6 +146,7 @@ class ClientPlane:
     def start(self, starts: Sequence[Start]) -> None:
         """Begin to fetch these partitions, besides those that are fetched already."""
         consumer = self._source()
+        connect(consumer, sorted({start.source.topic for start in starts}))
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
             self._committed[start.source] = start.offset

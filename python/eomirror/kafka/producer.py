@@ -35,6 +35,7 @@ from eomirror.errors import (
     TransactionFailedError,
 )
 from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
+from eomirror.kafka.connecting import connect
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class TransactionalProducer:
             MirrorError: The cluster refuses us, or cannot be reached in time.
         """
         deadline = Deadline(seconds, self._clock)
-        self._connect()
+        connect(self._producer, [self._known_topic])
         while True:
             try:
                 self._producer.init_transactions(max(0.1, min(_INIT_SLICE_SECONDS, deadline.remaining())))
@@ -145,19 +146,6 @@ class TransactionalProducer:
                 raise self._lane_error(error, "take its transactional.id") from raised
             self._witness.mark()
             return
-
-    def _connect(self) -> None:
-        """
-        Be connected before `init_transactions` looks for its coordinator.
-
-        librdkafka looks at once, or again after 500 ms when no connection was up yet; an epoch change would
-        wait for that.
-        """
-        try:
-            self._producer.list_topics(self._known_topic, timeout=_INIT_SLICE_SECONDS)
-        except KafkaException as raised:
-            # init_transactions meets the same trouble, and its errors are classified
-            log.debug("not_connected_yet", transactional_id=self.transactional_id, error=str(raised))
 
     def identity(self, seconds: float = 5.0) -> ProducerIdentity:
         """Producer id and epoch, as librdkafka's statistics tell them after `init`."""
