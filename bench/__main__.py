@@ -24,7 +24,7 @@ from bench.machine import describe_machine, load_average
 from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
 from bench.peers.process import MirrorEndedError, Site
-from bench.report import RESULTS, Comparison, keep, markdown, table
+from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
 from bench.verify import WrongCopyError
@@ -73,7 +73,7 @@ class _Session:
         self.document: dict[str, Any] = {
             "kind": kind,
             "date": dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%d %H:%M"),
-            "command": shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
+            "command": shlex.join(["python", "-m", "bench", *without_results(sys.argv[1:])]),
             "machine": describe_machine(),
             "load_average": load_average(),
         }

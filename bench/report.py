@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bench.throughput import Figures
 
-__all__ = ["RESULTS", "Comparison", "keep", "markdown", "ratio", "table"]
+__all__ = ["RESULTS", "Comparison", "keep", "markdown", "ratio", "table", "without_results"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -64,12 +64,25 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"ratios": self.ratios}
+        # a log's end belongs on the terminal: it holds paths of this machine
+        reasons = {name: why.splitlines()[0] for name, why in self.failures.items()}
+        return asdict(self) | {"failures": reasons, "ratios": self.ratios}
 
 
 def ratio(ours: float, theirs: float) -> float:
     """Ours by theirs, two digits after the point; 0 when theirs is 0."""
     return round(ours / theirs, 2) if theirs else 0.0
+
+
+def without_results(arguments: Sequence[str]) -> list[str]:
+    """A command line without ``--results FOLDER``: results name no place."""
+    kept = []
+    skip = False
+    for argument in arguments:
+        if not skip and not argument.startswith("--results"):
+            kept.append(argument)
+        skip = argument == "--results"
+    return kept
 
 
 _COLUMNS = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bench.latency import Stalls, percentile, stalls_of, summarize
 from bench.measure import Memory, Progress, kind_of, parse_pss, steady_window, whole_window
-from bench.report import Comparison, keep, markdown, table
+from bench.report import Comparison, keep, markdown, table, without_results
 from bench.throughput import Figures
 
 OURS = Figures(
@@ -158,3 +158,13 @@ def test_results_are_kept_by_date_and_kind(tmp_path) -> None:  # noqa: ANN001  p
     assert path.name == "2026-01-02T0304-throughput.md"
     assert "| eomirror, client plane | 100,000 |" in path.read_text("utf-8")
     assert json.loads(path.with_suffix(".json").read_text("utf-8"))["workloads"][0]["ratios"]
+
+
+def test_results_name_no_place_of_the_machine() -> None:
+    """Neither in the command nor in a reason."""
+    line = ["--small", "--results", "somewhere", "-o", "json", "--results=there"]
+    assert without_results(line) == ["--small", "-o", "json"]
+    failed = Comparison(
+        workload="100b", title="100 B", failures={"MM2": "ended with 1:\nlog of this machine"}
+    )
+    assert failed.as_dict()["failures"] == {"MM2": "ended with 1:"}
