@@ -53,6 +53,7 @@ class Rig:
             ).returncode
 
 
+@pytest.mark.timeout(900)
 def test_no_prefix_of_the_steps_loses_or_repeats_a_record(
     east: Any, west: Any, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
