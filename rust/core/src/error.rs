@@ -181,6 +181,23 @@ impl Error {
         }
     }
 
+    /// The source topic that the error is about, if it is about one record.
+    #[must_use]
+    pub fn topic(&self) -> Option<&str> {
+        match self {
+            Self::NoRoute { at }
+            | Self::TimestampZero { at }
+            | Self::UnknownHeaderVersion { at, .. }
+            | Self::TooManyHops { at, .. }
+            | Self::BadRecord { at, .. }
+            | Self::OffsetWentBack { at, .. } => at
+                .rsplit_once('@')
+                .and_then(|(partition, _)| partition.rsplit_once('-'))
+                .map(|(topic, _)| topic),
+            _ => None,
+        }
+    }
+
     /// What to do about it, as an imperative.
     #[must_use]
     pub fn fix(&self) -> &'static str {
@@ -221,4 +238,18 @@ impl Error {
 #[must_use]
 pub fn place(topic: &str, partition: i32, offset: i64) -> String {
     format!("{topic}-{partition}@{offset}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, place};
+
+    #[test]
+    fn an_error_about_a_record_knows_its_topic() {
+        let error = Error::TimestampZero {
+            at: place("orders-eu", 3, 17),
+        };
+
+        assert_eq!(error.topic(), Some("orders-eu"));
+    }
 }

@@ -19,8 +19,10 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {
         Kind::Argument => PyValueError::new_err(message),
-        Kind::Topic => with_fix::<python::TopicError>(py, &message, error.fix()),
-        Kind::Unrepresentable => unrepresentable(py, &message, error.fix()),
+        Kind::Topic => about_topic::<python::TopicError>(py, &message, error),
+        Kind::Unrepresentable => {
+            about_topic::<python::UnrepresentableRecordError>(py, &message, error)
+        }
         // internal to the lane: it knows what to do, so there is no fix to show
         Kind::Transaction => python::TransactionFailedError::new_err(message),
         Kind::State => with_fix::<python::StateError>(py, &message, error.fix()),
@@ -37,8 +39,19 @@ pub(crate) fn installation(py: Python<'_>, message: &str, fix: &str) -> PyErr {
     with_fix::<python::MirrorError>(py, message, fix)
 }
 
+/// The lane stops the topic that the error names, and goes on with the others.
+fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error) -> PyErr {
+    let topic = error.topic().unwrap_or_default();
+    with_names::<E>(py, message, &[("fix", error.fix()), ("topic", topic)])
+}
+
 fn with_fix<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, fix: &str) -> PyErr {
-    let raised = [("fix", fix)]
+    with_names::<E>(py, message, &[("fix", fix)])
+}
+
+fn with_names<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, names: &[(&str, &str)]) -> PyErr {
+    let raised = names
+        .to_vec()
         .into_py_dict(py)
         .and_then(|named| py.get_type::<E>().call((message,), Some(&named)));
     match raised {

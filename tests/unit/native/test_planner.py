@@ -1,0 +1,165 @@
+"""The binding: a batch of messages in, ready arguments and named refusals out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from eomirror._native import Acks, Planner, Policy
+from eomirror.errors import TopicError, TransactionFailedError, UnrepresentableRecordError
+
+
+@dataclass
+class FakeMessage:
+    """Answers what a consumed message answers."""
+
+    topic_: str = "orders"
+    offset_: int = 0
+    partition_: int = 0
+    key_: bytes | None = b"k"
+    value_: bytes | None = b"v"
+    timestamp_: int = 5
+    headers_: list[tuple[str, bytes | None]] | None = None
+    error_: Any = None
+
+    def error(self) -> Any:
+        return self.error_
+
+    def topic(self) -> str:
+        return self.topic_
+
+    def partition(self) -> int:
+        return self.partition_
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.key_
+
+    def value(self) -> bytes | None:
+        return self.value_
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self.timestamp_)
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.headers_
+
+    def leader_epoch(self) -> int | None:
+        return 3
+
+
+@dataclass
+class FakeError:
+    number: int
+
+    def code(self) -> int:
+        return self.number
+
+
+def planner(**changes: Any) -> Planner:
+    routes = {"orders": "east.orders", "payments": "east.payments"}
+    return Planner(Policy(routes, source_cluster_id="S", target_cluster_id="T", **changes))
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+@pytest.mark.parametrize("value", [None, b"", b"v"])
+@pytest.mark.parametrize("headers", [None, [("h", b"1"), ("h", None), ("", b"")]])
+def test_a_record_is_handed_over_unchanged(key: Any, value: Any, headers: Any) -> None:
+    """EO-11: null and empty stay apart, and the very same objects come back."""
+    plan = planner().plan([FakeMessage(key_=key, value_=value, headers_=headers)])
+
+    (record,) = plan.records
+    assert record == ("east.orders", value, key, 0, None, None, 5, headers)
+    assert record[1] is value
+    assert (plan.fetched, plan.kept, plan.dropped) == (1, 1, 0)
+
+
+def test_ends_and_errors_are_sorted_out() -> None:
+    """An end of partition is a fact, another error is handed back untouched."""
+    broken = FakeMessage(error_=FakeError(7))
+    plan = planner().plan([FakeMessage(offset_=9, error_=FakeError(-191)), broken, FakeMessage()])
+
+    assert plan.ends == [("orders", 0, 9)]
+    assert plan.errors == [broken]
+    assert plan.kept == 1
+
+
+def test_timestamp_0_is_refused_by_the_topic_it_stands_in() -> None:
+    """The client library would write the present time; only this topic is to be stopped."""
+    with pytest.raises(UnrepresentableRecordError, match="payments-0@4") as raised:
+        planner().plan([FakeMessage(), FakeMessage(topic_="payments", offset_=4, timestamp_=0)])
+
+    assert raised.value.topic == "payments"
+    assert raised.value.fix
+
+
+def test_a_topic_without_a_route_is_named() -> None:
+    """A fetch that nobody asked for is never written somewhere."""
+    with pytest.raises(TopicError, match="other-0@0") as raised:
+        planner().plan([FakeMessage(topic_="other")])
+
+    assert raised.value.topic == "other"
+
+
+def test_a_refused_batch_leaves_the_books_as_they_were() -> None:
+    """EO-7: all or nothing."""
+    books = planner()
+    with pytest.raises(UnrepresentableRecordError):
+        books.plan([FakeMessage(), FakeMessage(offset_=1, timestamp_=0)])
+
+    assert books.settle(Acks()) == []
+
+
+def test_what_was_fetched_was_acknowledged() -> None:
+    """EO-7: the account of each partition, with its target offsets and an offset-map chunk."""
+    books = planner()
+    books.plan([FakeMessage(offset_=10), FakeMessage(offset_=11), FakeMessage(offset_=14)])
+
+    (account,) = books.settle(Acks([("east.orders", 0, [(100, 2), (105, 1)])]))
+
+    assert (account.fetched, account.acked) == (3, 3)
+    assert (account.first_source_offset, account.last_source_offset) == (10, 14)
+    assert (account.first_target_offset, account.last_target_offset) == (100, 105)
+    assert account.leader_epoch == 3
+
+
+@pytest.mark.parametrize("runs", [[], [(100, 1)], [(100, 3)]])
+def test_an_uneven_account_is_a_failed_transaction(runs: list[tuple[int, int]]) -> None:
+    """EO-7: one acknowledgement too few or too many."""
+    books = planner()
+    books.plan([FakeMessage(offset_=10), FakeMessage(offset_=11)])
+
+    with pytest.raises(TransactionFailedError, match="orders-0"):
+        books.settle(Acks([("east.orders", 0, runs)] if runs else []))
+
+
+def test_the_policy_changes_only_between_transactions() -> None:
+    """Routes of an open transaction stay as they are."""
+    books = planner()
+    books.plan([FakeMessage()])
+    policy = Policy({"orders": "x"}, source_cluster_id="S", target_cluster_id="T")
+
+    with pytest.raises(RuntimeError):
+        books.set_policy(policy)
+    books.clear()
+    books.set_policy(policy)
+
+
+def test_a_record_that_comes_back_is_dropped_and_counted() -> None:
+    """Loops: what has passed the target does not go there again."""
+    there = Planner(
+        Policy({"orders": "orders"}, source_cluster_id="T", target_cluster_id="S", header=True, guard=True)
+    )
+    (sent,) = there.plan([FakeMessage()]).records
+    back = Planner(
+        Policy({"orders": "orders"}, source_cluster_id="S", target_cluster_id="T", header=True, guard=True)
+    )
+
+    plan = back.plan([FakeMessage(headers_=sent[7])])
+
+    assert (plan.kept, plan.dropped) == (0, 1)
+    assert back.settle(Acks())[0].dropped == {"hop": 1}
