@@ -82,13 +82,18 @@ class CompactLogReader:
             )
         )
 
-    def read(self, topic: str, *, seconds: float = 60.0) -> tuple[int, list[LogRecord]]:
+    def read(
+        self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True
+    ) -> tuple[int, list[LogRecord]]:
         """
         All committed records of ``topic``, in log order per partition.
 
         Args:
             topic: A topic that exists.
             seconds: How long to wait at most; must exceed the transaction timeout of other writers.
+            wait_for_open: Wait for open transactions, so that nothing committed stays hidden behind them
+                (rule 3).  Only a look that decides nothing by itself may do without: before old producers are
+                fenced, a killed one's transaction stays open until its timeout.
 
         Returns:
             The topic's partition count, and the records.
@@ -105,7 +110,7 @@ class CompactLogReader:
             )
         names = [(topic, number) for number in range(facts.partitions)]
         starts = self._admin.offsets(names, at="earliest", read_committed=False)
-        found = self._admin.offsets(names, at="latest", read_committed=False)
+        found = self._admin.offsets(names, at="latest", read_committed=not wait_for_open)
         ends = {number: end for (_, number), end in found.items() if end > starts[topic, number]}
         deadline = Deadline(seconds, self._clock)
         connect(self._consumer, [topic])

@@ -178,7 +178,8 @@ class LinkOwner:
         crash_point("owner.initialized")
         view = self._read_control()
         crash_point("owner.control_read")
-        positions = self._read_positions()
+        # before the old lanes are fenced: what their open transactions hide is of no newer generation
+        positions = self._read_positions(wait_for_open=False)
         check_positions(
             self._link.name,
             view,
@@ -209,7 +210,7 @@ class LinkOwner:
         return self._layout(generation, partitions)
 
     def _watch(self) -> None:
-        first = latest = self._read_control().claim
+        first = latest = self._read_control(wait_for_open=False).claim
         started = self._clock.monotonic()
         while True:
             looked = judge_claim(
@@ -226,7 +227,7 @@ class LinkOwner:
                 raise superseded_by(self._link.name, latest, None)
             self._tell(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
-            latest = self._read_control().claim
+            latest = self._read_control(wait_for_open=False).claim
 
     def _initialize(self) -> TransactionalProducer:
         if self._producer is not None:
@@ -405,12 +406,14 @@ class LinkOwner:
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
 
-    def _read_control(self) -> ControlView:
-        _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
+    def _read_control(self, *, wait_for_open: bool = True) -> ControlView:
+        topic = self._names.control_topic
+        _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
         return decode_control([(record.key, record.value, record.where) for record in records])
 
-    def _read_positions(self) -> Mapping[SourcePartition, Position]:
-        _, records = self._reader.read(self._names.positions_topic, seconds=self._patience)
+    def _read_positions(self, *, wait_for_open: bool) -> Mapping[SourcePartition, Position]:
+        topic = self._names.positions_topic
+        _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
         return valid_positions(records)
 
     @property

@@ -62,9 +62,9 @@ class StatusReader:
             return link_status(
                 self._link.name, ControlView(), {}, history=(), attempts=(), lsos={}, oldest={}, now_ms=0
             )
-        _, control_records = self._reader.read(self._names.control_topic)
+        _, control_records = self._reader.read(self._names.control_topic, wait_for_open=False)
         control = decode_control([(record.key, record.value, record.where) for record in control_records])
-        _, records = self._reader.read(self._names.positions_topic)
+        _, records = self._reader.read(self._names.positions_topic, wait_for_open=False)
         history: list[Position] = []
         attempts: dict[int, AttemptClaim] = {}
         for record in records:
