@@ -134,6 +134,7 @@ class Mirror:
                 take_over=self._take_over,
                 adopt=self._adopt,
                 on_event=self._on_event,
+                clusters=self._config.clusters,
             ),
         )
         with self._lock:
@@ -152,7 +153,7 @@ class Mirror:
                 self._stop_requested = False
 
     def _clusters(self) -> list[Cluster]:
-        used = {alias for link in self._links for alias in (link.source, link.target)}
+        used = {alias for link in self._links for alias in (link.source, link.target, *(link.origins or ()))}
         return [cluster for alias, cluster in self._config.clusters.items() if alias in used]
 
     def stop(self) -> None:

@@ -57,6 +57,16 @@ def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owne
     return made
 
 
+def _identify(cluster: Cluster) -> str:
+    from eomirror.kafka.admin import ClusterAdmin
+
+    admin = ClusterAdmin(cluster, client_id="eomirror.identify")
+    try:
+        return admin.describe_cluster().cluster_id
+    finally:
+        admin.close()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOptions:
     """
@@ -70,9 +80,11 @@ class DriverOptions:
         adopt: Where to go on, for partitions whose position is missing or void.
         on_event: Told in words what is being done; called from several threads.
         on_report: Told every attempt's spec and report (None if it crashed); called from the lanes' threads.
+        clusters: All clusters of the configuration by alias: a link may forward records of any of them.
         lane: What runs a lane on a worker.
         discovery: Makes a link's discovery.
         owner: Makes a link's owner.
+        identify: Asks a cluster for its id.
         clock: Where time comes from.
     """
 
@@ -83,9 +95,11 @@ class DriverOptions:
     adopt: Mapping[Any, int] = field(default_factory=dict)
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
     lane: LaneFunction = run_lane
     discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
     owner: Callable[..., Owner] = _owner
+    identify: Callable[[Cluster], str] = _identify
     clock: Clock = SYSTEM_CLOCK
 
 
@@ -206,6 +220,7 @@ class MirrorDriver:
             fail_mirror=self._fail,
             on_report=options.on_report or (lambda _, __: None),
             wants_goals=self._until == CAUGHT_UP,
+            identify=lambda alias: options.identify(options.clusters[alias]),
         )
         return LinkThread(
             spec,

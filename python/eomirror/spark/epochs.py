@@ -9,6 +9,7 @@ how it ended    what follows             why
 ==============  =======================  ==========================================================
 EPOCH           next epoch               planned
 STOPPED         retry                    nobody asked: its line to us broke
+                next epoch               another lane stopped a topic of this one
 REBUILD         retry                    recovery heals it (rule 8)
 SUPERSEDED      check the owner          our own newer attempt, or another mirror (rule 10)
 FAILED          fail the link            only a person can help
@@ -92,11 +93,11 @@ def next_action(
         ended: How the attempt ended.
         stopping: Whether the driver wants the lane to end.
         raises: How often in a row the lane has raised, this time included.
-        topics_stopped: Whether the attempt stopped topics that it had been given: the next goes on without
-            them, and need not wait, nor fail if there was nothing else.
+        topics_stopped: Whether topics that the attempt had been given were stopped, by itself or by another
+            lane: the next goes on without them, and need not wait, nor fail if there was nothing else.
     """
     action = AFTER[ended]
-    if topics_stopped and ended in {Ending.REBUILD, Ending.FAILED}:
+    if topics_stopped and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
         action = Action.NEXT_EPOCH
     elif ended is Crash.TASK_RAISED and raises >= MAX_RAISES:
         action = Action.FAIL_LINK

@@ -22,7 +22,7 @@ from eomirror.spark.frames import encode_added
 from eomirror.spark.jobs import LaneCrashedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.spark.channel import AttemptId
 
@@ -31,6 +31,7 @@ __all__ = ["LaneHost", "LaneThread", "error_of"]
 log = structlog.get_logger(__name__)
 
 _STOP = {"type": "stop", "reason": StopReason.SHUTDOWN}
+_RECONFIGURE = {"type": "stop", "reason": StopReason.RECONFIGURE}
 _EPOCH_JITTER = 0.05
 
 
@@ -91,6 +92,8 @@ class LaneThread:
         self._changed = threading.Condition()
         self._partitions = list(template.partitions)
         self._stopped_topics: set[str] = set()
+        # whether the running attempt was given topics that are stopped by now
+        self._dropped = False
         self._running: LaneSpec | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -109,6 +112,23 @@ class LaneThread:
             self._changed.notify_all()
         if running:
             self._host.tell(self.lane, encode_added(wanted))
+
+    def drop(self, topics: Collection[str]) -> None:
+        """
+        Mirror these topics no longer: another lane of the link stopped them.
+
+        A topic is stopped for what it is (a record that the target refuses, a recreated source), so half of its
+        partitions must not go on.  The running attempt hands back between two transactions; the next does without.
+        """
+        with self._changed:
+            fresh = set(topics) - self._stopped_topics
+            self._stopped_topics |= fresh
+            running = self._running
+            affected = running is not None and any(item.source.topic in fresh for item in self._partitions)
+            self._dropped = self._dropped or affected
+            self._changed.notify_all()
+        if affected:
+            self._host.tell(self.lane, [_RECONFIGURE])
 
     def stop(self) -> None:
         """Ask the lane to finish its transaction and end; returns at once."""
@@ -132,6 +152,9 @@ class LaneThread:
                 # an attempt that we gave up, such as a cancelled one that Spark started all the same
                 return [_STOP]
             given = set(spec.partitions)
+            if any(item.source.topic in self._stopped_topics for item in given):
+                # dropped between the making of the spec and the attempt's first word
+                return [_RECONFIGURE]
             return list(encode_added([item for item in self._mirrored() if item not in given]))
 
     # -- the thread ------------------------------------------------------------------------------
@@ -156,8 +179,9 @@ class LaneThread:
                 self._running = None
                 stopped = set(ended.report.stopped_topics if ended.report else ()) - self._stopped_topics
                 self._stopped_topics |= stopped
+                fewer = bool(stopped) or self._dropped
                 stopping = self._stopping
-            action = next_action(ended.how, stopping=stopping, raises=raises, topics_stopped=bool(stopped))
+            action = next_action(ended.how, stopping=stopping, raises=raises, topics_stopped=fewer)
             planned = action in {Action.NEXT_EPOCH, Action.END}
             self._host.attempt_ended(spec, ended.report, "" if planned else f"{ended.how}: {ended.text}")
             if action is Action.CHECK_OWNER:
@@ -199,6 +223,7 @@ class LaneThread:
                 self._changed.wait()
             if self._stopping:
                 return None
+            self._dropped = False
             seconds = epoch_seconds(
                 self._template.link.epoch, lane=self.lane, lanes=self._lanes, number=epoch
             )

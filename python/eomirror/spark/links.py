@@ -31,7 +31,7 @@ from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.lanes import LaneThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
@@ -142,6 +142,7 @@ class LinkTools:
         fail_mirror: Called with an error that ends all links.
         on_report: Told every report of a lane and its spec.
         wants_goals: Whether the run ends when it has caught up.
+        identify: Asks a cluster of the configuration, by alias, for its id.
     """
 
     run: str
@@ -152,6 +153,7 @@ class LinkTools:
     fail_mirror: Callable[[BaseException], None]
     on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
     wants_goals: bool = False
+    identify: Callable[[str], str] = str
 
 
 class LinkThread:
@@ -244,6 +246,7 @@ class LinkThread:
             before = self._progress.caught_up
             self._progress.take(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
             reached = self.aimed and not before and self._progress.caught_up
+        self._drop(progress.stopped_topics, but=attempt.lane)
         if reached:
             self._tools.wake()
 
@@ -289,6 +292,7 @@ class LinkThread:
             log.error(
                 "topic_stopped", link=self.name, lane=spec.lane, topic=topic, exit_code=code, reason=reason
             )
+        self._drop(report.stopped_topics if report else (), but=spec.lane)
         self._tools.on_report(spec, report)
         self._tools.wake()
 
@@ -358,6 +362,10 @@ class LinkThread:
             link.source: layout.source_cluster_id,
             link.target: layout.target_cluster_id,
         }
+        # records name their origin by cluster id, and a link may forward those of clusters that are not its own two
+        for alias in link.origins or ():
+            if alias not in ids:
+                ids[alias] = self._tools.identify(alias)
         spec = replace(
             self._spec,
             link=replace(link, cluster_ids=FrozenMapping(ids)),
@@ -452,6 +460,13 @@ class LinkThread:
         except Exception as error:
             log.exception(event, link=self.name)
             self.fail(error)
+
+    def _drop(self, topics: Collection[str], *, but: int) -> None:
+        """What one lane stopped, the others stop too."""
+        if topics:
+            for lane, thread in list(self._lanes.items()):
+                if lane != but:
+                    thread.drop(topics)
 
     def _assign(self, lane: int, items: Sequence[AssignedPartition]) -> None:
         for item in items:

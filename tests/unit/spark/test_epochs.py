@@ -49,7 +49,7 @@ def test_a_lane_that_raises_again_and_again_fails_its_link() -> None:
     assert next_action(Ending.REBUILD, stopping=False, raises=0) is Action.RETRY
 
 
-@pytest.mark.parametrize("ended", [Ending.REBUILD, Ending.FAILED])
+@pytest.mark.parametrize("ended", [Ending.REBUILD, Ending.FAILED, Ending.STOPPED])
 def test_stopping_a_topic_is_no_reason_to_wait_or_to_fail(ended: Ending) -> None:
     """The next attempt goes on without the stopped topic, at once."""
     assert next_action(ended, stopping=False, topics_stopped=True) is Action.NEXT_EPOCH

@@ -1,0 +1,126 @@
+"""A lane as the driver sees it, with a host and attempts made of plain Python."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.clock import SYSTEM_CLOCK
+from eomirror.config import Cluster, Link
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+from eomirror.spark.channel import AttemptId
+from eomirror.spark.lanes import LaneThread
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_SECONDS = 10.0
+
+
+def assigned(topic: str, partition: int) -> AssignedPartition:
+    """A partition that keeps its name."""
+    return AssignedPartition(SourcePartition(topic, partition), "id-s", topic, "id-t")
+
+
+class Host:
+    """Runs attempts that the test ends by hand."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[LaneSpec] = queue.Queue()
+        self.endings: queue.Queue[Ending] = queue.Queue()
+        self.told: queue.Queue[Mapping[str, Any]] = queue.Queue()
+        self.failures: list[str] = []
+
+    def run_attempt(self, spec: LaneSpec) -> LaneReport:
+        self.begun.put(spec)
+        ending = self.endings.get(timeout=_SECONDS)
+        return LaneReport(lane=spec.lane, epoch=spec.epoch, attempt=spec.attempt, ending=ending)
+
+    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        for message in messages:
+            self.told.put({"lane": lane, **message})
+
+    def attempt_ended(self, _spec: LaneSpec, _report: LaneReport | None, failure: str) -> None:
+        if failure:
+            self.failures.append(failure)
+
+    def check_owner(self) -> None: ...
+    def attempt_begun(self, spec: LaneSpec) -> None: ...
+    def rests(self, lane: int, state: str) -> None: ...
+    def fail(self, error: BaseException, **_: bool) -> None:
+        self.failures.append(str(error))
+
+    def committed(self, _lane: int) -> bool:
+        return False
+
+
+def start(thread_of: Any, name: str) -> threading.Thread:
+    """What Spark's inheritable threads are elsewhere."""
+    return threading.Thread(target=thread_of, name=name, daemon=True)
+
+
+@pytest.fixture
+def host() -> Host:
+    """A fresh host."""
+    return Host()
+
+
+@pytest.fixture
+def lane(host: Host) -> Iterator[LaneThread]:
+    """A lane with two topics that runs its first attempt."""
+    link = Link(name="a->b", source="a", target="b", topics=(".*",))
+    spec = LaneSpec(
+        link=link,
+        source=Cluster("a", {}),
+        target=Cluster("b", {}),
+        source_cluster_id="s",
+        target_cluster_id="t",
+        run="r",
+        generation=1,
+        lane=1,
+        epoch=0,
+        attempt=0,
+        seconds=300.0,
+        partitions=(assigned("good", 1), assigned("bad", 1)),
+    )
+    made = LaneThread(spec, lanes=2, host=host, clock=SYSTEM_CLOCK)
+    made.start(start)
+    yield made
+    made.stop()
+    host.endings.put(Ending.STOPPED)
+    assert made.join(_SECONDS)
+
+
+def test_a_topic_that_another_lane_stopped_is_left_at_once(lane: LaneThread, host: Host) -> None:
+    """The attempt is asked to hand back between two transactions, and the next one does without the topic."""
+    first = host.begun.get(timeout=_SECONDS)
+    lane.drop({"bad"})
+    assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "reconfigure"}
+    host.endings.put(Ending.STOPPED)
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in second.partitions] == ["good"]
+    assert (second.epoch, second.attempt) == (first.epoch + 1, 1)
+    assert host.failures == []
+
+
+def test_an_attempt_that_was_not_connected_yet_hears_of_it_when_it_is(lane: LaneThread, host: Host) -> None:
+    """What was told while nobody listened is told again in the greeting."""
+    spec = host.begun.get(timeout=_SECONDS)
+    lane.drop({"bad"})
+    greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
+    assert greeting == [{"type": "stop", "reason": "reconfigure"}]
+
+
+def test_dropping_what_the_lane_does_not_have_disturbs_nobody(lane: LaneThread, host: Host) -> None:
+    """A lane without partitions of the topic goes on as it is, and never takes any."""
+    spec = host.begun.get(timeout=_SECONDS)
+    lane.drop({"elsewhere"})
+    lane.add([assigned("elsewhere", 3), assigned("good", 2)])
+    told = host.told.get(timeout=_SECONDS)
+    assert told["type"] == "added"
+    assert [item[0] for item in told["partitions"]] == ["good"]
+    assert lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))[0]["type"] == "added"
