@@ -71,6 +71,10 @@ impl Witness {
             .collect()
     }
 
+    fn early_registrations(&self) -> u64 {
+        self.witness.early_registrations()
+    }
+
     fn take_acks(&self) -> Acks {
         Acks {
             acks: self.witness.take_acks(),

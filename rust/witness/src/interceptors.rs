@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::ARMED;
@@ -12,11 +12,16 @@ use crate::tally::{AckTally, Requests, lock};
 
 const NAME: &CStr = c"eomirror-witness";
 
+// API keys of https://kafka.apache.org/protocol#protocol_api_keys
+const PRODUCE: i16 = 0;
+const ADD_PARTITIONS_TO_TXN: i16 = 24;
+
 /// What the client's threads write and Python reads. Two mutexes, so that requests never wait for acknowledgements.
 pub(crate) struct Shared {
     pub(crate) library: Library,
     pub(crate) attached: AtomicBool,
     pub(crate) requests: Mutex<BTreeMap<i16, Requests>>,
+    pub(crate) early_registrations: AtomicU64,
     pub(crate) acks: Mutex<AckTally>,
 }
 
@@ -26,12 +31,22 @@ impl Shared {
             library,
             attached: AtomicBool::new(false),
             requests: Mutex::default(),
+            early_registrations: AtomicU64::new(0),
             acks: Mutex::default(),
         }
     }
 
     fn count(&self, api_key: i16, add: impl FnOnce(&mut Requests)) {
         add(lock(&self.requests).entry(api_key).or_default());
+    }
+
+    fn sent(&self, api_key: i16) {
+        let mut requests = lock(&self.requests);
+        let produced = requests.get(&PRODUCE).is_some_and(|data| data.sent > 0);
+        if api_key == ADD_PARTITIONS_TO_TXN && !produced {
+            self.early_registrations.fetch_add(1, Ordering::Relaxed);
+        }
+        requests.entry(api_key).or_default().sent += 1;
     }
 }
 
@@ -164,7 +179,7 @@ unsafe extern "C" fn on_request_sent(
     // SAFETY: as in on_new.
     let shared = unsafe { &*opaque.cast_const().cast::<Shared>() };
     guarded(shared, || {
-        shared.count(api_key, |requests| requests.sent += 1);
+        shared.sent(api_key);
     })
 }
 

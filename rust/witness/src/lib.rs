@@ -77,6 +77,16 @@ impl Witness {
     /// Forgets the requests that were counted so far. Acknowledgements stay.
     pub fn mark(&self) {
         tally::lock(&self.shared.requests).clear();
+        self.shared.early_registrations.store(0, Ordering::Relaxed);
+    }
+
+    /// `AddPartitionsToTxn` requests since the last [`Witness::mark`] that went out before any data did.
+    ///
+    /// A transaction needs one. More of them mean that the coordinator had sent the client away, because the markers
+    /// of the transaction before were still being written (`CONCURRENT_TRANSACTIONS`).
+    #[must_use]
+    pub fn early_registrations(&self) -> u64 {
+        self.shared.early_registrations.load(Ordering::Relaxed)
     }
 
     /// Requests by API key since the last [`Witness::mark`].
