@@ -14,11 +14,13 @@ word.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["LaneFunction", "LaneTask", "WarmUpTask"]
 
 LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
+
+# more than a batch of records with a few headers each
+_COLLECT_EVERY = 200_000
 
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 
@@ -90,7 +95,7 @@ class LaneTask:
                 Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
             )
         configure_logging(self.log_level)
-        with _Interrupts() as interrupts:
+        with _Interrupts() as interrupts, _rare_collections():
             try:
                 mailbox = ChannelMailbox.connect(
                     self.host, self.port, token=self.token, spec=self.spec, clock=SYSTEM_CLOCK
@@ -134,6 +139,23 @@ class WarmUpTask:
         for name in self.modules:
             importlib.import_module(name)
         yield os.getpid()
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """
+    Keep Python's cycle collector out of the way while a lane runs.
+
+    A batch of 10,000 records is tens of thousands of objects, each freed by its reference count; by default the
+    collector walks them dozens of times a batch and finds no cycle (measured with 1 kB records: 18 % of the
+    throughput, 19 % of the CPU).  It still runs, once per so many objects that stay.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Interrupts:
