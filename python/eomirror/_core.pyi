@@ -99,6 +99,9 @@ class Planner:
             TransactionFailedError: They do not match; names topic-partition and the counts.
         """
 
+    def planned(self) -> list[tuple[str, int, int]]:
+        """Target topic, target partition and number of records that were entered for it, if any."""
+
     def clear(self) -> None:
         """Close the books, after a commit or an abort."""
 
@@ -234,6 +237,14 @@ class Witness:
 
     def requests(self) -> dict[int, tuple[int, int, int]]:
         """API key -> sent, answered, errors since `mark`."""
+
+    def early_registrations(self) -> int:
+        """
+        AddPartitionsToTxn requests since `mark` that were sent before any Produce request.
+
+        One is what a transaction needs; more mean that the coordinator was still writing the markers of the
+        transaction before, and sent the client away.
+        """
 
     def take_acks(self) -> Acks:
         """Acknowledgements since the last call."""

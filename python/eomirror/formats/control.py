@@ -130,6 +130,11 @@ class Gap:
     run: str
     timestamp: int
 
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.partition)
+
     def key(self) -> bytes:
         """Key of the record."""
         return orjson.dumps(

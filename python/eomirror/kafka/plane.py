@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eomirror._native import Planner, Policy
+from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import DataLossError, RecordRefusedError, TransactionFailedError
@@ -50,6 +50,8 @@ log = structlog.get_logger(__name__)
 _BATCH = 10_000
 # how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
 _PUMP_SLICE_SECONDS = 0.005
+# a commit writes one control batch of one record to each partition of the transaction
+_MARKER = 1
 
 
 class ClientPlane:
@@ -73,7 +75,9 @@ class ClientPlane:
         # next offset to fetch as last committed, and as reached now
         self._committed: dict[SourcePartition, int] = {}
         self._ends: dict[SourcePartition, Advance] = {}
-        self._open_ends: set[SourcePartition] = set()
+        # target partitions: the offset that our next record gets, once committed; and once the open one is
+        self._next_target: dict[tuple[str, int], int] = {}
+        self._written: dict[tuple[str, int], int] = {}
 
     # -- producer side ---------------------------------------------------------------------------
 
@@ -85,6 +89,8 @@ class ClientPlane:
         if self._producer is not None:
             self._producer.close()
         self._planner.clear()
+        self._written.clear()
+        self._next_target.clear()
         self._producer = TransactionalProducer(
             spec.target,
             client_id=self._names.client_id(f"lane-{spec.lane}"),
@@ -98,11 +104,27 @@ class ClientPlane:
 
     def begin(self) -> None:
         """Begin a transaction."""
+        self._written = {}
         self._tx.begin()
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
         self._tx.write(records)
+
+    def forecast(self) -> Sealed | None:
+        """
+        What `seal` will say if the target partitions are ours alone.
+
+        The next offset of a partition that we committed to is the one behind our last record and the marker of
+        its transaction.  Until this producer has committed to it, nothing is foreseen.
+        """
+        runs = []
+        for topic, partition, count in self._planner.planned():
+            first = self._next_target.get((topic, partition))
+            if first is None:
+                return None
+            runs.append((topic, partition, [(first, count)]))
+        return self._sealed(Acks(runs))
 
     def seal(self, seconds: float) -> Sealed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
@@ -111,6 +133,15 @@ class ClientPlane:
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
+        sealed = self._sealed(acks)
+        for account in sealed.accounts:
+            if account.target_offset is not None:
+                where = (account.target_topic, account.target_partition)
+                # two source partitions may share a target partition
+                self._written[where] = max(account.target_offset + 1 + _MARKER, self._written.get(where, 0))
+        return sealed
+
+    def _sealed(self, acks: Acks) -> Sealed:
         accounts = self._planner.settle(acks)
         advances = dict(self.advances())
         for account in accounts:
@@ -132,6 +163,7 @@ class ClientPlane:
         outcome = self._tx.commit()
         for source, advance in advances.items():
             self._committed[source] = max(self._committed[source], advance.offset)
+        self._next_target.update(self._written)
         self._planner.clear()
         return outcome
 
@@ -167,7 +199,6 @@ class ClientPlane:
         self._pending.clear()
         self._committed.clear()
         self._ends.clear()
-        self._open_ends.clear()
         self._planner.clear()
         if self._consumer is not None:
             self._consumer.unassign()

@@ -36,6 +36,7 @@ from eomirror.errors import (
 )
 from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.marker_pause import MarkerPause
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class TransactionalProducer:
         self._timeout = transaction_timeout
         self._identity: ProducerIdentity | None = None
         self._failure: tuple[KafkaError, str, str] | None = None
+        self._pause = MarkerPause()
         properties = producer_properties(
             cluster,
             client_id=client_id,
@@ -157,7 +159,9 @@ class TransactionalProducer:
         return self._identity
 
     def begin(self) -> None:
-        """Begin a transaction; local, nothing is sent."""
+        """Begin a transaction, once the markers of the last one are likely written; nothing is sent."""
+        if (left := self._pause.left(self._clock.monotonic())) > 0:
+            self._clock.sleep(left)
         self._witness.mark()
         self._call("begin a transaction", self._producer.begin_transaction)
 
@@ -232,6 +236,8 @@ class TransactionalProducer:
             if self._ended():
                 raise OutcomeUnknownError(str(error)) from raised
             raise TransactionFailedError(str(error)) from raised
+        sent_away = self._witness.early_registrations() > 1
+        self._pause.ended(self._clock.monotonic(), sent_away=sent_away)
         return CommitOutcome.CLEAN if self.clean() else CommitOutcome.SUSPECT
 
     def clean(self) -> bool:

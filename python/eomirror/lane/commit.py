@@ -12,15 +12,27 @@ from typing import TYPE_CHECKING, ClassVar
 
 from eomirror.errors import TransactionFailedError
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
+from eomirror.formats.position import AttemptClaim
 from eomirror.lane.plane import Account, MetadataRecord, ProducerIdentity, Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.formats.control import Gap
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["CommitPermit", "StateTopics", "TopicsChangedError", "TransactionStamp", "grant", "state_records"]
+__all__ = [
+    "CommitPermit",
+    "StateTopics",
+    "TopicsChangedError",
+    "TransactionStamp",
+    "behind_gap",
+    "claim_of",
+    "foresee",
+    "grant",
+    "state_records",
+]
 
 
 class TopicsChangedError(TransactionFailedError):
@@ -104,11 +116,80 @@ def grant(
         TopicsChangedError: A topic was replaced (EO-5); nothing of this transaction may commit.
         TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed.
     """
+    for source in sealed.advances:
+        _check_identity(current[source], source_ids, target_ids)
+    positions, chunks = _described(sealed, current, stamp)
+    return CommitPermit(positions, chunks, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+
+
+def foresee(
+    forecast: Sealed,
+    current: Mapping[SourcePartition, Position],
+    stamp: TransactionStamp,
+    topics: StateTopics,
+) -> Sequence[MetadataRecord]:
+    """
+    The records that `state_records` will give if the forecast comes true.
+
+    They may be written before the data is acknowledged, which saves a round trip per transaction, because they
+    permit nothing: the pump compares them with those of the permit, byte for byte, and where they differ it writes
+    the permit's behind them.  A later record of a key wins, within a transaction like anywhere else (rule 3).
+    """
+    return _records(*_described(forecast, current, stamp), topics)
+
+
+def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
+    """The position and offset-map records of a permitted transaction."""
+    return _records(permit.positions, permit.chunks, topics)
+
+
+def claim_of(stamp: TransactionStamp, *, host: str, pid: int) -> AttemptClaim:
+    """What an attempt commits before its first data, so that an audit knows which producer wrote what follows."""
+    return AttemptClaim(
+        lane=stamp.lane,
+        generation=stamp.generation,
+        run=stamp.run,
+        epoch=stamp.epoch,
+        attempt=stamp.attempt,
+        producer_id=stamp.identity.producer_id,
+        producer_epoch=stamp.identity.producer_epoch,
+        host=host,
+        pid=pid,
+        timestamp=stamp.timestamp,
+    )
+
+
+def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
+    """The position behind a gap that the user accepted; its epoch belonged to a record that no longer exists."""
+    return replace(
+        before,
+        offset=gap.end,
+        prev=gap.start,
+        leader_epoch=None,
+        generation=stamp.generation,
+        lane=stamp.lane,
+        run=stamp.run,
+        epoch=stamp.epoch,
+        attempt=stamp.attempt,
+        producer_id=stamp.identity.producer_id,
+        producer_epoch=stamp.identity.producer_epoch,
+        txn=0,
+        records=0,
+        bytes=0,
+        dropped={},
+        digest="",
+        timestamp=gap.timestamp,
+        extra={},
+    )
+
+
+def _described(
+    sealed: Sealed, current: Mapping[SourcePartition, Position], stamp: TransactionStamp
+) -> tuple[tuple[Position, ...], tuple[Account, ...]]:
     accounts = {account.source: account for account in sealed.accounts}
     positions = []
     for source, advance in sealed.advances.items():
         before = current[source]
-        _check_identity(before, source_ids, target_ids)
         account = accounts.get(source)
         if advance.offset <= before.offset or (
             account is not None and account.first_source_offset < before.offset
@@ -121,19 +202,19 @@ def grant(
     missing = accounts.keys() - sealed.advances.keys()
     if missing:
         raise TransactionFailedError(f"EO-1: records of {sorted(missing)} without a position")
-    chunks = tuple(account for account in sealed.accounts if account.offset_map)
-    return CommitPermit(tuple(positions), chunks, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+    return tuple(positions), tuple(account for account in sealed.accounts if account.offset_map)
 
 
-def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
-    """The position and offset-map records of a permitted transaction."""
+def _records(
+    positions: Sequence[Position], chunks: Sequence[Account], topics: StateTopics
+) -> list[MetadataRecord]:
     records = [
         MetadataRecord(
             topics.positions, position.lane % topics.positions_partitions, position.key(), position.value()
         )
-        for position in permit.positions
+        for position in positions
     ]
-    ids = {position.source: position.topic_id for position in permit.positions}
+    ids = {position.source: position.topic_id for position in positions}
     records += [
         MetadataRecord(
             topics.offset_map,
@@ -141,7 +222,7 @@ def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[Metadat
             offset_map_key(account.source, ids[account.source], account.first_source_offset),
             account.offset_map,
         )
-        for account in permit.chunks
+        for account in chunks
     ]
     return records
 

@@ -23,6 +23,10 @@ Then it reads the positions (POSITIONS), compares both sides with what they reme
 its claim (CLAIMING): a transaction of its own before the first data.  The claim proves that commits work,
 and tells an audit which producer wrote what follows.
 
+An attempt that follows an epoch in the same process may go on with what that left, producer included
+(`eomirror.lane.parking`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
+claim does not commit.
+
 The circle
 ----------
 IDLE holds no transaction.  OPEN holds records that are produced but promised to nobody.  We leave OPEN for
@@ -143,8 +147,9 @@ class Command(enum.StrEnum):
     BEGIN: begin a transaction and produce what is at hand.
     PUMP: fetch, decide and produce until the transaction is due.
     BEGIN_EMPTY: begin a transaction that will hold positions only.
-    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit.
-    COMMIT: write positions and offset map into the transaction, then commit with the permit.
+    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit.  Positions and
+        offset map may be written meanwhile, as they are foreseen.
+    COMMIT: write positions and offset map into the transaction, unless they came as foreseen; commit with the permit.
     ABORT: abort what is open.
     END: close everything; the reason is the event's.
     """
@@ -233,17 +238,23 @@ class IllegalTransitionError(Exception):
 
 
 class LaneMachine:
-    """Follows `TRANSITIONS`; remembers the state, and every arrow it took for the tests' coverage."""
+    """
+    Follows `TRANSITIONS`; remembers the state, and every arrow it took for the tests' coverage.
+
+    Args:
+        resumed: The attempt goes on with the producer of the epoch before (`eomirror.lane.parking`): it begins with
+            its claim, whose commit is fenced if anybody else took the lane in between.
+    """
 
     __slots__ = ("state", "taken")
 
-    def __init__(self) -> None:
-        self.state = LaneState.STARTING
+    def __init__(self, *, resumed: bool = False) -> None:
+        self.state = LaneState.CLAIMING if resumed else LaneState.STARTING
         self.taken: set[tuple[LaneState, Event]] = set()
 
     def first(self) -> Command:
         """What to do before any event."""
-        return Command.INIT_PRODUCER
+        return Command.COMMIT_CLAIM if self.state is LaneState.CLAIMING else Command.INIT_PRODUCER
 
     def step(self, event: Event) -> Command:
         """

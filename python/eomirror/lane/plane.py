@@ -182,6 +182,13 @@ class Plane(Protocol):
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
 
+    def forecast(self) -> Sealed | None:
+        """
+        What `seal` will answer if nobody else writes to the target partitions; None when that cannot be told.
+
+        Called after the last `pump` of a transaction.  Only ever compared with what `seal` says, never believed.
+        """
+
     def seal(self, seconds: float) -> Sealed:
         """
         Wait until all that was produced is acknowledged, and balance the account (rule 7).

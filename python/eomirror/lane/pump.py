@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -25,30 +24,28 @@ from eomirror.errors import (
 )
 from eomirror.formats.control import ControlView, Gap
 from eomirror.formats.names import LinkNames
-from eomirror.formats.position import AttemptClaim, Position
 from eomirror.lane.commit import (
     CommitPermit,
     StateTopics,
     TopicsChangedError,
     TransactionStamp,
+    behind_gap,
+    claim_of,
+    foresee,
     grant,
     state_records,
 )
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState, OpenTransaction
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, Sealed, Start
 from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
-from eomirror.lane.spec import (
-    AssignedPartition,
-    Ending,
-    LaneMailbox,
-    LaneReport,
-    LaneSpec,
-)
+from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.tally import AttemptTally
-from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
 
 __all__ = ["LanePump", "PendingIds", "StateReader", "TopicComparer"]
 
@@ -126,17 +123,20 @@ class LanePump:
         self._cut = CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         self._epoch_end = Deadline(spec.seconds, clock)
         self._assigned = {item.source: item for item in spec.partitions}
+        self._targets = {item.source.topic: item.target_topic for item in spec.partitions}
         self._adopting: tuple[AssignedPartition, ...] = ()
+        # partitions that were added between two epochs
+        self._late: tuple[AssignedPartition, ...] = ()
         self._positions: dict[SourcePartition, Position] = {}
         self._gaps: list[Gap] = []
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
+        self._foreseen: Sequence[MetadataRecord] = []
         # the open transaction
         self._opened = float("-inf")
         self._opened_before = float("-inf")
         self._txn_records = 0
         self._txn_bytes = 0
-        self._asked: PendingIds | None = None
         self._advance_since: float | None = None
         self._tally = AttemptTally(spec)
         self._stopped: dict[str, tuple[int, str]] = {}
@@ -168,6 +168,31 @@ class LanePump:
             command = self.machine.step(event)
         self._report(force=True)
         return self._tally.report(self._ending, self._reason, self._error, self._stopped)
+
+    @property
+    def mirrored(self) -> tuple[AssignedPartition, ...]:
+        """Everything that the lane was given, revisions included."""
+        return tuple(self._assigned.values())
+
+    def resume(self, spec: LaneSpec, mailbox: LaneMailbox) -> None:
+        """
+        Go on in the next epoch, with the same producer; `run` follows.
+
+        Args:
+            spec: A successor of this lane's, as `eomirror.lane.parking.is_successor` says.
+            mailbox: Its line to the driver.
+        """
+        self.machine = LaneMachine(resumed=True)
+        self._spec = spec
+        self._mailbox = mailbox
+        self._epoch_end = Deadline(spec.seconds, self._clock)
+        self._late = tuple(item for item in spec.partitions if item.source not in self._assigned)
+        self._gaps.clear()
+        self._permit = None
+        self._advance_since = None
+        self._tally = AttemptTally(spec)
+        self._reported = float("-inf")
+        self._ending, self._reason, self._error = Ending.REBUILD, "", None
 
     def interrupt(self) -> None:
         """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
@@ -234,25 +259,14 @@ class LanePump:
         return Event.TOPICS_COMPARED
 
     def _commit_claim(self) -> Event:
-        spec = self._spec
-        claim = AttemptClaim(
-            lane=spec.lane,
-            generation=spec.generation,
-            run=spec.run,
-            epoch=spec.epoch,
-            attempt=spec.attempt,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            timestamp=self._clock.wall_ms(),
-        )
+        stamp = self._stamp()
+        claim = claim_of(stamp, host=socket.gethostname(), pid=os.getpid())
         topics = self._state.state_topics()
-        lane_partition = spec.lane % topics.positions_partitions
+        lane_partition = stamp.lane % topics.positions_partitions
         records = [MetadataRecord(topics.positions, lane_partition, claim.key(), claim.value())]
         for gap in self._gaps:
             # the record of the gap and the position behind it become true together (rule 6)
-            moved = self._behind_gap(gap)
+            moved = behind_gap(self._positions[gap.source], gap, stamp)
             records.append(MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()))
             records.append(MetadataRecord(topics.positions, lane_partition, moved.key(), moved.value()))
         self._plane.begin()
@@ -261,9 +275,8 @@ class LanePump:
         outcome = self._plane.commit()
         crash_point("lane.claimed")
         for gap in self._gaps:
-            moved = self._behind_gap(gap)
-            self._positions[moved.source] = moved
-            log.warning("gap_accepted", source=str(moved.source), start=gap.start, end=gap.end)
+            self._positions[gap.source] = behind_gap(self._positions[gap.source], gap, stamp)
+            log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
         self._tally.changed.update(self._positions)
         self._report(force=True)
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
@@ -274,7 +287,9 @@ class LanePump:
         if leaving is not None:
             self._end(*leaving)
             return Event.LEAVE
-        added = tuple(item for item in self._mailbox.added() if item.source not in self._assigned)
+        late, self._late = self._late, ()
+        told = {item.source: item for item in (*late, *self._mailbox.added())}
+        added = tuple(item for source, item in told.items() if source not in self._assigned)
         if added:
             self._adopting = added
             return Event.PARTITIONS_ADDED
@@ -291,6 +306,7 @@ class LanePump:
     def _adopt_partitions(self) -> Event:
         added, self._adopting = self._adopting, ()
         self._assigned.update({item.source: item for item in added})
+        self._targets.update({item.source.topic: item.target_topic for item in added})
         self._take_positions(added)
         self._start_sound([self._positions[item.source] for item in added])
         return Event.PARTITIONS_READY
@@ -324,7 +340,9 @@ class LanePump:
         topics = {source.topic for source in self._plane.advances()} or {
             source.topic for source in self._positions
         }
-        asked = self._topics.ask_ids(sorted(topics), sorted({self._target_of(topic) for topic in topics}))
+        asked = self._topics.ask_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))
+        stamp = self._stamp()
+        self._write_foreseen(stamp)
         sealed = self._plane.seal(self._spec.link.transaction_timeout)
         crash_point("lane.sealed")
         if missing := {source.topic for source in sealed.advances} - topics:
@@ -335,16 +353,7 @@ class LanePump:
             self._positions,
             source_ids=source_ids,
             target_ids=target_ids,
-            stamp=TransactionStamp(
-                generation=self._spec.generation,
-                lane=self._spec.lane,
-                run=self._spec.run,
-                epoch=self._spec.epoch,
-                attempt=self._spec.attempt,
-                identity=self._identity,
-                txn=self._tally.transactions + 1,
-                timestamp=self._clock.wall_ms(),
-            ),
+            stamp=stamp,
         )
         return Event.SEALED
 
@@ -352,7 +361,9 @@ class LanePump:
         permit, self._permit = self._permit, None
         if permit is None:
             raise AssertionError("the machine seals before it commits")
-        self._plane.write(state_records(permit, self._state.state_topics()))
+        records = state_records(permit, self._state.state_topics())
+        if records != self._foreseen:
+            self._plane.write(records)
         crash_point("lane.state_written")
         outcome = self._plane.commit()
         crash_point("lane.committed")
@@ -430,29 +441,27 @@ class LanePump:
             )
         )
 
-    def _behind_gap(self, gap: Gap) -> Position:
-        before = self._positions[SourcePartition(gap.topic, gap.partition)]
+    def _stamp(self) -> TransactionStamp:
         spec = self._spec
-        return replace(
-            before,
-            offset=gap.end,
-            prev=gap.start,
-            leader_epoch=None,
+        return TransactionStamp(
             generation=spec.generation,
             lane=spec.lane,
             run=spec.run,
             epoch=spec.epoch,
             attempt=spec.attempt,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
-            txn=0,
-            records=0,
-            bytes=0,
-            dropped={},
-            digest="",
-            timestamp=gap.timestamp,
-            extra={},
+            identity=self._identity,
+            txn=self._tally.transactions + 1,
+            timestamp=self._clock.wall_ms(),
         )
+
+    def _write_foreseen(self, stamp: TransactionStamp) -> None:
+        """Send what the commit will most likely record along with the data, instead of after it."""
+        self._foreseen = []
+        forecast = self._plane.forecast()
+        if forecast is not None:
+            topics = self._state.state_topics()
+            self._foreseen = foresee(self._of_ours(forecast), self._positions, stamp, topics)
+            self._plane.write(self._foreseen)
 
     def _of_ours(self, sealed: Sealed) -> Sealed:
         """Leave out advances of topics that were stopped while their last fetches were on the way."""
@@ -460,9 +469,6 @@ class LanePump:
             source: advance for source, advance in sealed.advances.items() if source in self._positions
         }
         return Sealed(sealed.accounts, advances)
-
-    def _target_of(self, topic: str) -> str:
-        return next(item.target_topic for item in self._assigned.values() if item.source.topic == topic)
 
     def _leaving(self) -> tuple[Ending, str] | None:
         reason = self._mailbox.stop()

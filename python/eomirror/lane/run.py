@@ -1,17 +1,25 @@
-"""One attempt of a lane: builds the adapters around the pump and turns a signal into an abort."""
+"""One attempt of a lane: builds the adapters around the pump, or goes on with a parked one; a signal is an abort."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import LaneError, MirrorError
+from eomirror.lane.parking import ParkedLane, Parking
 from eomirror.lane.pump import LanePump
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["LaneInterruptedError", "run_lane"]
 
 log = structlog.get_logger(__name__)
+
+_PARKING = Parking()
 
 
 class LaneInterruptedError(BaseException):
@@ -30,32 +38,65 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         mailbox: The line to the driver.
         clock: Where time comes from.
     """
-    from eomirror.kafka.lane_adapters import LaneState, LaneTopics
-    from eomirror.kafka.plane import ClientPlane
-
-    plane = ClientPlane(spec, clock)
-    topics: LaneTopics | None = None
-    state: LaneState | None = None
+    clients = _Clients()
+    parked = False
     try:
-        topics = LaneTopics(spec)
-        state = LaneState(spec, topics.target_admin, clock)
-        pump = LanePump(spec, plane=plane, state=state, topics=topics, mailbox=mailbox, clock=clock)
-        try:
-            return pump.run()
-        except LaneInterruptedError as signal:
-            log.info("lane_interrupted", lane=spec.lane, signal=str(signal))
-            pump.interrupt()
-            return _report(spec, Ending.STOPPED, f"interrupted: {signal}")
+        lane = _PARKING.take(spec)
+        if lane is None:
+            lane = _build(spec, mailbox, clock, clients)
+        else:
+            clients.add(lane.close)
+            lane.pump.resume(spec, mailbox)
+        report = _drive(spec, lane.pump)
+        if report.ending is Ending.EPOCH and not report.stopped_topics:
+            parked = True
+            _PARKING.put(ParkedLane(spec, lane.pump, clients.close))
     except LaneError as error:
         return _report(spec, Ending.REBUILD, str(error))
     except MirrorError as error:
         return _report(spec, Ending.FAILED, error.message, error)
+    else:
+        return report
     finally:
-        plane.close()
-        if state is not None:
-            state.close()
-        if topics is not None:
-            topics.close()
+        if not parked:
+            clients.close()
+
+
+def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
+    try:
+        return pump.run()
+    except LaneInterruptedError as signal:
+        log.info("lane_interrupted", lane=spec.lane, signal=str(signal))
+        pump.interrupt()
+        return _report(spec, Ending.STOPPED, f"interrupted: {signal}")
+
+
+def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
+    from eomirror.kafka.lane_adapters import LaneState, LaneTopics
+    from eomirror.kafka.plane import ClientPlane
+
+    plane = ClientPlane(spec, clock)
+    clients.add(plane.close)
+    topics = LaneTopics(spec)
+    clients.add(topics.close)
+    state = LaneState(spec, topics.target_admin, clock)
+    clients.add(state.close)
+    pump = LanePump(spec, plane=plane, state=state, topics=topics, mailbox=mailbox, clock=clock)
+    return ParkedLane(spec, pump, clients.close)
+
+
+class _Clients:
+    """What to close at the end, in the order in which it was made."""
+
+    def __init__(self) -> None:
+        self._closers: list[Callable[[], None]] = []
+
+    def add(self, close: Callable[[], None]) -> None:
+        self._closers.append(close)
+
+    def close(self) -> None:
+        while self._closers:
+            self._closers.pop(0)()
 
 
 def _report(spec: LaneSpec, ending: Ending, reason: str, error: MirrorError | None = None) -> LaneReport:

@@ -119,6 +119,19 @@ impl Ledger {
         Some(self.sources[*book].last)
     }
 
+    /// Target partitions and how many records were entered for each; those that nothing was kept for are left out.
+    pub fn planned<'a>(&'a self, routes: &'a Routes) -> impl Iterator<Item = (&'a str, i32, i64)> {
+        self.by_target
+            .iter()
+            .map(|((_, partition), book)| (*partition, &self.targets[*book]))
+            .filter(|(_, book)| !book.runs.is_empty())
+            .map(|(partition, book)| {
+                let route = self.sources[book.runs[0].source_book].route;
+                let count = book.runs.iter().map(|run| run.count).sum();
+                (routes.target(route), partition, count)
+            })
+    }
+
     /// Enters a record that goes to the target. Its offset must be above the last one of its partition.
     pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
         let index = self.enter(route, record);

@@ -76,6 +76,13 @@ impl Planner {
             .collect())
     }
 
+    fn planned(&self) -> Vec<(String, i32, i64)> {
+        self.ledger
+            .planned(self.policy.get().policy.routes())
+            .map(|(topic, partition, count)| (topic.to_owned(), partition, count))
+            .collect()
+    }
+
     fn clear(&mut self) {
         self.ledger.clear();
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,8 @@ class FakePlane:
     started: list[Start] = field(default_factory=list)
     next: dict[SourcePartition, int] = field(default_factory=dict)
     silent_advance: dict[SourcePartition, int] = field(default_factory=dict)
+    # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
+    foreign: int | None = None
     _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
     _written: list[MetadataRecord] = field(default_factory=list)
     _opens: int = 0
@@ -170,6 +172,15 @@ class FakePlane:
             self._open[source] = (first, before + count)
             self.next[source] += count
         return Pumped(sum(fetched.values()), 10 * sum(fetched.values()), drained=not self.fetches)
+
+    def forecast(self) -> Sealed | None:
+        if self.foreign is None:
+            return None
+        accounts = [account(source, first, count) for source, (first, count) in self._open.items()]
+        return Sealed(
+            tuple(replace(one, target_offset=(one.target_offset or 0) - self.foreign) for one in accounts),
+            dict(self.advances()),
+        )
 
     def seal(self, seconds: float) -> Sealed:
         del seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -92,6 +93,36 @@ def test_position_and_offset_map_share_the_transaction_of_the_data() -> None:
         "eomirror.east.west.positions",
         "eomirror.east.west.offset-map",
     ]
+
+
+def test_state_that_came_as_foreseen_is_written_once() -> None:
+    """Positions and offset map travel with the data, and are not written a second time behind it."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.foreign = 0
+
+    rig.run()
+
+    assert [record.topic for record in rig.plane.committed[1]] == [
+        "eomirror.east.west.positions",
+        "eomirror.east.west.offset-map",
+    ]
+    assert rig.positions(1)[0]["target_offset"] == 14
+
+
+def test_state_that_was_foreseen_wrongly_is_corrected_in_the_same_transaction() -> None:
+    """EO-1: where somebody else wrote to the target partition, the last record of each key says what is true."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.foreign = 3
+
+    rig.run()
+
+    assert [position["target_offset"] for position in rig.positions(1)] == [11, 14]
+    assert [record.topic for record in rig.plane.committed[1]] == [
+        "eomirror.east.west.positions",
+        "eomirror.east.west.offset-map",
+    ] * 2
 
 
 def test_ids_of_exactly_the_transactions_topics_are_compared() -> None:
@@ -267,3 +298,38 @@ def test_the_epoch_ends_between_two_transactions() -> None:
     assert report.ending is Ending.EPOCH
     assert rig.plane.calls[-1] == "commit"
     assert 0 < report.records < 50
+
+
+def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
+    """EO-2: a successor commits its claim with the producer it finds, and reads nothing that cannot have changed."""
+    rig = Rig(spec(ORDERS, seconds=0.2))
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.mailbox.idle_looks = 10
+    assert rig.run().ending is Ending.EPOCH
+    calls = len(rig.plane.calls)
+
+    rig.plane.fetches = [{ORDERS: 2}]
+    after = replace(spec(ORDERS, PAYMENTS), epoch=2)
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 7)
+    rig.pump.resume(after, FakeMailbox(rig.plane))
+    report = rig.pump.run()
+
+    assert (report.ending, report.epoch, report.transactions) == (Ending.STOPPED, 2, 1)
+    assert rig.plane.calls[calls:] == ["begin", "commit", "begin", "seal", "commit"]
+    assert [moved["offset"] for moved in rig.positions(-1)] == [17]
+    assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
+
+
+def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:
+    """EO-2: somebody else took the lane's id between two epochs; the claim does not commit."""
+    rig = Rig(spec(ORDERS, seconds=0.2))
+    rig.mailbox.idle_looks = 10
+    assert rig.run().ending is Ending.EPOCH
+    rig.plane.fetches = [{ORDERS: 2}]
+    rig.plane.outcomes = [FencedError("epoch 2")]
+
+    rig.pump.resume(replace(spec(ORDERS), epoch=2), FakeMailbox(rig.plane))
+    report = rig.pump.run()
+
+    assert report.ending is Ending.SUPERSEDED
+    assert len(rig.plane.committed) == 1
