@@ -25,6 +25,7 @@ from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
 from bench.peers.process import MirrorEndedError, Site
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
+from bench.restart import measure_restart, restart_markdown
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
 from bench.verify import WrongCopyError
@@ -252,6 +253,30 @@ def latency(
             session.say(found.markdown())
             if found.failures:
                 session.code = DIFFERS  # each of them is a record missing, twice or out of order
+    context.exit(session.end(extra=extra))
+
+
+@main.command()
+@click.option("--transactions", type=click.IntRange(1000), default=1_000_000, show_default=True)
+@click.option("--partitions", type=click.IntRange(2, 2000), default=200, show_default=True)
+@_output
+@_keep
+@click.pass_context
+def restart(
+    context: click.Context, *, transactions: int, partitions: int, output: str, results: Path | None
+) -> None:
+    """How long a restart reads control and positions after very many transactions; about an hour."""
+    session = _Session("restart", output, results or RESULTS)
+    extra = []
+    with _clusters() as site:
+        try:
+            found = measure_restart(site, transactions=transactions, partitions=partitions, say=session.say)
+        except (MirrorEndedError, TimeoutError, RuntimeError) as error:
+            session.say(f"NO FIGURE: {session.fail(error)}")
+        else:
+            session.document["restart"] = found.as_dict()
+            extra.append(restart_markdown(found))
+            session.say(extra[-1])
     context.exit(session.end(extra=extra))
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bench.peers.process import MirrorProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.peers.process import Site
     from bench.workloads import Workload
 
@@ -52,12 +54,16 @@ class Mirror:
         """Where it copies a workload's topic to."""
         return f"{self._alias(workload)}.{workload.topic}"
 
-    def start(self, site: Site, workload: Workload) -> MirrorProcess:
-        """Start it in processes of its own."""
+    def configure(self, site: Site, workload: Workload) -> Path:
+        """Write its configuration."""
         path = site.folder / f"{self.name}.yaml"
         # JSON is YAML
         path.write_text(json.dumps(self._config(site, workload), indent=2), encoding="ascii")
-        command = [sys.executable, "-m", "eomirror", "run", str(path)]
+        return path
+
+    def start(self, site: Site, workload: Workload) -> MirrorProcess:
+        """Start it in processes of its own."""
+        command = [sys.executable, "-m", "eomirror", "run", str(self.configure(site, workload))]
         return MirrorProcess(self.name, command, folder=site.folder)
 
     def _alias(self, workload: Workload) -> str:
