@@ -86,14 +86,9 @@ bench *ARGS:
 ci *STAGES:
     python scripts/ci.py "$@"
 
-# everything, slow tests included, without budgets
-full: build lint
-    python scripts/ci.py --suite unit
-    cargo test --workspace --exclude eomirror-py --locked
-    python scripts/ci.py --suite integration
-    python scripts/ci.py --suite faults
-    python scripts/ci.py --suite interop
-    python -m bench --small
+# everything, slow tests included, without budgets; writes docs/reports/DATE-full.md
+full *SUITES: build lint
+    python scripts/full_report.py "$@"
 
 # two throw-away clusters, a mirror that is killed, a report
 demo *ARGS:

@@ -29,6 +29,7 @@ from bench.restart import measure_restart, restart_markdown
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
 from bench.verify import WrongCopyError
+from bench.witness import measure_witness, witness_markdown
 from bench.workloads import SMALL, WORKLOADS
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.demo.progress import show_progress
@@ -278,6 +279,20 @@ def restart(
             extra.append(restart_markdown(found))
             session.say(extra[-1])
     context.exit(session.end(extra=extra))
+
+
+@main.command()
+@_output
+@_keep
+@click.pass_context
+def witness(context: click.Context, *, output: str, results: Path | None) -> None:
+    """What the commit witness costs a clean transaction."""
+    session = _Session("witness", output, results or RESULTS)
+    with _clusters() as site:
+        found = measure_witness(site)
+    session.document["witness"] = found.as_dict()
+    session.say(witness_markdown(found))
+    context.exit(session.end(extra=[witness_markdown(found)]))
 
 
 def run() -> None:

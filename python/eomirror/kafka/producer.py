@@ -277,7 +277,8 @@ class TransactionalProducer:
         if classify_delivery(error).action is Action.REFUSED_RECORD:
             raise RecordRefusedError(
                 f"the target refuses {what}: {error.str()}",
-                fix="compare max.message.bytes and message.timestamp.* of the topic on both clusters",
+                fix="compare max.message.bytes and message.timestamp.* of the topic on both clusters; where the "
+                "source's producers compress, so must we: compression.type under `producer` of the target cluster",
                 topic=topic,
             )
         raise self._lane_error(error, f"send {what}")

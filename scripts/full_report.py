@@ -1,0 +1,155 @@
+"""
+Runs everything, slow tests included, without budgets, and writes a dated report of it.
+
+    python scripts/full_report.py             all suites, Rust's tests, and the small benchmark
+    python scripts/full_report.py faults      only these suites
+
+The report goes to docs/reports/DATE-full.md: the machine, the commit, the seed that repeats the run, and a row per
+test file.  An existing report of the day is replaced.  Standard library only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from ci import ROOT, SUITES
+
+REPORTS = ROOT / "docs" / "reports"
+_RUST = ["cargo", "test", "--workspace", "--exclude", "eomirror-py", "--locked"]
+_BENCH = [sys.executable, "-m", "bench", "--small"]
+
+
+@dataclass(slots=True)
+class Row:
+    """
+    One line of the report.
+
+    Attributes:
+        name: A test file, or a command.
+        passed: Tests that passed.
+        failed: Tests that failed, errors included.
+        skipped: Tests that were skipped.
+        seconds: What they took together.
+    """
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+
+def run_suite(suite: str) -> list[Row]:
+    """Run pytest on a suite; a row for each of its files."""
+    folders = [f"tests/{name}" for name in SUITES[suite] if any((ROOT / "tests" / name).glob("**/test_*.py"))]
+    if not folders:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder, "junit.xml")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *folders,
+            f"--junitxml={found}",
+            "-o",
+            "junit_family=xunit1",
+        ]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        rows = read_junit(found) if found.exists() else []
+    if code and not any(row.failed for row in rows):
+        rows.append(Row(f"pytest on {suite} ended with {code}", failed=1))
+    return rows
+
+
+def read_junit(path: Path) -> list[Row]:
+    """Rows of a JUnit file, by test file; a closed format that only pytest writes here."""
+    rows: dict[str, Row] = {}
+    for case in ET.parse(path).iter("testcase"):  # noqa: S314  our own pytest wrote it a moment ago
+        row = rows.setdefault(case.get("file", "?"), Row(case.get("file", "?")))
+        row.seconds += float(case.get("time", "0"))
+        if case.find("failure") is not None or case.find("error") is not None:
+            row.failed += 1
+        elif case.find("skipped") is not None:
+            row.skipped += 1
+        else:
+            row.passed += 1
+    return sorted(rows.values(), key=lambda row: row.name)
+
+
+def run_command(name: str, command: list[str]) -> Row:
+    """Run something that passes or fails as a whole."""
+    began = time.monotonic()
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return Row(name, passed=int(code == 0), failed=int(code != 0), seconds=time.monotonic() - began)
+
+
+def report(sections: dict[str, list[Row]], *, seed: str, minutes: float, command: str) -> str:
+    """The report's text."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    rows = [row for section in sections.values() for row in section]
+    total = (
+        sum(row.passed for row in rows),
+        sum(row.failed for row in rows),
+        sum(row.skipped for row in rows),
+    )
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    lines = [
+        f"# full run, {dt.datetime.now(tz=dt.UTC):%Y-%m-%d}",
+        "",
+        f"`{command}` at {commit or 'no commit'}; {machine}; {minutes:.0f} minutes.",
+        "",
+        f"Seed {seed}: `EOMIRROR_SEED={seed} just full` repeats it. Plane: client.",
+        "",
+        f"**{total[0]} passed, {total[1]} failed, {total[2]} skipped.**",
+    ]
+    for name, section in sections.items():
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            "| file | passed | failed | skipped | s |",
+            "|---|---:|---:|---:|---:|",
+        ]
+        lines += [
+            f"| `{row.name}` | {row.passed} | {row.failed} | {row.skipped} | {row.seconds:.0f} |"
+            for row in section
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main(names: list[str]) -> int:
+    """Run the suites of these names, or everything."""
+    unknown = set(names) - set(SUITES)
+    if unknown:
+        print(f"{__doc__}\nsuites: {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    seed = os.environ.setdefault("EOMIRROR_SEED", str(secrets.randbits(32)))
+    began = time.monotonic()
+    sections = {suite: run_suite(suite) for suite in names or SUITES}
+    if not names:
+        sections["Rust"] = [run_command("cargo test", _RUST)]
+        sections["bench"] = [run_command("python -m bench --small", _BENCH)]
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    path = REPORTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-full.md"
+    command = " ".join(["just full", *names])
+    minutes = (time.monotonic() - began) / 60
+    path.write_text(report(sections, seed=seed, minutes=minutes, command=command), encoding="utf-8")
+    print(f"written: {path.relative_to(ROOT)}")
+    return int(any(row.failed for section in sections.values() for row in section))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
