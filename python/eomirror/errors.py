@@ -7,6 +7,7 @@ Everything that eomirror raises on purpose.
     |-- UsageError                    exit 2   the command line or a library call is wrong
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
+    |   |-- UnreachableError          exit 1   no answer; a running mirror tries again by itself
     |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation
     |-- TopicError                    exit 1   one topic cannot be mirrored; others go on
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
@@ -45,6 +46,7 @@ __all__ = [
     "SupersededError",
     "TopicError",
     "TransactionFailedError",
+    "UnreachableError",
     "UnrepresentableRecordError",
     "UsageError",
 ]
@@ -127,6 +129,10 @@ class ConfigError(MirrorError):
 
 class ClusterError(MirrorError):
     """A cluster cannot be reached, or refuses us."""
+
+
+class UnreachableError(ClusterError):
+    """A cluster does not answer; it may again.  Whoever was mirroring tries again, whoever starts gives up."""
 
 
 class AuthorizationError(ClusterError):

@@ -35,6 +35,7 @@ from eomirror.config import Secret
 from eomirror.config.clients import admin_properties
 from eomirror.errors import ClusterError, MirrorError, TopicError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts, config_value, operations, topic_facts
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class ClusterAdmin:
                 {
                     **admin_properties(cluster, client_id=client_id),
                     "error_cb": self._on_error,
-                    "logger": _Logger(cluster.alias),
+                    "logger": ClientLog(cluster=cluster.alias),
                 }
             )
         except KafkaException as raised:
@@ -484,14 +485,3 @@ def _without_secrets(text: str, cluster: Cluster) -> str:
         if isinstance(value, Secret) and value.reveal() and value.reveal() in text:
             return "(the reason is left out, for it shows a secret)"
     return text
-
-
-class _Logger:
-    """Takes librdkafka's log lines off stderr; confluent-kafka calls `log` like a `logging.Logger`'s."""
-
-    def __init__(self, alias: str) -> None:
-        self._log = log.bind(cluster=alias)
-
-    def log(self, level: int, template: str, *arguments: Any) -> None:
-        """One line of librdkafka's log."""
-        self._log.debug("librdkafka", level=level, line=template % arguments if arguments else template)

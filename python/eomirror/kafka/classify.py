@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, ClusterError, MirrorError
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, UnreachableError
 
 __all__ = [
     "Action",
@@ -396,8 +396,10 @@ def to_mirror_error(
     )
     fix = _FIX_BY_CODE.get(cause.code(), _FIXES.get(action, "see the broker's log for the reason"))
     if mismatch := _mismatch(cause):
-        return ClusterError(message, fix=mismatch)
-    if action is not Action.UNAUTHORIZED:
+        fix = mismatch
+    if action in _AGAIN:
+        return UnreachableError(message, fix=fix)
+    if action is not Action.UNAUTHORIZED or mismatch:
         return ClusterError(message, fix=fix)
     if right is not None and cause.code() in _RIGHTS:
         who = f"User:{principal}" if principal else "the mirror's principal"

@@ -9,7 +9,9 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 4. check the positions against it (advisory: lanes of the old owner may still write);
 5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
    transaction;
-6. fence: InitProducerId for every lane id that any generation ever used.
+6. fence: InitProducerId for every lane id that any generation ever used;
+7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
+   under the same keys.
 
 Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
 """
@@ -17,7 +19,6 @@ Only when `acquire` has returned may lanes start; each reads control and positio
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from eomirror.errors import (
 from eomirror.formats.control import ControlView, Generation, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.at_once import run_all
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.first_positions import FirstPositions
@@ -130,6 +132,8 @@ class LinkOwner:
         self._reader = CompactLogReader(target, self._target_admin, client_id=client_id, clock=clock)
         self._producer: TransactionalProducer | None = None
         self._generation: Generation | None = None
+        # whether control holds exactly that: a publication that failed may have been committed all the same
+        self._certain = True
         self._sequence = 0
         self._cluster_ids = ("", "")
         self._closed = False
@@ -197,16 +201,27 @@ class LinkOwner:
         )
         known = frozenset() if view.generation is None else view.generation.assignment.known
         first_run = view.generation is None
+        fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts(producer).records(
-            generation, partitions, known, adopt=self._adopt, start="" if first_run else "earliest"
+            generation, partitions, known, adopt=fresh, start="" if first_run else "earliest"
+        )
+        overruled = self._firsts(producer).records(
+            generation,
+            partitions,
+            frozenset(item.source for item in partitions),
+            adopt={source: offset for source, offset in self._adopt.items() if source in known},
+            start="earliest",
         )
         self._publish(producer, generation, first)
-        self._adopt.clear()
         self._generation = generation
         crash_point("owner.published")
         self._tell("fencing lanes of older generations")
         self._fence(generation.highest_lane)
         crash_point("owner.fenced_all")
+        if overruled:
+            self._tell("adopting positions")
+            self._commit(self._open_producer(), overruled)
+        self._adopt.clear()
         return self._layout(generation, partitions)
 
     def _watch(self) -> None:
@@ -273,9 +288,7 @@ class LinkOwner:
                 producer.close()
             crash_point("owner.fenced_some")
 
-        with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
-            for done in [pool.submit(fence, lane) for lane in range(highest_lane + 1)]:
-                done.result()
+        run_all(fence, range(highest_lane + 1), threads=_FENCING_THREADS, name="fence")
 
     # -- keeping it ------------------------------------------------------------------------------
 
@@ -291,12 +304,15 @@ class LinkOwner:
             MirrorError: The target refuses us.
         """
         with self._lock:
-            before = self._published()
+            before = self._published() if self._certain else self._read_generation()
+            self._certain = True
             fresh = [item for item in partitions if item.source not in before.assignment.partitions]
             if not fresh:
-                return {}
+                # published by a call whose answer was lost: no lane has heard of it
+                return self._by_lane(before, partitions)
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
             known = before.assignment.known
+            self._certain = False
             self._guarded(
                 lambda producer: self._publish(
                     producer,
@@ -304,9 +320,9 @@ class LinkOwner:
                     self._firsts(producer).records(after, fresh, known, adopt={}, start="earliest"),
                 )
             )
-            self._generation = after
+            self._generation, self._certain = after, True
             crash_point("owner.revision_published")
-            return self._by_lane(after, fresh)
+            return self._by_lane(after, partitions)
 
     def renew(self) -> None:
         """
@@ -453,6 +469,14 @@ class LinkOwner:
         if self._generation is None:
             raise AssertionError("acquire comes first")
         return self._generation
+
+    def _read_generation(self) -> Generation:
+        """What control says now; it is ours, or we are superseded."""
+        view = self._read_control()
+        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
+        self._generation = view.generation
+        return self._published()
 
     def _layout(self, generation: Generation, partitions: Sequence[AssignedPartition]) -> Layout:
         lanes = dict.fromkeys(range(generation.assignment.lanes), ())

@@ -24,7 +24,9 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import DataLossError, RecordRefusedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.pace import Pace
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.plane import (
     Account,
@@ -47,7 +49,9 @@ __all__ = ["ClientPlane"]
 
 log = structlog.get_logger(__name__)
 
-_BATCH = 10_000
+# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
+_PACE_SECONDS = 0.4
+_PACE_INTERVALS = 4
 # how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
 _PUMP_SLICE_SECONDS = 0.005
 # a commit writes one control batch of one record to each partition of the transaction
@@ -78,6 +82,11 @@ class ClientPlane:
         # target partitions: the offset that our next record gets, once committed; and once the open one is
         self._next_target: dict[tuple[str, int], int] = {}
         self._written: dict[tuple[str, int], int] = {}
+        # the open transaction: what it moves, what it holds, since when
+        self._advancing: Mapping[SourcePartition, Advance] = {}
+        self._used = 0
+        self._begun = 0.0
+        self._pace = Pace(max(_PACE_SECONDS, _PACE_INTERVALS * spec.link.commit_interval))
 
     # -- producer side ---------------------------------------------------------------------------
 
@@ -105,11 +114,15 @@ class ClientPlane:
     def begin(self) -> None:
         """Begin a transaction."""
         self._written = {}
+        self._advancing = {}
+        self._used = 0
         self._tx.begin()
+        self._begun = self._clock.monotonic()
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
-        self._tx.write(records)
+        with self._naming_source_topics():
+            self._tx.write(records)
 
     def forecast(self) -> Sealed | None:
         """
@@ -133,7 +146,9 @@ class ClientPlane:
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
+        self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
         sealed = self._sealed(acks)
+        self._advancing = sealed.advances
         for account in sealed.accounts:
             if account.target_offset is not None:
                 where = (account.target_topic, account.target_partition)
@@ -155,13 +170,14 @@ class ClientPlane:
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction."""
-        self._tx.flush(self._spec.link.transaction_timeout)
+        with self._naming_source_topics():
+            self._tx.flush(self._spec.link.transaction_timeout)
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} state records were not acknowledged")
-        advances = self._reached()
         outcome = self._tx.commit()
-        for source, advance in advances.items():
+        # what was sealed, and not what was reached by now: a claim commits no positions
+        for source, advance in self._advancing.items():
             self._committed[source] = max(self._committed[source], advance.offset)
         self._next_target.update(self._written)
         self._planner.clear()
@@ -179,6 +195,7 @@ class ClientPlane:
         """Begin to fetch these partitions, besides those that are fetched already."""
         consumer = self._source()
         connect(consumer, sorted({start.source.topic for start in starts}))
+        self._tx.learn(sorted({start.target_topic for start in starts}))
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
             self._committed[start.source] = start.offset
@@ -210,9 +227,12 @@ class ClientPlane:
         deadline = Deadline(seconds, self._clock)
         consumer = self._source()
         while True:
+            if self._producer is not None:
+                # a producer that nobody serves keeps its events, and does not say that it was fenced
+                self._producer.serve()
             messages = consumer.consume(1, deadline.remaining())
             if messages:
-                messages += consumer.consume(_BATCH, 0)
+                messages += consumer.consume(self._pace.records(0), 0)
                 self._pending = self._sift(messages)
                 if self._pending:
                     return True
@@ -230,15 +250,18 @@ class ClientPlane:
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
         messages, self._pending = self._pending, []
+        wanted = self._pace.records(self._used)
         if not messages:
-            messages = self._source().consume(_BATCH, max(0.0, min(seconds, _PUMP_SLICE_SECONDS)))
-        full = len(messages) >= _BATCH
+            messages = self._source().consume(wanted, max(0.0, min(seconds, _PUMP_SLICE_SECONDS)))
+        full = len(messages) >= wanted
         plan = self._planner.plan(messages)
         self._note_ends(plan.ends)
         self._raise_errors(plan.errors)
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
-        return Pumped(plan.kept, plan.bytes, drained=not full)
+        self._used += plan.bytes
+        self._pace.fetched(plan.kept, plan.bytes)
+        return Pumped(plan.kept, plan.bytes, drained=not full, enough=self._pace.enough(self._used))
 
     def close(self) -> None:
         """Close all clients; leave nothing running."""
@@ -298,6 +321,7 @@ class ClientPlane:
                         "fetch.queue.backoff.ms": 10,
                     },
                 )
+                | {"logger": ClientLog(client=f"lane-{self._spec.lane}")}
             )
         return self._consumer
 
@@ -353,7 +377,10 @@ class ClientPlane:
                 # recovery compares the logs and says exactly what is missing
                 raise TransactionFailedError(f"{where}: {error.str()}")
             elif action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
-                raise to_mirror_error(error, doing=f"fetch {where}", cluster="source")
+                refused = to_mirror_error(error, doing=f"fetch {where}", cluster="source")
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    refused.topic = str(message.topic())
+                raise refused
             else:
                 raise TransactionFailedError(f"{where}: {error.str()}")
 

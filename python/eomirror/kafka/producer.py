@@ -35,6 +35,7 @@ from eomirror.errors import (
     TransactionFailedError,
 )
 from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
+from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.marker_pause import MarkerPause
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
@@ -61,6 +62,23 @@ _NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
 # one document per interval; it is the only place where librdkafka tells the producer id (STATISTICS.md: eos)
 _STATISTICS_INTERVAL_MS = 100
 _INIT_SLICE_SECONDS = 5.0
+_MOST_BYTES = 100_000_000
+
+
+# What a call of the client raises.  When librdkafka has a fatal error for its error callback while it runs a
+# delivery callback, even a callback that does nothing wrong ends in a SystemError (fault table, row 4).
+_RAISED = (KafkaException, SystemError)
+
+
+def _error_of(raised: BaseException) -> KafkaError:
+    """The client's own error, which a SystemError holds as its cause."""
+    cause: BaseException | None = raised
+    while cause is not None:
+        if isinstance(cause, KafkaException):
+            error: KafkaError = cause.args[0]
+            return error
+        cause = cause.__cause__
+    raise raised
 
 
 class TransactionalProducer:
@@ -108,13 +126,15 @@ class TransactionalProducer:
                 # successes are counted by the witness, without a Python call per record
                 "delivery.report.only.error": True,
                 "on_delivery": self._on_failed_delivery,
-                "logger": _Logger(transactional_id),
+                "logger": ClientLog(transactional_id=transactional_id),
             }
         )
         # the queue holds a whole transaction (lane.machine.CutRule); a lane cuts its transactions itself, so
         # lingering only adds to each of them, and a lane that is behind fills batches by being quicker than the wire
         properties.setdefault("queue.buffering.max.messages", 500_000)
         properties.setdefault("linger.ms", 0)
+        # librdkafka's default is below the brokers' 1048576 + overhead; what is too large is for the broker to say
+        properties.setdefault("message.max.bytes", _MOST_BYTES)
         self._witness = Witness.arm(str(cimpl.__file__))
         self._producer = Producer(properties)
         if not self._witness.attached:
@@ -138,8 +158,8 @@ class TransactionalProducer:
         while True:
             try:
                 self._producer.init_transactions(max(0.1, min(_INIT_SLICE_SECONDS, deadline.remaining())))
-            except KafkaException as raised:
-                error = raised.args[0]
+            except _RAISED as raised:
+                error = _error_of(raised)
                 verdict = classify_transaction(error)
                 again = error.retriable() or verdict.action in {Action.RETRY, Action.UNREACHABLE}
                 if again and not deadline.passed:
@@ -148,6 +168,10 @@ class TransactionalProducer:
                 raise self._lane_error(error, "take its transactional.id") from raised
             self._witness.mark()
             return
+
+    def learn(self, topics: Sequence[str]) -> None:
+        """Ask for these topics, so that partitions that were added to them are known before they are written to."""
+        connect(self._producer, topics)
 
     def identity(self, seconds: float = 5.0) -> ProducerIdentity:
         """Producer id and epoch, as librdkafka's statistics tell them after `init`."""
@@ -184,8 +208,8 @@ class TransactionalProducer:
             except BufferError:
                 # librdkafka's queue is full: let it send; poll also raises what is fatal
                 self._serve(0.05)
-            except KafkaException as raised:
-                raise self._record_error(raised.args[0], records[done]) from raised
+            except _RAISED as raised:
+                raise self._record_error(_error_of(raised), records[done]) from raised
         self._serve(0)
 
     def write(self, records: Iterable[MetadataRecord]) -> None:
@@ -205,13 +229,22 @@ class TransactionalProducer:
         while True:
             try:
                 left = self._producer.flush(min(0.25, deadline.remaining()))
-            except KafkaException as raised:
-                raise self._lane_error(raised.args[0], "send records") from raised
+            except _RAISED as raised:
+                raise self._lane_error(_error_of(raised), "send records") from raised
             self._raise_failure()
             if left == 0:
                 return
             if deadline.passed:
                 raise TransactionFailedError(f"{left} records were not acknowledged within {seconds:g} s")
+
+    def serve(self) -> None:
+        """
+        Let the client deliver its events; a producer that is not in use needs it a few times a second.
+
+        Raises:
+            FencedError: A newer producer has our id.
+        """
+        self._serve(0)
 
     def take_acks(self) -> Acks:
         """What the target acknowledged since the last call."""
@@ -229,8 +262,8 @@ class TransactionalProducer:
         try:
             # -1 is "what remains of transaction.timeout.ms"; other values may leave librdkafka's state behind
             self._producer.commit_transaction(-1)
-        except KafkaException as raised:
-            error = raised.args[0]
+        except _RAISED as raised:
+            error = _error_of(raised)
             if classify_transaction(error).action is Action.FENCED:
                 raise FencedError(str(error)) from raised
             if self._ended():
@@ -255,7 +288,7 @@ class TransactionalProducer:
         try:
             self._producer.purge()
             self._producer.abort_transaction(-1)
-        except (KafkaException, RuntimeError) as raised:
+        except (*_RAISED, RuntimeError) as raised:
             # the next InitProducerId with this id aborts it
             log.info("abort_left_to_successor", transactional_id=self.transactional_id, error=str(raised))
 
@@ -264,7 +297,7 @@ class TransactionalProducer:
         try:
             self._producer.purge()
             self._producer.poll(0)
-        except (KafkaException, RuntimeError) as raised:
+        except (*_RAISED, RuntimeError) as raised:
             log.debug("producer_close_failed", error=str(raised))
         del self._producer
 
@@ -289,15 +322,15 @@ class TransactionalProducer:
     def _serve(self, seconds: float) -> None:
         try:
             self._producer.poll(seconds)
-        except KafkaException as raised:
-            raise self._lane_error(raised.args[0], "send records") from raised
+        except _RAISED as raised:
+            raise self._lane_error(_error_of(raised), "send records") from raised
         self._raise_failure()
 
     def _call(self, doing: str, function: Any, *arguments: Any) -> None:
         try:
             function(*arguments)
-        except KafkaException as raised:
-            raise self._lane_error(raised.args[0], doing) from raised
+        except _RAISED as raised:
+            raise self._lane_error(_error_of(raised), doing) from raised
 
     def _record_error(self, error: KafkaError, record: tuple[Any, ...]) -> LaneError | MirrorError:
         if classify_delivery(error).action is Action.REFUSED_RECORD:
@@ -340,14 +373,3 @@ class TransactionalProducer:
             eos = orjson.loads(document).get("eos", {})
             if eos.get("producer_id", -1) >= 0 and eos.get("producer_epoch", -1) >= 0:
                 self._identity = ProducerIdentity(eos["producer_id"], eos["producer_epoch"])
-
-
-class _Logger:
-    """Takes librdkafka's log lines off stderr; confluent-kafka calls `log` like a `logging.Logger`'s."""
-
-    def __init__(self, transactional_id: str) -> None:
-        self._log = log.bind(transactional_id=transactional_id)
-
-    def log(self, level: int, template: str, *arguments: Any) -> None:
-        """One line of librdkafka's log."""
-        self._log.debug("librdkafka", level=level, line=template % arguments if arguments else template)

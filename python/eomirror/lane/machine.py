@@ -96,6 +96,7 @@ class Event(enum.StrEnum):
     QUIET: neither.
     PARTITIONS_ADDED: a revision gave this lane more partitions.
     PARTITIONS_READY: they have positions and are being fetched.
+    GAPS_ACCEPTED: likewise, and some of them begin behind a gap that the user accepts.
     LEAVE: the epoch is over, or the driver asked to stop.
     MORE_WANTED: the open transaction is not due.
     CUT_DUE: it is.
@@ -120,6 +121,7 @@ class Event(enum.StrEnum):
     QUIET = "quiet"
     PARTITIONS_ADDED = "partitions added"
     PARTITIONS_READY = "partitions ready"
+    GAPS_ACCEPTED = "gaps accepted"
     LEAVE = "leave"
     MORE_WANTED = "more wanted"
     CUT_DUE = "cut due"
@@ -190,6 +192,8 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.IDLE, _E.PARTITIONS_ADDED): (_S.ADOPTING, _C.ADOPT_PARTITIONS),
     (_S.IDLE, _E.LEAVE): (_S.CLOSED, _C.END),
     (_S.ADOPTING, _E.PARTITIONS_READY): (_S.IDLE, _C.AWAIT_RECORDS),
+    # an accepted gap is recorded in the transaction that moves the position behind it, before any data
+    (_S.ADOPTING, _E.GAPS_ACCEPTED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.OPEN, _E.MORE_WANTED): (_S.OPEN, _C.PUMP),
     (_S.OPEN, _E.CUT_DUE): (_S.SEALING, _C.SEAL),
     (_S.SEALING, _E.SEALED): (_S.COMMITTING, _C.COMMIT),
@@ -283,6 +287,7 @@ class OpenTransaction:
         records: Records produced into it.
         bytes: Their keys, values and headers.
         drained: The last fetch left nothing behind: the sources have no more at hand.
+        enough: The plane wants no more in it.
         leaving: The lane is to hand back.
     """
 
@@ -292,6 +297,7 @@ class OpenTransaction:
     bytes: int
     drained: bool
     leaving: bool
+    enough: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +327,7 @@ class CutRule:
         there is, but no more often than `interval_min`, because each transaction costs brokers a marker per
         partition.  The interval counts from the transaction before: the first record after a pause goes at once.
         """
-        if transaction.leaving or transaction.seconds >= self.interval:
+        if transaction.leaving or transaction.enough or transaction.seconds >= self.interval:
             return True
         if transaction.records >= self.max_records or transaction.bytes >= self.max_bytes:
             return True

@@ -77,10 +77,11 @@ def judge_claim(
     """
     if take_over or latest is None or latest.released or latest.run == run:
         return Looked.TAKE
+    if is_dead(latest):
+        # whatever the claim does: its last renewal may become visible after its owner is gone
+        return Looked.TAKE
     if first is not None and (first.run, first.sequence) != (latest.run, latest.sequence):
         return Looked.LEAVE
-    if is_dead(latest):
-        return Looked.TAKE
     if watched >= WATCH_SHARE * latest.interval_ms / 1000:
         return Looked.TAKE
     return Looked.WATCH

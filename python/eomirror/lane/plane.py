@@ -66,11 +66,13 @@ class Pumped:
         records: Records produced into the open transaction.
         bytes: Their keys, values and headers.
         drained: Nothing is left at hand: the sources have no more, or their next answer is still on its way.
+        enough: The transaction holds what the target takes in good time.
     """
 
     records: int
     bytes: int
     drained: bool
+    enough: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from eomirror.errors import (
     MirrorError,
     OutcomeUnknownError,
     TransactionFailedError,
+    UnreachableError,
 )
 from eomirror.formats.control import ControlView, Gap
 from eomirror.formats.names import LinkNames
@@ -215,7 +216,7 @@ class LanePump:
         except OutcomeUnknownError as error:
             self._end(Ending.REBUILD, f"outcome of a commit unknown: {error}")
             return Event.FAILED
-        except LaneError as error:
+        except (LaneError, UnreachableError) as error:
             self._end(Ending.REBUILD, str(error))
             return Event.FAILED
         except MirrorError as error:
@@ -277,6 +278,8 @@ class LanePump:
         for gap in self._gaps:
             self._positions[gap.source] = behind_gap(self._positions[gap.source], gap, stamp)
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
+        if outcome is CommitOutcome.CLEAN:
+            self._gaps.clear()
         self._tally.changed.update(self._positions)
         self._report(force=True)
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
@@ -309,7 +312,7 @@ class LanePump:
         self._targets.update({item.source.topic: item.target_topic for item in added})
         self._take_positions(added)
         self._start_sound([self._positions[item.source] for item in added])
-        return Event.PARTITIONS_READY
+        return Event.GAPS_ACCEPTED if self._gaps else Event.PARTITIONS_READY
 
     def _begin(self) -> Event:
         self._open()
@@ -331,6 +334,7 @@ class LanePump:
             records=self._txn_records,
             bytes=self._txn_bytes,
             drained=pumped.drained,
+            enough=pumped.enough,
             leaving=self._leaving() is not None,
         )
         return Event.CUT_DUE if self._cut.due(open_transaction) else Event.MORE_WANTED
@@ -359,8 +363,7 @@ class LanePump:
 
     def _commit(self) -> Event:
         permit, self._permit = self._permit, None
-        if permit is None:
-            raise AssertionError("the machine seals before it commits")
+        assert permit is not None, "the machine seals before it commits"  # noqa: S101  for the type checker
         records = state_records(permit, self._state.state_topics())
         if records != self._foreseen:
             self._plane.write(records)

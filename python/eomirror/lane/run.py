@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import LaneError, MirrorError
+from eomirror.errors import LaneError, MirrorError, UnreachableError
 from eomirror.lane.parking import ParkedLane, Parking
 from eomirror.lane.pump import LanePump
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
@@ -51,7 +51,7 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         if report.ending is Ending.EPOCH and not report.stopped_topics:
             parked = True
             _PARKING.put(ParkedLane(spec, lane.pump, clients.close))
-    except LaneError as error:
+    except (LaneError, UnreachableError) as error:
         return _report(spec, Ending.REBUILD, str(error))
     except MirrorError as error:
         return _report(spec, Ending.FAILED, error.message, error)

@@ -291,13 +291,30 @@ fn builtin<'py>(
         .clone())
 }
 
+/// Whether every header of a message has a key. After it failed once, confluent-kafka hands out the list that it had
+/// begun to build, in which the unreadable key is a hole; nothing but looking at it is safe then.
+fn headers_are_whole(message: &Bound<'_, PyAny>) -> bool {
+    let Ok(headers) = message.call_method0("headers") else {
+        return false;
+    };
+    let Ok(list) = headers.cast::<PyList>() else {
+        return headers.is_none();
+    };
+    (0..list.len()).all(|index| {
+        list.get_item(index)
+            .and_then(|header| Ok(header.cast_into::<PyTuple>()?.get_item(0)?))
+            .is_ok()
+    })
+}
+
 /// Names the record whose headers cannot be read: confluent-kafka decodes header keys as UTF-8, and the batch's call
 /// does not say where it failed.
 fn explain_headers(messages: &Bound<'_, PyList>, error: PyErr) -> PyResult<PyErr> {
     for message in messages {
-        if message.call_method0("headers").is_err() {
+        if !headers_are_whole(&message) {
+            let topic = message.call_method0("topic")?.extract::<String>()?;
             let at = place(
-                &message.call_method0("topic")?.extract::<String>()?,
+                &topic,
                 message.call_method0("partition")?.extract()?,
                 message.call_method0("offset")?.extract()?,
             );
@@ -306,6 +323,7 @@ fn explain_headers(messages: &Bound<'_, PyList>, error: PyErr) -> PyResult<PyErr
                 &format!(
                     "{at}: the record has a header key that is not UTF-8, which the client plane cannot read"
                 ),
+                &topic,
                 "exclude the topic, or let the application write UTF-8 header keys",
             ));
         }

@@ -30,8 +30,9 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// A record that this plane cannot write unchanged.
-pub(crate) fn unrepresentable(py: Python<'_>, message: &str, fix: &str) -> PyErr {
-    with_fix::<python::UnrepresentableRecordError>(py, message, fix)
+pub(crate) fn unrepresentable(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
+    let names = [("fix", fix), ("topic", topic)];
+    with_names::<python::UnrepresentableRecordError>(py, message, &names)
 }
 
 /// A failure of the installation, such as a librdkafka without interceptors.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, ClusterError
+from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.kafka import classify
 from eomirror.kafka.classify import (
     Action,
@@ -273,13 +273,13 @@ def test_a_right_on_the_cluster_has_no_name() -> None:
         ),
         ("_AUTHENTICATION", "Unsupported SASL mechanism: SCRAM-SHA-512", ClusterError, "sasl.mechanism"),
         ("_AUTHENTICATION", "Request not valid in current SASL state", ClusterError, "security.protocol"),
-        ("_SSL", "certificate verify failed", ClusterError, "ssl.ca.location"),
-        ("_TRANSPORT", "connecting to a PLAINTEXT broker listener?", ClusterError, "security.protocol"),
-        ("_RESOLVE", "Name or service not known", ClusterError, "host names"),
+        ("_SSL", "certificate verify failed", UnreachableError, "ssl.ca.location"),
+        ("_TRANSPORT", "connecting to a PLAINTEXT broker listener?", UnreachableError, "security.protocol"),
+        ("_RESOLVE", "Name or service not known", UnreachableError, "host names"),
         ("UNKNOWN_TOPIC_OR_PART", "", ClusterError, "create the topic"),
         ("UNSUPPORTED_VERSION", "", ClusterError, "Kafka 3.9"),
         ("INVALID_CONFIG", "", ClusterError, "setting"),
-        ("NOT_CONTROLLER", "", ClusterError, "healthy"),
+        ("NOT_CONTROLLER", "", UnreachableError, "healthy"),
         ("UNKNOWN", "", ClusterError, "log"),
     ],
 )

@@ -76,7 +76,7 @@ def test_data_flows_only_behind_control_positions_comparison_and_claim() -> None
         LaneState.ADOPTING,
         LaneState.COMMITTING,
     }
-    assert {state for state, _ in ways[LaneState.CLAIMING]} == {LaneState.COMPARING}
+    assert {state for state, _ in ways[LaneState.CLAIMING]} == {LaneState.COMPARING, LaneState.ADOPTING}
     assert {state for state, _ in ways[LaneState.COMPARING]} == {LaneState.POSITIONS}
     assert {state for state, _ in ways[LaneState.POSITIONS]} == {LaneState.CONTROL}
     assert {state for state, _ in ways[LaneState.CONTROL]} == {LaneState.STARTING}

@@ -56,7 +56,8 @@ def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
         (claim(released=True), claim(released=True), {}, Looked.TAKE),
         (claim(), claim(sequence=6), {"take_over": True}, Looked.TAKE),
         (claim(), claim(), {"is_dead": lambda _: True}, Looked.TAKE),
-        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.LEAVE),
+        # its last renewal became visible after it was killed
+        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.TAKE),
         (claim(run="ours"), claim(run="ours", sequence=9), {}, Looked.TAKE),
     ],
 )

@@ -28,6 +28,7 @@ from eomirror.errors import (
     OutcomeUnknownError,
     RecordRefusedError,
     TransactionFailedError,
+    UnreachableError,
 )
 from eomirror.lane.plane import CommitOutcome
 from eomirror.lane.pump import LanePump
@@ -333,3 +334,35 @@ def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:
 
     assert report.ending is Ending.SUPERSEDED
     assert len(rig.plane.committed) == 1
+
+
+def test_a_cluster_that_does_not_answer_is_no_reason_to_give_up() -> None:
+    """The attempt ends and is rebuilt, again and again, until the cluster is back; nobody has to do anything."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = UnreachableError("no way to cluster east")
+
+    report = rig.run()
+
+    assert (report.ending, report.error) == (Ending.REBUILD, "")
+    assert "no way to cluster east" in report.reason
+
+
+def test_a_gap_that_is_accepted_under_way_is_recorded_before_any_data() -> None:
+    """EO-6: a partition that a revision adds behind a gap gets its record of the gap and its position together."""
+    rig = Rig(spec(ORDERS, on_gap="accept"))
+    added = AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments")
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 3)
+    rig.topics.source[PAYMENTS] = SourceFacts("id-payments", log_start=8, high_watermark=20)
+    rig.mailbox.additions = [(added,)]
+    rig.plane.fetches = []
+
+    rig.run()
+
+    kept = [[record.topic for record in written] for written in rig.plane.committed]
+    assert kept[1] == [
+        "eomirror.east.west.positions",
+        "eomirror.east.west.control",
+        "eomirror.east.west.positions",
+    ]
+    assert rig.positions(1)[1]["offset"] == 8

@@ -1,0 +1,62 @@
+"""
+Runs one blocking call for many items, several at a time, in threads that never keep the process from ending.
+
+`concurrent.futures` joins its threads when the interpreter ends, and a call to a cluster that stands still may take
+a minute: a mirror that was told to stop in that minute would not.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["run_all"]
+
+Item = TypeVar("Item")
+
+
+def run_all(call: Callable[[Item], object], items: Iterable[Item], *, threads: int, name: str) -> None:
+    """
+    Call ``call`` with every item; returns when all calls have.
+
+    Args:
+        call: May block and raise.
+        items: What to call it with.
+        threads: How many calls at a time.
+        name: Of the threads.
+
+    Raises:
+        BaseException: What the first failed call raised; items that had not begun by then are left out.
+    """
+    waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
+    count = 0
+    for item in items:
+        waiting.put(item)
+        count += 1
+    done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    failed = threading.Event()
+
+    def work() -> None:
+        while not failed.is_set():
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                call(item)
+            except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
+                failed.set()
+                done.put(error)
+                return
+            done.put(None)
+
+    for number in range(min(threads, count)):
+        threading.Thread(target=work, name=f"{name}-{number}", daemon=True).start()
+    for _ in range(count):
+        error = done.get()
+        if error is not None:
+            raise error

@@ -1,0 +1,72 @@
+"""
+How much one transaction may hold, learnt from how fast the target takes it: pure.
+
+Everything of a transaction has to be acknowledged before it can be committed, and the coordinator ends it after
+its timeout.  Over a slow link a batch of 10,000 records may take longer than that; it is aborted, fetched again,
+and aborted again, for ever.  So a transaction holds at most what the target has lately shown that it takes within a
+fraction of that time.  A lane begins small and grows fourfold with every transaction that was quick::
+
+    256 KiB -> 1 MiB -> 4 MiB -> 16 MiB -> ...       a local target: full size after a fifth of a second
+    256 KiB -> 300 KiB -> ...                        a link of 1 MB/s: stays where its data takes 0.4 s
+
+Only transactions that used what they were allowed say something about the target; those of a lane that has caught
+up are small because there is nothing more.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MOST_RECORDS", "Pace"]
+
+#: Records of one fetch: what crosses into Rust in one call.
+MOST_RECORDS = 10_000
+
+_FIRST_BYTES = 256 * 1024
+_LEAST_BYTES = 64 * 1024
+_MOST_BYTES = 128 * 1024 * 1024
+_GROWTH = 4.0
+_SMOOTHING = 0.3
+
+
+class Pace:
+    """
+    Learns the size of transactions.
+
+    Args:
+        seconds: How long the data of a transaction may take to be acknowledged.
+
+    Attributes:
+        bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
+    """
+
+    __slots__ = ("_record_bytes", "_seconds", "_seen", "bytes")
+
+    def __init__(self, seconds: float) -> None:
+        self.bytes = float(_FIRST_BYTES)
+        self._seconds = seconds
+        # nothing is known of the records: the first fetch takes one of them
+        self._record_bytes = float(_FIRST_BYTES)
+        self._seen = False
+
+    def records(self, used: int) -> int:
+        """How many records to fetch into a transaction that holds ``used`` bytes; at least one."""
+        return max(1, min(MOST_RECORDS, int((self.bytes - used) / self._record_bytes)))
+
+    def enough(self, used: int) -> bool:
+        """Whether a transaction of ``used`` bytes is full."""
+        return used >= self.bytes
+
+    def fetched(self, records: int, size: int) -> None:
+        """So many records had ``size`` bytes; larger ones are believed at once, smaller ones by and by."""
+        if records > 0:
+            seen = max(1.0, size / records)
+            step = 1.0 if not self._seen or seen > self._record_bytes else _SMOOTHING
+            self._seen = True
+            self._record_bytes += step * (seen - self._record_bytes)
+
+    def acknowledged(self, used: int, seconds: float) -> None:
+        """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
+        if seconds > self._seconds:
+            self.bytes = max(_LEAST_BYTES, min(self.bytes, used * self._seconds / seconds))
+        elif used >= self.bytes / 2:
+            fits = used * self._seconds / max(seconds, 1e-6)
+            self.bytes = max(self.bytes, min(_MOST_BYTES, self.bytes * _GROWTH, fits))

@@ -1,0 +1,72 @@
+"""How large transactions may be, against targets of any speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.kafka.pace import MOST_RECORDS, Pace
+
+_SECONDS = 0.4
+_MB = 1_000_000
+
+
+def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: float = 0.01) -> list[float]:
+    """Seconds that each transaction of a lane far behind takes, on a target of ``rate`` bytes a second."""
+    taken = []
+    for _ in range(transactions):
+        used = 0
+        while not pace.enough(used):
+            records = pace.records(used)
+            used += records * record
+            pace.fetched(records, records * record)
+        taken.append(used / rate + latency)
+        pace.acknowledged(used, taken[-1])
+    return taken
+
+
+def test_a_fast_target_gets_full_fetches_within_a_few_transactions() -> None:
+    """Beginning small costs a local target a fifth of a second, once."""
+    pace = Pace(_SECONDS)
+    taken = mirror(pace, 100 * _MB, record=1_000, transactions=8)
+    assert pace.records(0) == MOST_RECORDS
+    assert sum(taken[:4]) < 0.6
+
+
+@pytest.mark.parametrize("record", [100, 10_000, 500_000])
+@pytest.mark.parametrize("rate", [0.05 * _MB, 1 * _MB, 20 * _MB])
+def test_no_transaction_outlives_its_timeout(rate: float, record: int) -> None:
+    """From the first on, also with a backlog of large records over a slow link."""
+    taken = mirror(Pace(_SECONDS), rate, record=record, transactions=20)
+    assert max(taken) < max(15.0, 2 * record / rate)
+
+
+def test_a_slow_link_settles_at_what_it_takes_in_time() -> None:
+    """1 MB/s: transactions of about 0.4 s."""
+    taken = mirror(Pace(_SECONDS), 1 * _MB, record=1_000, transactions=20)
+    assert all(0.2 < seconds < 0.6 for seconds in taken[5:])
+
+
+def test_small_transactions_of_a_lane_that_has_caught_up_say_nothing() -> None:
+    """Three records in 30 ms do not mean that the target is slow."""
+    pace = Pace(_SECONDS)
+    mirror(pace, 100 * _MB, record=1_000, transactions=8)
+    before = pace.bytes
+    for _ in range(100):
+        pace.fetched(3, 300)
+        pace.acknowledged(300, 0.03)
+    assert pace.bytes == before
+
+
+def test_it_recovers_when_the_target_does() -> None:
+    """A target that was slow for a while gets full transactions again."""
+    pace = Pace(_SECONDS)
+    mirror(pace, 0.5 * _MB, record=1_000, transactions=10)
+    mirror(pace, 100 * _MB, record=1_000, transactions=8)
+    assert pace.records(0) == MOST_RECORDS
+
+
+def test_a_fetch_is_never_empty() -> None:
+    """A record that is larger than everything allowed still has to go."""
+    pace = Pace(_SECONDS)
+    pace.fetched(1, 50 * _MB)
+    assert pace.records(0) == 1

@@ -1,0 +1,54 @@
+"""Which of several position records of a partition is the valid one (rule 3)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "lane"))
+
+from fakes import ORDERS, position
+
+from eomirror.kafka.compact_log import LogRecord
+from eomirror.kafka.positions import valid_positions
+
+
+def record(partition: int, at: int, offset: int, **changes: Any) -> LogRecord:
+    """A position of ORDERS at a place of the topic."""
+    value = position(ORDERS, offset, **changes)
+    return LogRecord("positions", partition, at, value.key(), value.value())
+
+
+def valid(*records: LogRecord) -> int:
+    """The offset to go on at."""
+    return valid_positions(records)[ORDERS].offset
+
+
+def test_the_last_of_a_generation_is_valid_even_where_it_goes_back() -> None:
+    """EO-3: never the highest offset: an adopted position may lie before it."""
+    assert valid(record(0, 1, 500), record(0, 2, 100)) == 100
+
+
+def test_a_newer_generation_wins_wherever_it_stands() -> None:
+    """EO-3: partitions of the topic have no order among each other."""
+    assert valid(record(1, 1, 7, generation=3), record(0, 9, 900, generation=2)) == 7
+    assert valid(record(0, 9, 900, generation=2), record(1, 1, 7, generation=3)) == 7
+
+
+def test_an_old_lane_that_commits_late_is_not_believed() -> None:
+    """EO-3: it lived until it was fenced, and wrote behind the newer generation under the same key."""
+    assert valid(record(0, 1, 0, generation=3), record(0, 2, 1819, generation=2)) == 0
+
+
+def test_progress_wins_over_a_first_position_of_the_same_generation() -> None:
+    """A first position may stand in another lane's partition of the topic; it is of epoch 0."""
+    first = record(0, 1, 0, generation=2, epoch=0, attempt=0, txn=0)
+    progress = record(1, 1, 1000, generation=2, epoch=1, attempt=1, txn=9)
+    assert valid(first, progress) == valid(progress, first) == 1000
+
+
+def test_a_tombstone_takes_a_position_away() -> None:
+    """Nothing of ours writes one; a person who does means it."""
+    gone = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), None)
+    assert ORDERS not in valid_positions([record(0, 1, 5), gone])
