@@ -105,8 +105,11 @@ class Mirror:
             DataLossError: A link's source lost records.
             MirrorError: Anything else that ended a link.
         """
+        import structlog  # noqa: PLC0415  likewise
+
         from eomirror import __version__  # noqa: PLC0415  Spark loads when it is needed
         from eomirror.kafka.properties import property_faults  # noqa: PLC0415  likewise
+        from eomirror.log import configure_logging  # noqa: PLC0415  likewise
         from eomirror.spark.context import engine_settings  # noqa: PLC0415  likewise
         from eomirror.spark.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
 
@@ -115,6 +118,11 @@ class Mirror:
         faults = property_faults(self._clusters())
         if faults:
             raise ConfigError(faults, source=self._config.origin)
+        if not structlog.is_configured():
+            # structlog's own default prints the local variables of a traceback, and some of ours hold passwords
+            configure_logging()
+        for warning in self._config.warnings:
+            structlog.get_logger(__name__).warning("configuration", warning=str(warning))
         driver = MirrorDriver(
             [
                 (link, self._config.clusters[link.source], self._config.clusters[link.target])

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured
+from eomirror.cli.render import output_option, print_structured, wants_table
 from eomirror.errors import UsageError
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from eomirror.progress import Snapshot
 
 __all__ = ["parse_adopt", "parse_until", "run"]
 
@@ -113,6 +115,7 @@ def run(
     loaded = load_config(config, overrides=overrides)
     display = ProgressDisplay()
     stopped_by: list[int] = []
+    hung_up: list[bool] = []
     with Mirror(
         loaded,
         links=links,
@@ -122,23 +125,33 @@ def run(
         adopt=adopted,
         on_event=display.event,
     ) as mirror:
-
+        # handlers interrupt this thread anywhere, also while it prints: they leave a word and print nothing
         def stop(number: int, _: FrameType | None) -> None:
-            stopped_by.append(number)
-            display.event(f"{signal.Signals(number).name}: finishing open transactions")
             mirror.stop()
+            stopped_by.append(number)
+
+        def hang_up(_: int, __: FrameType | None) -> None:
+            hung_up.append(True)
+
+        def show(snapshot: Snapshot) -> None:
+            if hung_up:
+                hung_up.clear()
+                display.event("SIGHUP: nothing is reloaded; restart to take up a changed configuration")
+            display.update(snapshot)
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
         try:
             with display:
-                report: Any = mirror.run(until=limit, on_progress=display.update)
+                report: Any = mirror.run(until=limit, on_progress=show)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-    if output is not None and output != "table":
-        print_structured(report.as_dict(), output)
-    else:
+    if wants_table(output):
         display.summary(report)
+    else:
+        print_structured(report.as_dict(), output)
     if report.aborted and stopped_by:
         # a lane did not finish in time and its transaction was aborted: say so as a killed process would
         return 128 + stopped_by[0]

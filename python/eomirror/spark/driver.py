@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
+from eomirror.errors import MirrorError
 from eomirror.lane.run import run_lane
 from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
 from eomirror.progress import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.spark.channel import AttemptId, LaneChannel
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
-from eomirror.spark.links import Discoverer, Engine, LinkThread, LinkTools, Owner
+from eomirror.spark.link_tools import Copies, Discoverer, Engine, LinkTools, Owner
+from eomirror.spark.links import LinkThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -127,6 +129,7 @@ class MirrorDriver:
         self._lanes = sum(link.lanes for link, _, _ in links)
         self._given = list(links)
         self._links: dict[str, LinkThread] = {}
+        self._copies = Copies()
 
     def request_stop(self) -> None:
         """Ask the run to stop; returns at once, and may be called from a signal handler."""
@@ -155,8 +158,10 @@ class MirrorDriver:
         try:
             why = self._watch(began, on_progress)
         finally:
-            self._stop_links(began, on_progress)
-            self._stop_engine()
+            try:
+                self._stop_links(began, on_progress)
+            finally:
+                self._stop_engine()
         self._raise_first_error()
         return self._report(why, self._clock.monotonic() - began)
 
@@ -180,13 +185,19 @@ class MirrorDriver:
                 return "stopped"
             if on_progress is not None:
                 on_progress(self._snapshot(began))
-            if self._fatal is not None or all(link.over for link in self._links.values()):
+            if self._failed():
                 return "failed"
-            if self._engine.done() and self._engine.exception() is not None:
-                return "failed"
+            if all(link.over or link.idle_for_good for link in self._links.values()):
+                return "every topic is stopped"
             going = [link for link in self._links.values() if link.error is None]
             if until == CAUGHT_UP and going and all(link.caught_up for link in going):
                 return "caught up"
+
+    def _failed(self) -> bool:
+        """Whether nothing goes on."""
+        if self._fatal is not None or all(link.over for link in self._links.values()):
+            return True
+        return self._engine.done() and self._engine.exception() is not None
 
     def _snapshot(self, began: float) -> Snapshot:
         links: tuple[LinkSnapshot, ...] = tuple(link.snapshot() for link in self._links.values())
@@ -221,6 +232,7 @@ class MirrorDriver:
             on_report=options.on_report or (lambda _, __: None),
             wants_goals=self._until == CAUGHT_UP,
             identify=lambda alias: options.identify(options.clusters[alias]),
+            copies=self._copies,
         )
         return LinkThread(
             spec,
@@ -244,7 +256,11 @@ class MirrorDriver:
             if self._options.on_event is not None:
                 self._options.on_event("starting spark")
             spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
-            engine = self._line_up(spark)
+            try:
+                engine = self._line_up(spark)
+            except BaseException:
+                spark.close()
+                raise
             with self._lock:
                 late = self._abandoned
                 if not late:
@@ -261,10 +277,16 @@ class MirrorDriver:
 
     def _line_up(self, spark: SparkEngine) -> Engine:
         token = new_token()
-        bind, host, port = channel_addresses(spark.settings, spark.context.master)
-        channel = LaneChannel(
-            bind, port, token=token, on_hello=self._greet, on_progress=self._hear, clock=self._clock
-        )
+        try:
+            bind, host, port = channel_addresses(spark.settings, spark.context.master)
+            channel = LaneChannel(
+                bind, port, token=token, on_hello=self._greet, on_progress=self._hear, clock=self._clock
+            )
+        except (OSError, ValueError) as error:
+            raise MirrorError(
+                f"the driver cannot listen for its lanes: {error}",
+                fix="choose a free spark.eomirror.channel.port, and a spark.driver.host that workers can reach",
+            ) from error
         jobs = LaneJobs(
             spark.context,
             host=host,
@@ -278,6 +300,8 @@ class MirrorDriver:
 
     def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
         deadline = Deadline(_STOP_SECONDS, self._clock)
+        if self._options.on_event is not None:
+            self._options.on_event("finishing open transactions")
         with self._lock:
             self._abandoned = True
             # wakes links that wait for it; the starting thread closes what it may still open
@@ -330,8 +354,8 @@ class MirrorDriver:
         links = tuple(self._link_report(link, why) for link in self._links.values())
         codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
         stopped = any(link.stopped_topics for link in links)
-        # a run that is to end by itself must not look well when it left topics behind
-        exit_code = max(codes, default=1) if self._until is not None and stopped else 0
+        # a run that ends by itself must not look well when it left topics behind; one that was stopped did its part
+        exit_code = max(codes, default=1) if why != "stopped" and stopped else 0
         return RunReport(
             run=self._run_id,
             seconds=seconds,

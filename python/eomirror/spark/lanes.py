@@ -94,6 +94,7 @@ class LaneThread:
         self._stopped_topics: set[str] = set()
         # whether the running attempt was given topics that are stopped by now
         self._dropped = False
+        self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -144,10 +145,17 @@ class LaneThread:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    @property
+    def connected(self) -> bool:
+        """Whether the running attempt has said hello: before, it cannot have a transaction."""
+        with self._changed:
+            return self._running is not None and self._heard == (self._running.epoch, self._running.attempt)
+
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """What an attempt that has just connected must know."""
         with self._changed:
             spec = self._running
+            self._heard = attempt[2:]
             if self._stopping or spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
                 # an attempt that we gave up, such as a cancelled one that Spark started all the same
                 return [_STOP]
@@ -163,8 +171,8 @@ class LaneThread:
         try:
             self._chain()
         except Exception as error:
-            log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
             self._host.fail(error)
+            log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
         finally:
             self._host.rests(self.lane, "ended")
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.clock import Clock, Deadline
+from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
 from eomirror.errors import (
     AuthorizationError,
@@ -24,6 +24,8 @@ from eomirror.errors import (
     MirrorError,
     StateError,
     SupersededError,
+    TopicError,
+    UnreachableError,
     UsageError,
 )
 from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
@@ -32,14 +34,13 @@ from eomirror.spark.lanes import LaneThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
 
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
-    from eomirror.spark.channel import AttemptId, LaneChannel
-    from eomirror.spark.jobs import LaneJobs
+    from eomirror.spark.channel import AttemptId
+    from eomirror.spark.link_tools import Discoverer, Engine, LinkTools, Owner
     from eomirror.types import SourcePartition
 
-__all__ = ["Discoverer", "Engine", "LinkThread", "LinkTools", "Owner", "PublishedLayout"]
+__all__ = ["LinkThread"]
 
 log = structlog.get_logger(__name__)
 
@@ -53,107 +54,8 @@ _LAST_SECONDS = 0.3
 # a cluster may be slow to give executors; lanes then queue for them like the warm-up does
 _WARM_UP_SECONDS = 20.0
 
-
-class PublishedLayout(Protocol):
-    """What `eomirror.kafka.ownership.Layout` says."""
-
-    @property
-    def generation(self) -> int:
-        """Number of the lane layout."""
-
-    @property
-    def source_cluster_id(self) -> str:
-        """Id of the source cluster."""
-
-    @property
-    def target_cluster_id(self) -> str:
-        """Id of the target cluster."""
-
-    @property
-    def lanes(self) -> dict[int, tuple[AssignedPartition, ...]]:
-        """Partitions of each lane."""
-
-
-class Owner(Protocol):
-    """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
-
-    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> PublishedLayout:
-        """Take the link."""
-
-    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
-        """Publish a revision."""
-
-    def check(self) -> None:
-        """Raise SupersededError if another mirror owns the link."""
-
-    def renew(self) -> None:
-        """Renew the claim."""
-
-    def release(self) -> None:
-        """Give the link up."""
-
-    def close(self) -> None:
-        """Close all clients."""
-
-
-class Discoverer(Protocol):
-    """What the driver needs of `eomirror.sync.discovery.Discovery`."""
-
-    def prepare(self) -> tuple[AssignedPartition, ...]:
-        """Check, create, and list what to mirror."""
-
-    def refresh(self) -> tuple[AssignedPartition, ...]:
-        """List what to mirror now."""
-
-    def goals(self) -> dict[SourcePartition, int]:
-        """The source's last stable offsets now."""
-
-    def close(self) -> None:
-        """Close all clients."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """
-    What exists once Spark runs.
-
-    Attributes:
-        jobs: Runs attempts.
-        channel: Speaks to them.
-        warm_up: Ends when workers are ready.
-    """
-
-    jobs: LaneJobs
-    channel: LaneChannel
-    warm_up: threading.Thread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTools:
-    """
-    What all links of a run share.
-
-    Attributes:
-        run: Id of the run.
-        clock: Where time comes from.
-        engine: Done once Spark runs, or cannot.
-        tell: Told in words what is being done.
-        wake: Called when a link's state changed.
-        fail_mirror: Called with an error that ends all links.
-        on_report: Told every report of a lane and its spec.
-        wants_goals: Whether the run ends when it has caught up.
-        identify: Asks a cluster of the configuration, by alias, for its id.
-    """
-
-    run: str
-    clock: Clock
-    engine: Future[Engine]
-    tell: Callable[[str], None]
-    wake: Callable[[], None]
-    fail_mirror: Callable[[BaseException], None]
-    on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
-    wants_goals: bool = False
-    identify: Callable[[str], str] = str
+# between two questions for the id of a cluster that is down
+_ORIGIN_SECONDS = 5.0
 
 
 class LinkThread:
@@ -221,6 +123,14 @@ class LinkThread:
         """Whether all goals are reached."""
         with self._lock:
             return self.aimed and self._progress.caught_up
+
+    @property
+    def idle_for_good(self) -> bool:
+        """Whether every topic that the link mirrors has been stopped."""
+        if not self.stopped_codes:
+            return False
+        topics = self.snapshot().topics
+        return bool(topics) and all(topic.stopped for topic in topics)
 
     @property
     def stopped_codes(self) -> dict[str, int]:
@@ -313,8 +223,8 @@ class LinkThread:
                 self.error = error
                 self._progress.error = str(error)
                 self._progress.state = "failed"
-                log.error("link_failed", link=self.name, reason=str(error))
         self.request_stop()
+        log.error("link_failed", link=self.name, reason=str(error))
         if everything:
             self._tools.fail_mirror(error)
 
@@ -326,6 +236,7 @@ class LinkThread:
             self._say("preparing")
             discovery = self._make_discovery()
             partitions = discovery.prepare()
+            self._refuse_twins(partitions)
             if not self._over.is_set():
                 self._mirror(discovery, partitions)
         except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
@@ -333,6 +244,14 @@ class LinkThread:
         finally:
             self._end(discovery)
             self._tools.wake()
+
+    def _refuse_twins(self, partitions: Sequence[AssignedPartition]) -> None:
+        for topic, other in self._tools.copies.take(self.name, partitions).items():
+            raise TopicError(
+                f"link {self.name}: topic {topic} is mirrored to the same target topic by link {other} already; "
+                "every record would be written twice",
+                fix="exclude the topic from one of the two links",
+            )
 
     def _mirror(self, discovery: Discoverer, partitions: Sequence[AssignedPartition]) -> None:
         link = self._spec.link
@@ -365,7 +284,7 @@ class LinkThread:
         # records name their origin by cluster id, and a link may forward those of clusters that are not its own two
         for alias in link.origins or ():
             if alias not in ids:
-                ids[alias] = self._tools.identify(alias)
+                ids[alias] = self._identified(alias)
         spec = replace(
             self._spec,
             link=replace(link, cluster_ids=FrozenMapping(ids)),
@@ -383,6 +302,17 @@ class LinkThread:
         self._tools.wake()
         self._over.wait()
 
+    def _identified(self, alias: str) -> str:
+        """The id of a cluster whose records are forwarded; it may be down just now, and leaving it out is a loss."""
+        while not self._over.is_set():
+            try:
+                return self._tools.identify(alias)
+            except UnreachableError as error:
+                log.warning("origin_unknown", link=self.name, cluster=alias, reason=str(error))
+                self._say(f"waiting for cluster {alias}, whose records it forwards")
+                self._over.wait(_ORIGIN_SECONDS)
+        return ""
+
     def _await_workers(self, engine: Engine) -> None:
         # a lane that starts before them gets a worker of its own, and twice as many then import at the same time
         deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
@@ -399,14 +329,16 @@ class LinkThread:
         for lane in late:
             # its transaction stays open until the next owner of its id aborts it; nothing of it is visible
             log.warning("lane_cut_off", link=self.name, lane=lane.lane)
-            self.aborted = True
+            self.aborted = self.aborted or lane.connected
             if self._engine is not None:
                 self._engine.jobs.cancel(self.name, lane.lane)
+        last = Deadline(_LAST_SECONDS, self._tools.clock)
         for lane in late:
-            lane.join(_LAST_SECONDS)
+            lane.join(last.remaining())
         self._quit.set()
+        last = Deadline(_LAST_SECONDS, self._tools.clock)
         for helper in self._helpers:
-            helper.join(_LAST_SECONDS)
+            helper.join(last.remaining())
         if self._owner is not None:
             self._owner.release()
             self._owner.close()
@@ -437,6 +369,15 @@ class LinkThread:
     def _refresh(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
         new = [item for item in found if item.source not in self._known]
+        for topic, other in self._tools.copies.take(self.name, new).items():
+            log.error(
+                "topic_left_out",
+                link=self.name,
+                topic=topic,
+                reason=f"link {other} makes the same copy already",
+            )
+            self._known.update(item.source for item in new if item.source.topic == topic)
+            new = [item for item in new if item.source.topic != topic]
         if not new or self._over.is_set() or self._owner is None:
             return
         by_lane = self._owner.extend(new)
@@ -451,6 +392,14 @@ class LinkThread:
 
     def _guard(self, event: str, action: Callable[[], None]) -> None:
         try:
+            self._guarded(event, action)
+        except Exception:
+            # a stop closes the clients under whoever is using them, and that is no failure
+            if not self._over.is_set():
+                raise
+
+    def _guarded(self, event: str, action: Callable[[], None]) -> None:
+        try:
             action()
         except (SupersededError, AuthorizationError, DataLossError, StateError, UsageError) as error:
             self.fail(error)
@@ -458,8 +407,10 @@ class LinkThread:
             # a cluster that does not answer: lanes go on as they can, and the next round tries again
             log.warning(event, link=self.name, reason=str(error))
         except Exception as error:
-            log.exception(event, link=self.name)
+            if self._over.is_set():
+                raise
             self.fail(error)
+            log.exception(event, link=self.name)
 
     def _drop(self, topics: Collection[str], *, but: int) -> None:
         """What one lane stopped, the others stop too."""

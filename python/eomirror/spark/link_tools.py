@@ -1,0 +1,145 @@
+"""What a link needs of others: its owner and its discovery, the engine, and what all links of a run share."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
+
+    from eomirror.clock import Clock
+    from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
+    from eomirror.spark.channel import LaneChannel
+    from eomirror.spark.jobs import LaneJobs
+    from eomirror.types import SourcePartition
+
+__all__ = ["Copies", "Discoverer", "Engine", "LinkTools", "Owner", "PublishedLayout"]
+
+
+class PublishedLayout(Protocol):
+    """What `eomirror.kafka.ownership.Layout` says."""
+
+    @property
+    def generation(self) -> int:
+        """Number of the lane layout."""
+
+    @property
+    def source_cluster_id(self) -> str:
+        """Id of the source cluster."""
+
+    @property
+    def target_cluster_id(self) -> str:
+        """Id of the target cluster."""
+
+    @property
+    def lanes(self) -> dict[int, tuple[AssignedPartition, ...]]:
+        """Partitions of each lane."""
+
+
+class Owner(Protocol):
+    """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
+
+    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> PublishedLayout:
+        """Take the link."""
+
+    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+        """Publish a revision."""
+
+    def check(self) -> None:
+        """Raise SupersededError if another mirror owns the link."""
+
+    def renew(self) -> None:
+        """Renew the claim."""
+
+    def release(self) -> None:
+        """Give the link up."""
+
+    def close(self) -> None:
+        """Close all clients."""
+
+
+class Discoverer(Protocol):
+    """What the driver needs of `eomirror.sync.discovery.Discovery`."""
+
+    def prepare(self) -> tuple[AssignedPartition, ...]:
+        """Check, create, and list what to mirror."""
+
+    def refresh(self) -> tuple[AssignedPartition, ...]:
+        """List what to mirror now."""
+
+    def goals(self) -> dict[SourcePartition, int]:
+        """The source's last stable offsets now."""
+
+    def close(self) -> None:
+        """Close all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """
+    What exists once Spark runs.
+
+    Attributes:
+        jobs: Runs attempts.
+        channel: Speaks to them.
+        warm_up: Ends when workers are ready.
+    """
+
+    jobs: LaneJobs
+    channel: LaneChannel
+    warm_up: threading.Thread
+
+
+class Copies:
+    """
+    Which link makes which copy: two links of one run that make the same would write every record twice.  Thread-safe.
+
+    Ids, not names: two aliases may mean one cluster, and many sources may share a target topic.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: dict[tuple[str, str], str] = {}
+
+    def take(self, link: str, partitions: Iterable[AssignedPartition]) -> dict[str, str]:
+        """Take these copies for a link; gives the topics whose copy another link makes, and that link's name."""
+        taken: dict[str, str] = {}
+        with self._lock:
+            for item in partitions:
+                owner = self._links.setdefault((item.topic_id, item.target_topic_id), link)
+                if owner != link:
+                    taken[item.source.topic] = owner
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTools:
+    """
+    What all links of a run share.
+
+    Attributes:
+        run: Id of the run.
+        clock: Where time comes from.
+        engine: Done once Spark runs, or cannot.
+        tell: Told in words what is being done.
+        wake: Called when a link's state changed.
+        fail_mirror: Called with an error that ends all links.
+        on_report: Told every report of a lane and its spec.
+        wants_goals: Whether the run ends when it has caught up.
+        identify: Asks a cluster of the configuration, by alias, for its id.
+        copies: Which link makes the copy of a source topic in a target topic, by the ids of both.
+    """
+
+    run: str
+    clock: Clock
+    engine: Future[Engine]
+    tell: Callable[[str], None]
+    wake: Callable[[], None]
+    fail_mirror: Callable[[BaseException], None]
+    on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
+    wants_goals: bool = False
+    identify: Callable[[str], str] = str
+    copies: Copies = field(default_factory=Copies)
