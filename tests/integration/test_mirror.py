@@ -203,6 +203,19 @@ def test_a_second_mirror_of_the_link_leaves(link: Link) -> None:
             runner.join(60)
 
 
+def test_two_links_of_one_file_do_not_make_the_same_copy(link: Link) -> None:
+    """Every record would be there twice: the second link is refused by name, the first goes on."""
+    create_topic(link.east, link.topic, 1)
+    committed = produce(link.east, link.topic, 1, some_records(15, 100), transactional_id=link.name)
+    twin = {**link.settings["links"][0], "name": f"{link.name}-twin", "topics": [link.topic]}
+    link.settings["links"].append(twin)
+
+    with pytest.raises(MirrorError, match="written twice"):
+        link.catch_up()
+
+    assert read_committed(link.west, link.target) == committed
+
+
 def test_positions_lost_with_control_kept_are_refused(link: Link) -> None:
     """A deleted positions topic never means offset 0."""
     create_topic(link.east, link.topic, 1)
