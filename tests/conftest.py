@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fix_kafka", "fix_spark"]
+pytest_plugins = ["fix_kafka", "fix_rig", "fix_spark"]

@@ -1,0 +1,100 @@
+"""
+Two clusters, each with a direct listener for the judge and one that is entered through a proxy.
+
+Brokers start when a test first asks for their side, and live as long as the rig.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
+from eomirror.demo.ports import free_ports
+from rig.proxy import FaultProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PROXIED", "Rig", "Side"]
+
+PROXIED = "PROXIED"
+"""Name of the listener whose advertised port is the proxy's."""
+
+
+class Side:
+    """
+    One cluster of one broker behind one proxy.
+
+    Attributes:
+        cluster: The cluster.
+        proxy: Before its PROXIED listener.
+        direct: Client properties past the proxy.
+        proxied: Client properties through the proxy.
+    """
+
+    def __init__(self, name: str, *, properties: Mapping[str, str]) -> None:
+        (port,) = free_ports(1)
+        listener = Listener(PROXIED, advertised_ports=(port,))
+        self.cluster = LocalCluster.start(
+            ClusterSpec(name, heap="384m", extra_listeners=(listener,), properties=properties)
+        )
+        try:
+            self.proxy = FaultProxy(port, self.cluster.brokers[0].ports.bound[PROXIED])
+        except BaseException:
+            self.cluster.destroy()
+            raise
+        self.direct = self.cluster.client_properties
+        self.proxied = self.cluster.client_properties_of(ADMIN, listener=PROXIED)
+
+    def close(self) -> None:
+        """End the proxy, then the brokers."""
+        try:
+            self.proxy.close()
+        finally:
+            self.cluster.destroy()
+
+
+class Rig:
+    """
+    Source and target; each starts when it is first asked for.
+
+    Args:
+        properties: Broker properties of both.
+    """
+
+    def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
+        self._properties = dict(properties or {})
+        self._sides: dict[str, Side] = {}
+        self._seed = ""
+
+    @property
+    def source(self) -> Side:
+        """The cluster to mirror from."""
+        return self._side("rig-source")
+
+    @property
+    def target(self) -> Side:
+        """The cluster to mirror to."""
+        return self._side("rig-target")
+
+    def reset(self, seed: str) -> None:
+        """Before a test: no rule, no connection, randomness from this seed."""
+        for name, side in self._sides.items():
+            side.proxy.reset(f"{seed}/{name}")
+        self._seed = seed
+
+    def trouble(self) -> list[str]:
+        """What went wrong in the proxies themselves."""
+        return [line for side in self._sides.values() for line in side.proxy.trouble]
+
+    def close(self) -> None:
+        """End what was started."""
+        for side in self._sides.values():
+            side.close()
+        self._sides.clear()
+
+    def _side(self, name: str) -> Side:
+        if name not in self._sides:
+            self._sides[name] = Side(name, properties=self._properties)
+            self._sides[name].proxy.reset(f"{self._seed}/{name}")
+        return self._sides[name]
