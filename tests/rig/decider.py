@@ -106,7 +106,9 @@ class _Connection:
     dead: bool = False  # half-open: nothing passes any more
     cut: bool = False  # the client is gone
     held_by: str = ""  # name of the rule whose request blocks this direction
-    pending: dict[int, tuple[Request, str]] = field(default_factory=dict)  # by correlation id; rule that held it
+    pending: dict[int, tuple[Request, str]] = field(
+        default_factory=dict
+    )  # by correlation id; rule that held it
     clear_at: dict[str, float] = field(default_factory=dict)  # per direction, when the wire is free again
 
 

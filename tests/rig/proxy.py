@@ -141,7 +141,9 @@ class FaultProxy:
         self._await(lambda: self._decider.seen(match) >= count, f"{count} requests of {match}", seconds)
 
     def _events(self, kind: str, rule: str) -> list[Event]:
-        return [event for event in self._decider.events if kind in ("", event.kind) and rule in ("", event.rule)]
+        return [
+            event for event in self._decider.events if kind in ("", event.kind) and rule in ("", event.rule)
+        ]
 
     def _await(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
         with self._changed:
@@ -168,9 +170,8 @@ class FaultProxy:
         broken = list(self._connections.values())
         for connection in broken:
             connection.break_both()
-        # the connections' own tasks see it and end
-        while any(connection.number in self._connections for connection in broken):
-            await asyncio.sleep(0.001)
+        for connection in broken:
+            await connection.gone.wait()
 
     async def _release(self, name: str) -> None:
         with self._changed:
@@ -215,6 +216,7 @@ class FaultProxy:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         self._forget(number)
+        connection.gone.set()
 
     async def _guarded(self, connection: _Connection, work: Coroutine[Any, Any, None]) -> None:
         """A job that fails ends its connection, and is told at the end of the test."""
@@ -262,7 +264,9 @@ class FaultProxy:
             await asyncio.wait_for(connection.to_client.join(), 5.0)
         connection.over.set()
 
-    def _ask(self, decide: Callable[[int, bytes, float], Verdict], connection: _Connection, frame: bytes) -> Verdict:
+    def _ask(
+        self, decide: Callable[[int, bytes, float], Verdict], connection: _Connection, frame: bytes
+    ) -> Verdict:
         with self._changed:
             verdict = decide(connection.number, frame, self._loop.time())
             self._changed.notify_all()
@@ -309,7 +313,8 @@ class _Connection:
         self.to_client: asyncio.Queue[tuple[Verdict, bytes]] = asyncio.Queue()
         self.held: list[tuple[Verdict, bytes]] = []
         self.cut = False
-        self.over = asyncio.Event()
+        self.over = asyncio.Event()  # it has to end
+        self.gone = asyncio.Event()  # it has
 
     async def frames(self, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         """Whole frames from one side, until it is gone or speaks something else."""

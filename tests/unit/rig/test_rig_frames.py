@@ -26,9 +26,9 @@ PRODUCER = struct.pack(">qh", 4000, 3)
     ("frame", "expected"),
     [
         (request_frame(Api.METADATA, 12, b"\0junk"), Request(3, 12, 7, "me")),
-        (request_frame(Api.END_TXN, 1, string("t-1") + PRODUCER + b"\1"), Request(26, 1, 7, "me", "t-1", True)),
-        (request_frame(Api.END_TXN, 1, string("t-1") + PRODUCER + b"\0"), Request(26, 1, 7, "me", "t-1", False)),
-        (request_frame(Api.END_TXN, 5, b"\0\4t-1" + PRODUCER + b"\1\0"), Request(26, 5, 7, "me", "t-1", True)),
+        (request_frame(Api.END_TXN, 1, string("t-1") + PRODUCER + b"\1"), Request(26, 1, 7, "me", "t-1", commit=True)),
+        (request_frame(Api.END_TXN, 1, string("t-1") + PRODUCER + b"\0"), Request(26, 1, 7, "me", "t-1", commit=False)),
+        (request_frame(Api.END_TXN, 5, b"\0\4t-1" + PRODUCER + b"\1\0"), Request(26, 5, 7, "me", "t-1", commit=True)),
         (request_frame(Api.PRODUCE, 7, string("t-1")), Request(0, 7, 7, "me", "t-1")),
         (request_frame(Api.PRODUCE, 7, string(None)), Request(0, 7, 7, "me", "")),
         (request_frame(Api.PRODUCE, 10, b"\0\0"), Request(0, 10, 7, "me", "")),

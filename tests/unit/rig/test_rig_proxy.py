@@ -215,7 +215,7 @@ def test_a_delay_is_kept(client: Client, proxy: FaultProxy) -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_a_broker_that_is_gone_breaks_its_clients(client: Client, proxy: FaultProxy, broker: Broker) -> None:
+def test_a_broker_that_is_gone_breaks_its_clients(client: Client, proxy: FaultProxy) -> None:
     """As it would without a proxy in between."""
     assert client.ask(1) == 1
     proxy._upstream_port = free_ports(1)[0]
@@ -236,5 +236,7 @@ def test_a_client_that_speaks_something_else_is_named(client: Client, proxy: Fau
 def test_waiting_in_vain_names_what_happened(client: Client, proxy: FaultProxy) -> None:
     """A failed test shows the last events."""
     assert client.ask(1) == 1
-    with pytest.raises(AssertionError, match=r"no event 1 'held' 'late' within 0.05 s; last events:\n.*connected"):
+    with pytest.raises(
+        AssertionError, match=r"no event 1 'held' 'late' within 0.05 s; last events:\n.*connected"
+    ):
         proxy.await_event("held", "late", seconds=0.05)
