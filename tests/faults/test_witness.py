@@ -8,31 +8,26 @@ say nothing.  ``EOMIRROR_REPEATS=200`` repeats every straggler that often, each 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
 
-from eomirror.config import Cluster
 from eomirror.errors import LaneError, OutcomeUnknownError
-from eomirror.kafka.demo_clients import Offsets, ReadRecord, read_partition
-from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.plane import CommitOutcome
 from fix_rig import REPEATS
-from records import create_topic, wait_for
+from records import wait_for
 from rig.frames import Api
-from rig.rules import CutAfter, DropAnswers, Hold, Match
+from rig.rules import CutAfter, DropAnswers, Hold
+from rig.stage import FOREIGN, Committing, ForeignWriter, Stage
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
     from eomirror._native import Acks
+    from eomirror.kafka.producer import TransactionalProducer
     from rig.clusters import Rig
-    from rig.decider import Event
 
 log = logging.getLogger(__name__)
 
@@ -41,93 +36,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration]
 NO_ERROR = 0
 REFUSED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 repeated = pytest.mark.parametrize("number", range(REPEATS))
-
-
-class Stage:
-    """One topic of one partition on the target, one transactional.id, and what should be visible."""
-
-    def __init__(self, rig: Rig, topic: str, rng: random.Random) -> None:
-        self.topic = topic
-        self.proxy = rig.target.proxy
-        self.direct = rig.target.direct
-        self.proxied = rig.target.proxied
-        self.rng = rng
-        self.committed: list[bytes] = []
-        self._written = 0
-        self._producers: list[TransactionalProducer] = []
-        create_topic(self.direct, topic)
-
-    def producer(self, *, timeout: float = 15.0, **properties: str) -> TransactionalProducer:
-        """A producer through the proxy that has taken the id."""
-        settings = {key.replace("_", "."): value for key, value in properties.items()}
-        made = TransactionalProducer(
-            Cluster("west", {**self.proxied, **settings}),
-            client_id=self.topic,
-            transactional_id=self.topic,
-            transaction_timeout=timeout,
-            known_topic=self.topic,
-        )
-        self._producers.append(made)
-        made.init()
-        return made
-
-    def spent(self, producer: TransactionalProducer) -> None:
-        """What a lane does with a producer whose commit was not clean."""
-        self._producers.remove(producer)
-        producer.close()
-
-    def close(self) -> None:
-        for producer in self._producers:
-            producer.close()
-
-    def write(self, producer: TransactionalProducer, *, most: int = 20) -> list[bytes]:
-        """Produce some records and see them acknowledged; their values."""
-        values = self.values(most)
-        producer.produce_all([(self.topic, value, None, 0) for value in values])
-        producer.flush(30)
-        return values
-
-    def values(self, most: int = 20) -> list[bytes]:
-        """Values that no other record has."""
-        begin = self._written
-        self._written += self.rng.randint(1, most)
-        return [b"%06d" % number for number in range(begin, self._written)]
-
-    def transaction(self, producer: TransactionalProducer) -> None:
-        """One clean transaction."""
-        producer.begin()
-        values = self.write(producer)
-        assert producer.commit() is CommitOutcome.CLEAN
-        self.committed += values
-
-    def some_clean_transactions(self, producer: TransactionalProducer) -> None:
-        for _ in range(self.rng.randrange(3)):
-            self.transaction(producer)
-
-    def ends(self, *, commit: bool) -> Match:
-        """Requests that end a transaction of ours."""
-        return Match(api_key=Api.END_TXN, transactional_id=self.topic, commit=commit)
-
-    def of(self, api_key: Api) -> Match:
-        """Requests of our transactions."""
-        return Match(api_key=api_key, transactional_id=self.topic)
-
-    def deliver_late(self, rule: str) -> Event:
-        """Let the straggler go, and wait for what the broker says to it."""
-        self.proxy.await_event("held", rule)
-        self.proxy.release(rule)
-        return self.proxy.await_event("late answer", rule)
-
-    def visible(self) -> list[bytes | None]:
-        """What a read_committed reader sees now, past the proxy."""
-        return [record.value for record in self.records()]
-
-    def records(self) -> list[ReadRecord]:
-        end = Offsets(self.direct).ends(self.topic, 1, committed=True)[0]
-        return list(read_partition(self.direct, self.topic, 0, end))
-
-    def nothing_is_open(self) -> bool:
-        return not Offsets(self.direct).open_transactions(self.topic, 1)
 
 
 @pytest.fixture
@@ -356,30 +264,6 @@ def test_a_lost_answer_to_a_commit_makes_it_suspect(stage: Stage) -> None:
     assert stage.visible() == stage.committed + values
 
 
-class Commit(threading.Thread):
-    """A commit that may take longer than a test can wait."""
-
-    def __init__(self, producer: TransactionalProducer) -> None:
-        super().__init__(daemon=True)
-        self.producer = producer
-        self.result: CommitOutcome | LaneError | None = None
-        self.seconds = 0.0
-        self.start()
-
-    def run(self) -> None:
-        began = time.monotonic()
-        try:
-            self.result = self.producer.commit()
-        except LaneError as error:
-            self.result = error
-        self.seconds = time.monotonic() - began
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it is over, after so many seconds at most."""
-        self.join(seconds)
-        return not self.is_alive()
-
-
 def test_a_commit_that_gets_no_answers_is_never_clean(stage: Stage) -> None:
     """The library asks on, past the transaction's timeout; when answers come again, the commit is suspect, once."""
     first = stage.producer(timeout=3.0, socket_timeout_ms="1000")
@@ -388,7 +272,7 @@ def test_a_commit_that_gets_no_answers_is_never_clean(stage: Stage) -> None:
     first.begin()
     values = stage.write(first)
     # in a thread: librdkafka's call cannot be interrupted, and a test must end
-    commit = Commit(first)
+    commit = Committing(first)
     stage.proxy.await_event("dropped", "lost", nth=4)
     stage.proxy.disarm("lost")
     assert commit.wait(60.0)
@@ -412,12 +296,11 @@ def offsets_of(acks: Acks, topic: str) -> list[int]:
 
 def test_acknowledged_offsets_are_exact_beside_a_foreign_writer(stage: Stage) -> None:
     """Another producer's records in between make two runs, and each record keeps its own offset."""
-    foreign = Producer({**stage.direct, "enable.idempotence": True})
+    foreign = ForeignWriter(stage)
     producer = stage.producer()
     producer.begin()
     before = stage.write(producer)
-    foreign.produce(stage.topic, b"foreign", partition=0)
-    assert foreign.flush(30) == 0
+    foreign.write()
     after = stage.write(producer)
     acks = producer.take_acks()
     assert producer.commit() is CommitOutcome.CLEAN
@@ -459,15 +342,15 @@ def test_acknowledged_offsets_are_exact_over_dying_connections(stage: Stage) -> 
         acked.append((values, offsets_of(acks, stage.topic)))
         return outcome is CommitOutcome.CLEAN
 
-    with foreign_writer(stage):
+    with ForeignWriter(stage):
         producer = stage.producer(batch_num_messages="10")
-        for _ in range(20):
+        for _ in range(2 * REPEATS):
             if not attempt(producer):
                 stage.spent(producer)
                 producer = stage.producer(batch_num_messages="10")
     wait_for(stage.nothing_is_open)
 
-    records = [record for record in stage.records() if record.value != b"foreign"]
+    records = [record for record in stage.records() if record.value != FOREIGN]
     found = {record.value: record.offset for record in records}
     lost = len(stage.proxy.events("lost answer"))
     log.info("%d acknowledged, failures %s, lost answers %d", len(acked), dict(failures), lost)
@@ -478,28 +361,5 @@ def test_acknowledged_offsets_are_exact_over_dying_connections(stage: Stage) -> 
         assert sum(value in found for value in values) in (0, len(values)), "a torn transaction"
     whole = [values for values in unknown if values[0] in found]
     assert len(found) == sum(len(values) for values in whole) + sum(len(values) for values, _ in acked)
-    assert len(acked) > 5
-    assert lost > 5, "no batch was repeated"
-
-
-class foreign_writer:  # noqa: N801  reads as a block
-    """Another application that writes into the same partition, past the proxy, while the block runs."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._over = threading.Event()
-        self._stage = stage
-        self._thread = threading.Thread(target=self._write)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        producer = Producer({**self._stage.direct, "linger.ms": 0})
-        while not self._over.wait(0.005):
-            producer.produce(self._stage.topic, b"foreign", partition=0)
-            producer.poll(0)
-        producer.flush(30)
+    assert len(acked) >= REPEATS
+    assert lost > 0, "no batch was repeated"

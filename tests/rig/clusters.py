@@ -6,10 +6,12 @@ Brokers start when a test first asks for their side, and live as long as the rig
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
 from eomirror.demo.ports import free_ports
+from rig.apart import proxy_apart
 from rig.proxy import FaultProxy
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ class Side:
     """
     One cluster of one broker behind one proxy.
 
+    Args:
+        name: Of the cluster.
+        properties: Of the broker.
+        apart: Give the proxy a process of its own.
+
     Attributes:
         cluster: The cluster.
         proxy: Before its PROXIED listener.
@@ -32,26 +39,27 @@ class Side:
         proxied: Client properties through the proxy.
     """
 
-    def __init__(self, name: str, *, properties: Mapping[str, str]) -> None:
+    def __init__(self, name: str, *, properties: Mapping[str, str], apart: bool = False) -> None:
         (port,) = free_ports(1)
         listener = Listener(PROXIED, advertised_ports=(port,))
         self.cluster = LocalCluster.start(
             ClusterSpec(name, heap="384m", extra_listeners=(listener,), properties=properties)
         )
-        try:
-            self.proxy = FaultProxy(port, self.cluster.brokers[0].ports.bound[PROXIED])
-        except BaseException:
-            self.cluster.destroy()
-            raise
+        with contextlib.ExitStack() as until_now:
+            until_now.callback(self.cluster.destroy)
+            upstream = self.cluster.brokers[0].ports.bound[PROXIED]
+            if apart:
+                self.proxy = until_now.enter_context(proxy_apart(port, upstream))
+            else:
+                self.proxy = FaultProxy(port, upstream)
+                until_now.callback(self.proxy.close)
+            self._open = until_now.pop_all()
         self.direct = self.cluster.client_properties
         self.proxied = self.cluster.client_properties_of(ADMIN, listener=PROXIED)
 
     def close(self) -> None:
         """End the proxy, then the brokers."""
-        try:
-            self.proxy.close()
-        finally:
-            self.cluster.destroy()
+        self._open.close()
 
 
 class Rig:
@@ -60,10 +68,12 @@ class Rig:
 
     Args:
         properties: Broker properties of both.
+        apart: Give each proxy a process of its own.
     """
 
-    def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, properties: Mapping[str, str] | None = None, apart: bool = False) -> None:
         self._properties = dict(properties or {})
+        self._apart = apart
         self._sides: dict[str, Side] = {}
         self._seed = ""
 
@@ -85,7 +95,7 @@ class Rig:
 
     def trouble(self) -> list[str]:
         """What went wrong in the proxies themselves."""
-        return [line for side in self._sides.values() for line in side.proxy.trouble]
+        return [line for side in self._sides.values() for line in side.proxy.trouble()]
 
     def close(self) -> None:
         """End what was started."""
@@ -95,6 +105,6 @@ class Rig:
 
     def _side(self, name: str) -> Side:
         if name not in self._sides:
-            self._sides[name] = Side(name, properties=self._properties)
+            self._sides[name] = Side(name, properties=self._properties, apart=self._apart)
             self._sides[name].proxy.reset(f"{self._seed}/{name}")
         return self._sides[name]

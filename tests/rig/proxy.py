@@ -51,7 +51,7 @@ class FaultProxy:
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._connections: dict[int, _Connection] = {}
-        self.trouble: list[str] = []  # what went wrong in the proxy itself, such as a client that speaks TLS
+        self._trouble: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
         self._thread.start()
@@ -94,7 +94,7 @@ class FaultProxy:
         self._run(self._break_all())
         with self._changed:
             self._decider.reset(seed)
-            self.trouble.clear()
+            self._trouble.clear()
 
     # -- what it saw -------------------------------------------------------------------------------
 
@@ -117,6 +117,11 @@ class FaultProxy:
         """What happened so far, of one kind and by one rule where these are named."""
         with self._changed:
             return self._events(kind, rule)
+
+    def trouble(self) -> list[str]:
+        """What went wrong in the proxy itself, such as a client that speaks TLS."""
+        with self._changed:
+            return list(self._trouble)
 
     def await_event(self, kind: str, rule: str = "", *, nth: int = 1, seconds: float = 30.0) -> Event:
         """
@@ -224,7 +229,7 @@ class FaultProxy:
             await work
         except Exception as error:  # noqa: BLE001  whatever it is, it must not vanish in a task
             with self._changed:
-                self.trouble.append(f"connection {connection.number}: {error!r}")
+                self._trouble.append(f"connection {connection.number}: {error!r}")
             connection.over.set()
 
     def _forget(self, number: int) -> None:

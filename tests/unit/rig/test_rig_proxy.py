@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.demo.ports import free_ports
+from rig.apart import proxy_apart
 from rig.frames import Api, FrameSplitter
 from rig.proxy import FaultProxy
 from rig.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match
@@ -222,7 +223,7 @@ def test_a_broker_that_is_gone_breaks_its_clients(client: Client, proxy: FaultPr
     late = Client(proxy.port)
     assert late.answer() is None
     late.socket.close()
-    assert proxy.trouble == []
+    assert proxy.trouble() == []
 
 
 def test_a_client_that_speaks_something_else_is_named(client: Client, proxy: FaultProxy) -> None:
@@ -230,7 +231,7 @@ def test_a_client_that_speaks_something_else_is_named(client: Client, proxy: Fau
     client.socket.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 
     assert client.answer() is None
-    assert "FrameError" in proxy.trouble[0]
+    assert "FrameError" in proxy.trouble()[0]
 
 
 def test_waiting_in_vain_names_what_happened(client: Client, proxy: FaultProxy) -> None:
@@ -240,3 +241,19 @@ def test_waiting_in_vain_names_what_happened(client: Client, proxy: FaultProxy) 
         AssertionError, match=r"no event 1 'held' 'late' within 0.05 s; last events:\n.*connected"
     ):
         proxy.await_event("held", "late", seconds=0.05)
+
+
+def test_a_proxy_in_a_process_of_its_own_does_the_same(broker: Broker) -> None:
+    """Rules go there, events come back, failures as well."""
+    (port,) = free_ports(1)
+    with proxy_apart(port, broker.port, seed=1) as proxy:
+        proxy.arm("late", Hold(match=FETCH))
+        client = Client(port)
+        client.send(1)
+        assert proxy.await_event("held", "late").rule == "late"
+        proxy.release("late")
+        assert proxy.await_event("late answer", "late").kind == "late answer"
+        with pytest.raises(AssertionError, match="no event"):
+            proxy.await_event("refused", seconds=0.01)
+        client.socket.close()
+    assert broker.got == [1]
