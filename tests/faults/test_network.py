@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import Mirror, load_config
+from eomirror.config import Cluster
 from eomirror.demo.judge import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.demo_clients import Offsets, create_topic
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.demo_clients import Offsets, TrafficProducer, create_topic
 from fix_rig import REPEATS
 from rig.frames import Api
-from rig.rules import Delay, HalfOpen, Hold, Lifetimes, Match
+from rig.rules import CutAfter, Delay, HalfOpen, Hold, Lifetimes, Match
 
 if TYPE_CHECKING:
     import random
@@ -153,6 +156,31 @@ class Scene:
             self._mirror.run()
         except BaseException as error:  # noqa: BLE001  told by whoever waits
             self._error = error
+
+
+def test_an_answer_that_never_came_is_no_offset(rig: Rig, topic_name: str) -> None:
+    """EO-3, EO-6: librdkafka gives offset -1001 without an error for it; a reader would skip the partition."""
+    target = rig.target
+    create_topic(target.direct, topic_name, 2)
+    traffic = TrafficProducer(target.direct, topic=topic_name, transactional_id=topic_name)
+    plan = TrafficPlan(1, 2, abort_every=0)
+    transaction = plan.transaction(0, plan.new_ledger(), sent_us=0, wall_ms=1_700_000_000_000)
+    traffic.write(transaction)
+    written = [sum(record.partition == number for record in transaction.records) for number in range(2)]
+    cluster = Cluster("target", target.proxied)
+    names = [(topic_name, number) for number in range(2)]
+    for times in (1, 2, 3):
+        admin = ClusterAdmin(cluster, client_id="test")
+        reader = CompactLogReader(cluster, admin, client_id="test")
+        for at, expected in (("earliest", [0, 0]), ("latest", [count + 1 for count in written])):
+            target.proxy.arm("cut", CutAfter(match=Match(api_key=Api.LIST_OFFSETS), times=times))
+            assert list(admin.offsets(names, at=at, read_committed=False).values()) == expected, times
+        target.proxy.arm("cut", CutAfter(match=Match(api_key=Api.LIST_OFFSETS), times=times))
+        _, records = reader.read(topic_name)
+        reader.close()
+        admin.close()
+
+        assert len(records) == len(transaction.records), times
 
 
 @pytest.fixture
