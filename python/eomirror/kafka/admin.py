@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -108,6 +109,30 @@ class PendingTopics:
                     raise self._admin.translated(raised, f"describe topic {name}", right) from raised
                 found[name] = None
         return found
+
+
+class _Answered:
+    """
+    The offset of one partition, or an error where librdkafka gives neither.
+
+    When a connection breaks before a broker has answered ListOffsets, librdkafka 2.16 reports success and the offset
+    -1001, "invalid" (measured: every time).  Taken for an end, it makes a reader skip the partition, and what
+    was committed there is never seen (rule 3); taken for a log start, it hides a gap (rule 6).
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def result(self, timeout: float) -> Any:
+        """The answer; raises KafkaException, which says that asking again helps, where there is none."""
+        answer = self._future.result(timeout)
+        if answer.offset == OFFSET_INVALID:
+            raise KafkaException(
+                KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
+            )
+        return answer
 
 
 class ClusterAdmin:
@@ -271,7 +296,7 @@ class ClusterAdmin:
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
             wanted = {TopicPartition(topic, number): spec for topic, number in waiting}
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=seconds)
-            return {(one.topic, one.partition): future for one, future in futures.items()}
+            return {(one.topic, one.partition): _Answered(future) for one, future in futures.items()}
 
         def failed(where: tuple[str, int], raised: Exception) -> None:
             topic, number = where
