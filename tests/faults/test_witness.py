@@ -273,7 +273,7 @@ def test_a_commit_that_gets_no_answers_is_never_clean(stage: Stage) -> None:
     values = stage.write(first)
     # in a thread: librdkafka's call cannot be interrupted, and a test must end
     commit = Committing(first)
-    stage.proxy.await_event("dropped", "lost", nth=4)
+    stage.proxy.await_event("dropped", "lost", nth=3)
     stage.proxy.disarm("lost")
     assert commit.wait(60.0)
     log.info("%d EndTxn in %.1f s", stage.proxy.requests(Api.END_TXN, stage.topic), commit.seconds)
