@@ -63,6 +63,8 @@ _NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
 _STATISTICS_INTERVAL_MS = 100
 _INIT_SLICE_SECONDS = 5.0
 _MOST_BYTES = 100_000_000
+# an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
+_ABORT_SECONDS = 5.0
 
 
 # What a call of the client raises.  When librdkafka has a fatal error for its error callback while it runs a
@@ -260,8 +262,9 @@ class TransactionalProducer:
             OutcomeUnknownError: It may be committed (rule 8).
         """
         try:
-            # -1 is "what remains of transaction.timeout.ms"; other values may leave librdkafka's state behind
-            self._producer.commit_transaction(-1)
+            # librdkafka's own default has no end: while answers are lost it repeats EndTxn for as long as it is let
+            # (measured: minutes).  A commit that takes longer is of unknown outcome, and the producer is thrown away.
+            self._producer.commit_transaction(self._timeout)
         except _RAISED as raised:
             error = _error_of(raised)
             if classify_transaction(error).action is Action.FENCED:
@@ -287,7 +290,7 @@ class TransactionalProducer:
         """Abort what is open, as well as that goes; the producer is spent afterwards."""
         try:
             self._producer.purge()
-            self._producer.abort_transaction(-1)
+            self._producer.abort_transaction(_ABORT_SECONDS)
         except (*_RAISED, RuntimeError) as raised:
             # the next InitProducerId with this id aborts it
             log.info("abort_left_to_successor", transactional_id=self.transactional_id, error=str(raised))
