@@ -8,10 +8,12 @@ need it.  Values under names that hold secrets are masked here as the last line 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import orjson
 import structlog
@@ -19,9 +21,57 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["configure_logging"]
+__all__ = ["LossyStream", "configure_logging", "is_dumb", "wants_colour"]
 
 _SECRET = re.compile(r"password|secret|token|jaas|private[._]?key", re.IGNORECASE)
+
+
+def is_dumb(stream: TextIO) -> bool:
+    """Whether ``stream`` takes no control sequences: it is no terminal, or one with ``TERM=dumb``."""
+    return not stream.isatty() or os.environ.get("TERM", "") in {"dumb", "unknown"}
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether to colour what goes to ``stream``: a terminal, and NO_COLOR is not set (https://no-color.org)."""
+    return not is_dumb(stream) and not os.environ.get("NO_COLOR")
+
+
+class LossyStream:
+    """
+    A text stream that drops what cannot be written: a full disk or a closed pipe must not end the mirror.
+
+    Only `OSError` is swallowed; whatever else goes wrong is a bug.
+
+    Args:
+        stream: Where text goes, stderr as a rule.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:
+        """Of the stream."""
+        return self._stream.encoding
+
+    def write(self, text: str) -> int:
+        """Write, or do not."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as far as that goes."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Of the stream."""
+        return self._stream.fileno()
 
 
 def configure_logging(level: str = "info") -> None:
@@ -33,7 +83,7 @@ def configure_logging(level: str = "info") -> None:
     """
     terminal = sys.stderr.isatty()
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=terminal)
+        structlog.dev.ConsoleRenderer(colors=wants_colour(sys.stderr))
         if terminal
         else structlog.processors.JSONRenderer(
             serializer=lambda value, **_: orjson.dumps(value, default=str).decode()
@@ -49,7 +99,7 @@ def configure_logging(level: str = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
 

@@ -2,11 +2,14 @@
 The ``eomirror`` command: finds its subcommands lazily, and turns errors into one screen and an exit code.
 
 A subcommand's module is imported when it is called, so that ``--help`` is quick and ``check`` needs no Java.
+``--log-level`` stands before or after the command: every command gets the option when it is imported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -27,6 +30,37 @@ _COMMANDS = {
 }
 
 
+#: What a shell reports for a program that a closed pipe ended: 128 + SIGPIPE.
+_BROKEN_PIPE = 141
+
+
+def _set_log_level(_: click.Context, __: click.Parameter, level: str | None) -> None:
+    if level is not None:
+        from eomirror.log import configure_logging
+
+        configure_logging(level)
+
+
+def _log_level_option(**attributes: Any) -> click.Option:
+    return click.Option(
+        ["--log-level"],
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        expose_value=False,
+        callback=_set_log_level,
+        help="Lowest level of the log on stderr.",
+        **attributes,
+    )
+
+
+def _accept_log_level(command: click.Command) -> None:
+    """Let ``--log-level`` stand behind the command too; without it, what stands before the command holds."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _accept_log_level(each)
+    elif not any(parameter.name == "log_level" for parameter in command.params):
+        command.params.append(_log_level_option())
+
+
 class _LazyGroup(click.Group):
     """A group whose commands are modules that are imported when they are needed."""
 
@@ -44,7 +78,22 @@ class _LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{attribute} is not a command")
+        _accept_log_level(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; the reader of our output may have seen enough, as in ``eomirror status | head -1``."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as leaving:
+            # rich answers a closed pipe with SystemExit(1), raised while it handles the error
+            if not isinstance(leaving, BrokenPipeError) and not isinstance(
+                leaving.__context__, BrokenPipeError
+            ):
+                raise
+            # what is still in the buffer would be complained about at the interpreter's end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(_BROKEN_PIPE) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -59,19 +108,11 @@ class _LazyGroup(click.Group):
     epilog="Example: eomirror demo",
 )
 @click.version_option(package_name="eomirror")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    envvar="EOMIRROR_LOG_LEVEL",
-    show_default=True,
-    help="Lowest level of the log on stderr.",
-)
-def cli(log_level: str) -> None:
+def cli() -> None:
     """Mirror topics between Kafka clusters, transactionally and exactly once."""
-    from eomirror.log import configure_logging
 
-    configure_logging(log_level)
+
+cli.params.append(_log_level_option(default="info", envvar="EOMIRROR_LOG_LEVEL", show_default=True))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -83,19 +124,21 @@ def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(args=arguments, standalone_mode=False)
     except MirrorError as error:
-        click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
+        from eomirror.log import wants_colour
+
+        head = click.style("error", fg="red", bold=True) if wants_colour(sys.stderr) else "error"
+        # an error that nobody can read is still told by the exit code
+        with contextlib.suppress(OSError):
+            click.echo(f"{head}: {error}", err=True)
         return error.exit_code
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         return error.exit_code
     except click.exceptions.Exit as exit_request:
         return exit_request.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # the reader of our output has seen enough, as in `eomirror status | head -1`
-        sys.stderr.close()
-        return 141
     return result if isinstance(result, int) else 0

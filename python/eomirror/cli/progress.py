@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 
 from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, table
+from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from eomirror.progress import LinkSnapshot, RunReport, Snapshot
 
-__all__ = ["ProgressDisplay"]
+__all__ = ["ProgressDisplay", "progress_line"]
 
 _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
@@ -30,7 +31,8 @@ class ProgressDisplay:
     """
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        # what cannot be shown must not end what is done
+        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
         self._live: Live | None = None
         self._lock = threading.Lock()
         self._last_line = float("-inf")
@@ -47,7 +49,7 @@ class ProgressDisplay:
         elif snapshot.seconds - self._last_line >= _LINES_EVERY_SECONDS:
             self._last_line = snapshot.seconds
             for link in snapshot.links:
-                self.event(_line(link))
+                self.event(progress_line(link))
 
     def summary(self, report: RunReport) -> None:
         """Say how the run ended."""
@@ -79,12 +81,15 @@ class ProgressDisplay:
             self._live = None
 
 
-def _line(link: LinkSnapshot) -> str:
+def progress_line(link: LinkSnapshot) -> str:
+    """Where a link stands, in a line."""
+    stopped = len(link.stopped_topics)
+    stops = f", {stopped} {'topic' if stopped == 1 else 'topics'} stopped" if stopped else ""
     goals = f", {link.goals_reached}/{link.goals} partitions caught up" if link.goals else ""
     return (
         f"{link.link}: {link.state}, {human_count(link.counters.records)} records, "
         f"{human_rate(link.records_per_second)}, lag {human_count(link.lag_records)} records "
-        f"{human_seconds(link.lag_seconds)}{goals}"
+        f"{human_seconds(link.lag_seconds)}{stops}{goals}"
     )
 
 
@@ -94,7 +99,7 @@ def _draw(snapshot: Snapshot) -> Any:
     parts: list[Any] = []
     for link in snapshot.links:
         lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
-        parts.append(f"[bold]{link.link}[/bold]  {_line(link).partition(': ')[2]}")
+        parts.append(f"[bold]{link.link}[/bold]  {progress_line(link).partition(': ')[2]}")
         parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
         rows = [
             {

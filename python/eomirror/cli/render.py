@@ -37,13 +37,14 @@ def wants_table(output: str | None) -> bool:
 
 
 def print_structured(value: Any, output: str | None) -> None:
-    """Write ``value`` to stdout as YAML when asked for, else as indented JSON."""
+    """Write ``value`` to stdout as YAML when asked for, else as indented JSON: the same values in both."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
     if output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
         return
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str))
+    click.echo(text)
 
 
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Sequence[str] = ()) -> Any:
