@@ -3,6 +3,10 @@ Where a link stands, told from its topics alone: pure, records in and a picture 
 
 Nothing here needs a running mirror.  Lag in records is the source's last stable offset minus the position;
 lag in seconds is the age of the oldest record that is not mirrored yet, by its own timestamp.
+
+A position is only compared with the topics it speaks of: `eomirror.lane.recover.decide_resume`, which decides what
+a lane does when it comes up, is asked here as well, so that ``problem`` names what stops (or would stop) a topic.
+What cannot be seen from outside is a record that the target refuses: only the running mirror knows that reason.
 """
 
 from __future__ import annotations
@@ -10,20 +14,39 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eomirror.lane.recover import Stop, decide_resume
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.formats.control import ControlView
     from eomirror.formats.position import AttemptClaim, Position
+    from eomirror.lane.recover import SourceFacts, TargetFacts
     from eomirror.types import SourcePartition
 
-__all__ = ["RATE_WINDOW_SECONDS", "LinkStatus", "PartitionStatus", "link_status"]
+__all__ = ["RATE_WINDOW_SECONDS", "LinkStatus", "Observed", "PartitionStatus", "link_status"]
 
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
 
 # an owner that has missed this many renewals is called silent
 _SILENT_INTERVALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """
+    A mirrored partition as both clusters describe it now.
+
+    Attributes:
+        source: The source partition, its high watermark included.
+        lso: Its last stable offset; None when the partition does not exist.
+        target: The target partition.
+    """
+
+    source: SourceFacts
+    lso: int | None
+    target: TargetFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +60,16 @@ class PartitionStatus:
         target_topic: Where it goes.
         lane: Lane that mirrors it.
         position: Next offset to fetch, as committed.
-        source_lso: Last stable offset of the source; None when the source did not answer.
-        lag_records: Offsets between both (markers count); None when not known.
+        source_lso: Last stable offset of the source; None when not known.
+        lag_records: Offsets between both (markers count); None when not known, and with a ``problem``.
         lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known.
         records: Records mirrored since the link first ran.
         rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
         last_commit: When the position was committed, ms since the epoch.
+        parked: Nobody mirrors it: it has a position, but is not in the newest generation's assignment.
+        problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source; empty if it
+            can, as far as topics tell.
+        fix: What to do about that.
     """
 
     topic: str
@@ -56,6 +83,9 @@ class PartitionStatus:
     records: int
     rate: float
     last_commit: int
+    parked: bool = False
+    problem: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +100,12 @@ class LinkStatus:
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         generation: Newest lane layout.
         lanes: Lane -> its newest attempt.
-        lag_records: Sum over partitions; None when one is not known.
-        lag_seconds: Largest over partitions; None when one is not known.
+        lag_records: Sum over partitions that are not parked; None when one is not known.
+        lag_seconds: Largest over partitions that are not parked; None when one is not known.
         rate: Records per second, all partitions.
-        partitions: One per source partition.
+        partitions: One per source partition that has a position.
         gaps: Accepted gaps.
+        problem: Why the source could not be looked at; empty if it could.
     """
 
     link: str
@@ -87,6 +118,7 @@ class LinkStatus:
     rate: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
     gaps: tuple[dict[str, Any], ...] = ()
+    problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``: topics hold their partitions."""
@@ -105,9 +137,11 @@ def link_status(
     *,
     history: Iterable[Position],
     attempts: Iterable[AttemptClaim],
-    lsos: Mapping[SourcePartition, int],
+    observed: Mapping[SourcePartition, Observed],
     oldest: Mapping[SourcePartition, int],
     now_ms: int,
+    accept_gaps: bool = False,
+    problem: str = "",
 ) -> LinkStatus:
     """
     Put a link's picture together.
@@ -118,18 +152,29 @@ def link_status(
         positions: Valid position of each source partition.
         history: Every position record still in the log, for the rate.
         attempts: Claims of lanes.
-        lsos: Last stable offsets on the source, as far as it answered.
+        observed: Both sides of each partition, as far as the clusters answered.
         oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
         now_ms: Wall clock.
+        accept_gaps: ``on_gap: accept``.
+        problem: Why the source could not be looked at.
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
     rates = _rates(history, now_ms)
+    generation = control.generation
     partitions = tuple(
-        _partition(position, lsos.get(source), oldest.get(source), rates.get(source, 0.0), now_ms)
+        _partition(
+            position,
+            observed.get(source),
+            oldest.get(source),
+            rate=rates.get(source, 0.0),
+            now_ms=now_ms,
+            accept_gaps=accept_gaps,
+            parked=source not in generation.assignment.partitions,
+        )
         for source, position in sorted(positions.items())
     )
-    generation = control.generation
+    mirrored = [item for item in partitions if not item.parked]
     return LinkStatus(
         link=link,
         state=_state(control, now_ms),
@@ -147,9 +192,9 @@ def link_status(
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation
         },
-        lag_records=_all_known([item.lag_records for item in partitions], sum),
+        lag_records=_all_known([item.lag_records for item in mirrored], sum),
         lag_seconds=_all_known(
-            [item.lag_seconds for item in partitions], lambda known: max(known, default=0.0)
+            [item.lag_seconds for item in mirrored], lambda known: max(known, default=0.0)
         ),
         rate=sum(item.rate for item in partitions),
         partitions=partitions,
@@ -163,14 +208,30 @@ def link_status(
             }
             for gap in control.gaps
         ),
+        problem=problem,
     )
 
 
 def _partition(
-    position: Position, lso: int | None, oldest_ms: int | None, rate: float, now_ms: int
+    position: Position,
+    observed: Observed | None,
+    oldest_ms: int | None,
+    *,
+    rate: float,
+    now_ms: int,
+    accept_gaps: bool,
+    parked: bool,
 ) -> PartitionStatus:
-    lag = None if lso is None else max(0, lso - position.offset)
+    lag: int | None = None
     seconds: float | None = None
+    problem = fix = ""
+    if observed is not None and not parked:
+        decision = decide_resume(position, observed.source, observed.target, accept_gaps=accept_gaps)
+        if isinstance(decision, Stop):
+            # offsets of another topic, or of a log that lost its end, say nothing about this position
+            problem, fix = decision.error.message, decision.error.fix
+        elif observed.lso is not None:
+            lag = max(0, observed.lso - position.offset)
     if lag == 0:
         seconds = 0.0
     elif lag is not None and oldest_ms is not None:
@@ -181,12 +242,15 @@ def _partition(
         target_topic=position.target_topic,
         lane=position.lane,
         position=position.offset,
-        source_lso=lso,
+        source_lso=None if observed is None else observed.lso,
         lag_records=lag,
         lag_seconds=seconds,
         records=position.total_records,
         rate=rate,
         last_commit=position.timestamp,
+        parked=parked,
+        problem=problem,
+        fix=fix,
     )
 
 

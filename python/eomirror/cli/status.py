@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from eomirror.status import LinkStatus
+    from eomirror.status import LinkStatus, PartitionStatus
 
 __all__ = ["status"]
 
@@ -36,11 +37,14 @@ def status(
     """
     Show position, lag in records and seconds, rate, owner and last commit of every link.
 
-    Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.
+    Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.  A dash stands
+    for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
+    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.kafka.status_reader import StatusReader
+    from eomirror.log import is_dumb
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
@@ -51,7 +55,7 @@ def status(
         while True:
             found = [reader.read() for reader in readers]
             if wants_table(output):
-                if watch:
+                if watch and not is_dumb(sys.stdout):
                     click.clear()
                 _draw(found)
             else:
@@ -66,31 +70,40 @@ def status(
 
 def _draw(found: list[LinkStatus]) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
-    console = Console()
+    console = Console(highlight=False)
     for item in found:
         owner = item.owner or {}
         console.print(
-            f"[bold]{item.link}[/bold]  {item.state}"
-            + (f"  owner {owner['host']}/{owner['pid']} run {owner['run']}" if owner else "")
+            f"[bold]{escape(item.link)}[/bold]  {item.state}"
+            + (escape(f"  owner {owner['host']}/{owner['pid']} run {owner['run']}") if owner else "")
             + f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
             + f"  {human_rate(item.rate)}"
         )
-        rows = [
-            {
-                "TOPIC": partition.topic,
-                "P": partition.partition,
-                "TARGET": partition.target_topic,
-                "LANE": partition.lane,
-                "POSITION": human_count(partition.position),
-                "LAG": human_count(partition.lag_records),
-                "LAG s": human_seconds(partition.lag_seconds),
-                "RATE": human_rate(partition.rate),
-                "RECORDS": human_count(partition.records),
-            }
-            for partition in item.partitions
-        ]
+        if item.problem:
+            console.print(f"[red]source not looked at[/red]: {escape(item.problem)}")
+        rows = [_row(partition) for partition in item.partitions]
         if rows:
             console.print(
                 table(list(rows[0]), rows, right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"))
             )
+        for partition in item.partitions:
+            if partition.problem:
+                console.print(f"[red]problem[/red]: {escape(partition.problem)}")
+                console.print(f"  fix: {escape(partition.fix)}")
+
+
+def _row(partition: PartitionStatus) -> dict[str, object]:
+    return {
+        "TOPIC": partition.topic,
+        "P": partition.partition,
+        "TARGET": partition.target_topic,
+        "LANE": partition.lane,
+        "POSITION": human_count(partition.position),
+        "LAG": human_count(partition.lag_records),
+        "LAG s": human_seconds(partition.lag_seconds),
+        "RATE": human_rate(partition.rate),
+        "RECORDS": human_count(partition.records),
+        "STATE": "parked" if partition.parked else "problem" if partition.problem else "ok",
+    }

@@ -1,30 +1,30 @@
-"""Reads what `eomirror.status` needs: the link's topics on the target, and the ends of the source."""
+"""Reads what `eomirror.status` needs: the link's topics on the target, and what both sides' topics are now."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import ClusterError
-from eomirror.formats.control import ControlView, decode_control
+from eomirror.errors import ClusterError, TopicError
+from eomirror.formats.control import decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.positions import valid_positions
-from eomirror.status import LinkStatus, link_status
+from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.status import LinkStatus, Observed, link_status
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from eomirror.config import Cluster, Link
 
 __all__ = ["StatusReader"]
-
-log = structlog.get_logger(__name__)
 
 _PEEK_SECONDS = 2.0
 
@@ -55,13 +55,12 @@ class StatusReader:
         Where the link stands now.
 
         Raises:
-            ClusterError: The target cannot be reached.  A source that is down only leaves lags unknown.
+            ClusterError: The target cannot be reached.  A source that is down only leaves lags unknown, a topic
+                that is gone only its own.
         """
         topics = [self._names.control_topic, self._names.positions_topic]
         if any(facts is None for facts in self._target.describe_topics(topics).values()):
-            return link_status(
-                self._link.name, ControlView(), {}, history=(), attempts=(), lsos={}, oldest={}, now_ms=0
-            )
+            return LinkStatus(link=self._link.name, state="never ran")
         _, control_records = self._reader.read(self._names.control_topic, wait_for_open=False)
         control = decode_control([(record.key, record.value, record.where) for record in control_records])
         _, records = self._reader.read(self._names.positions_topic, wait_for_open=False)
@@ -76,11 +75,18 @@ class StatusReader:
             else:
                 history.append(decode_position(name, record.value, where=record.where))
         positions = valid_positions(records)
-        lsos = self._ends(list(positions))
+        assigned = control.generation.assignment.partitions if control.generation is not None else {}
+        # what is parked may be gone from either side, and that is nobody's problem
+        mirrored = [position for source, position in positions.items() if source in assigned]
+        problem = ""
+        try:
+            observed = self._observe(mirrored)
+        except _SourceError as error:
+            observed, problem = {}, str(error)
         behind = {
-            source: position.offset
-            for source, position in positions.items()
-            if source in lsos and lsos[source] > position.offset
+            position.source: position.offset
+            for position in mirrored
+            if _can_go_on(position, observed.get(position.source))
         }
         return link_status(
             self._link.name,
@@ -88,9 +94,11 @@ class StatusReader:
             positions,
             history=history,
             attempts=attempts.values(),
-            lsos=lsos,
+            observed=observed,
             oldest=self._oldest(behind),
             now_ms=self._clock.wall_ms(),
+            accept_gaps=self._link.on_gap == "accept",
+            problem=problem,
         )
 
     def close(self) -> None:
@@ -100,13 +108,35 @@ class StatusReader:
         self._source.close()
         self._target.close()
 
-    def _ends(self, sources: list[SourcePartition]) -> dict[SourcePartition, int]:
+    def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
+        """Both sides of each partition; what does not exist (any more) is said to be missing."""
         try:
-            found = self._source.offsets(sources, at="latest", read_committed=True)
+            source_ids, on_source = _existing(self._source, [item.source for item in positions])
+            starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
+            stable = _offsets(self._source, on_source, at="latest", read_committed=True)
+            ends = _offsets(self._source, on_source, at="latest", read_committed=False)
         except ClusterError as error:
-            log.warning("source_unreachable", link=self._link.name, error=error.message)
-            return {}
-        return {SourcePartition(*name): offset for name, offset in found.items() if offset >= 0}
+            raise _SourceError(error.message) from error
+        target_ids, on_target = _existing(
+            self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
+        )
+        target_ends = _offsets(self._target, on_target, at="latest", read_committed=False)
+        observed = {}
+        for item in positions:
+            source, target = item.source, (item.target_topic, item.target_partition)
+            # a topic that was deleted between two requests counts as gone
+            there = source in starts and source in stable and source in ends
+            observed[source] = Observed(
+                SourceFacts(
+                    source_ids[item.topic] if there else None, starts.get(source, 0), ends.get(source, 0)
+                ),
+                stable.get(source) if there else None,
+                TargetFacts(
+                    target_ids[item.target_topic] if target in target_ends else None,
+                    target_ends.get(target, 0),
+                ),
+            )
+        return observed
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
         """Timestamp of the first record behind each position; a tail of markers has none, and is left out."""
@@ -120,7 +150,8 @@ class StatusReader:
         deadline = Deadline(_PEEK_SECONDS, self._clock)
         while waiting and not deadline.passed:
             for message in self._peek.consume(500, 0.05):
-                source = SourcePartition(str(message.topic()), int(message.partition()))
+                # an error of a broker, as opposed to one of a partition, names no topic
+                source = SourcePartition(str(message.topic()), message.partition() or 0)
                 if source not in waiting:
                     continue
                 waiting.discard(source)
@@ -129,3 +160,46 @@ class StatusReader:
                 self._peek.pause([TopicPartition(*source)])
         self._peek.unassign()
         return oldest
+
+
+class _SourceError(Exception):
+    """The source as a whole could not be looked at."""
+
+
+def _can_go_on(position: Position, seen: Observed | None) -> bool:
+    """Whether the record behind the position can be looked at: the source is the same, and has one."""
+    return (
+        seen is not None
+        and seen.source.topic_id == position.topic_id
+        and seen.lso is not None
+        and seen.source.log_start <= position.offset < seen.lso
+    )
+
+
+def _existing(
+    admin: ClusterAdmin, wanted: Iterable[SourcePartition]
+) -> tuple[dict[str, str | None], list[SourcePartition]]:
+    """Ids of the topics (None: missing), and which of the partitions exist: one request for all."""
+    wanted = list(wanted)
+    facts = admin.describe_topics(sorted({item.topic for item in wanted}))
+    ids = {name: None if topic is None else topic.topic_id for name, topic in facts.items()}
+    existing = [
+        item
+        for item in wanted
+        if (topic := facts[item.topic]) is not None and item.partition < topic.partitions
+    ]
+    return ids, existing
+
+
+def _offsets(
+    admin: ClusterAdmin, wanted: list[SourcePartition], *, at: str, read_committed: bool
+) -> Mapping[tuple[str, int], int]:
+    """Offsets; a topic that was deleted since it was described is left out, and the others are asked again."""
+    while True:
+        try:
+            return admin.offsets(wanted, at=at, read_committed=read_committed)
+        except TopicError as error:
+            kept = [item for item in wanted if item.topic != error.topic]
+            if len(kept) == len(wanted):
+                raise
+            wanted = kept

@@ -1,0 +1,100 @@
+"""A link's picture from control, positions and topics: what counts as lag, and what is a problem instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eomirror.formats.control import ControlView, Generation
+from eomirror.formats.position import Position
+from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.status import LinkStatus, Observed, link_status
+from eomirror.types import Assignment, SourcePartition
+
+ORDERS = SourcePartition("orders", 0)
+PAY = SourcePartition("pay", 0)
+
+
+def position(source: SourcePartition, offset: int) -> Position:
+    """Mirrored up to ``offset``."""
+    return Position(
+        topic=source.topic, partition=source.partition, offset=offset, source_cluster_id="S",
+        topic_id=f"id-{source.topic}", target_topic=f"a.{source.topic}", target_partition=source.partition,
+        target_topic_id=f"id-a.{source.topic}", target_offset=7, generation=1, lane=0, run="r", epoch=1, attempt=1,
+        producer_id=1, producer_epoch=0, txn=1, timestamp=1_000, total_records=8,
+    )  # fmt: skip
+
+
+def seen(source: SourcePartition, lso: int | None, **changes: Any) -> Observed:
+    """Healthy topics whose source ends at ``lso``, unless a change says otherwise."""
+    facts: dict[str, Any] = {"topic_id": f"id-{source.topic}", "log_start": 0, "high_watermark": lso or 0}
+    facts.update(changes)
+    return Observed(SourceFacts(**facts), lso, TargetFacts(f"id-a.{source.topic}", 8))
+
+
+def picture(*observed: tuple[SourcePartition, Observed], assigned: Any = (ORDERS, PAY)) -> LinkStatus:
+    """The status of a link that stands at offset 10 of two partitions."""
+    layout = Assignment(1, dict.fromkeys(assigned, 0))
+    generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
+    return link_status(
+        "a->b",
+        ControlView(generation),
+        {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
+        history=(),
+        attempts=(),
+        observed=dict(observed),
+        oldest={ORDERS: 4_000},
+        now_ms=5_000,
+    )
+
+
+def test_lag_is_the_distance_to_the_last_stable_offset() -> None:
+    """In records over all partitions, in seconds the oldest record that is not mirrored."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)))
+    assert (found.lag_records, found.lag_seconds) == (3, 1.0)
+    assert [item.problem for item in found.partitions] == ["", ""]
+
+
+def test_a_deleted_source_topic_is_a_problem_of_its_own() -> None:
+    """It has no lag, and the other topic keeps its own."""
+    found = picture((ORDERS, seen(ORDERS, None, topic_id=None)), (PAY, seen(PAY, 12)))
+    orders, pay = found.partitions
+    assert (orders.lag_records, orders.lag_seconds, pay.lag_records) == (None, None, 2)
+    assert "the source topic is gone" in orders.problem
+    assert orders.fix
+    assert found.lag_records is None
+
+
+def test_a_recreated_source_topic_has_no_lag() -> None:
+    """Not even when the new topic is longer or shorter than the old one: its offsets mean something else."""
+    for end in (0, 10, 500):
+        orders = picture((ORDERS, seen(ORDERS, end, topic_id="another"))).partitions[0]
+        assert (orders.lag_records, orders.lag_seconds) == (None, None)
+        assert "deleted and created again" in orders.problem
+
+
+def test_a_truncated_source_has_no_lag() -> None:
+    """A position beyond the end is not 0 records behind it."""
+    orders = picture((ORDERS, seen(ORDERS, 4))).partitions[0]
+    assert orders.lag_records is None
+    assert "truncated" in orders.problem
+
+
+def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
+    """Only a position beyond the high watermark is."""
+    orders = picture((ORDERS, seen(ORDERS, 10, high_watermark=90))).partitions[0]
+    assert (orders.lag_records, orders.problem) == (0, "")
+
+
+def test_parked_partitions_do_not_count() -> None:
+    """A topic that left the filter has a position, but nobody will ever move it."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 99)), assigned=[ORDERS])
+    assert (found.lag_records, found.lag_seconds) == (3, 1.0)
+    assert [item.parked for item in found.partitions] == [False, True]
+    assert found.partitions[1].lag_records is None
+
+
+def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
+    """No facts, no lag, no invented problem of a topic."""
+    found = picture()
+    assert found.lag_records is None
+    assert [item.problem for item in found.partitions] == ["", ""]
