@@ -20,7 +20,20 @@ DESIGN = ROOT / "DESIGN.md"
 SHOWN = 4  # more types than these make a row unreadable
 BEGIN = "| file | does | key types |\n|---|---|---|\n"
 # packages in the order in which one reads them: lowest layer first
-PACKAGES = ("", "formats", "topology", "config", "lane", "sync", "kafka", "spark", "audit", "demo", "cli")
+PACKAGES = (
+    "",
+    "formats",
+    "topology",
+    "config",
+    "lane",
+    "progress",
+    "sync",
+    "kafka",
+    "spark",
+    "audit",
+    "demo",
+    "cli",
+)
 PLACES = {
     "python/eomirror/_core.pyi": "hand-written stub of the extension",
     "rust/core": "pure: headers, loop guard, routing, offset map, digests; no I/O, no clock, no binding",

@@ -55,7 +55,6 @@ log = structlog.get_logger(__name__)
 # an advance without records is committed within a second (rule 4)
 _ADVANCE_SECONDS = 0.8
 _AWAIT_SLICE_SECONDS = 0.1
-_REPORT_SECONDS = 0.25
 
 
 class StateReader(Protocol):
@@ -141,7 +140,6 @@ class LanePump:
         self._advance_since: float | None = None
         self._tally = AttemptTally(spec)
         self._stopped: dict[str, tuple[int, str]] = {}
-        self._reported = float("-inf")
         self._ending = Ending.REBUILD
         self._reason = ""
         self._error: MirrorError | None = None
@@ -192,7 +190,6 @@ class LanePump:
         self._permit = None
         self._advance_since = None
         self._tally = AttemptTally(spec)
-        self._reported = float("-inf")
         self._ending, self._reason, self._error = Ending.REBUILD, "", None
 
     def interrupt(self) -> None:
@@ -280,7 +277,6 @@ class LanePump:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
         if outcome is CommitOutcome.CLEAN:
             self._gaps.clear()
-        self._tally.changed.update(self._positions)
         self._report(force=True)
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
@@ -327,6 +323,7 @@ class LanePump:
         pumped = self._plane.pump(max(0.0, left))
         self._txn_records += pumped.records
         self._txn_bytes += pumped.bytes
+        self._report()
         crash_point("lane.produced")
         open_transaction = OpenTransaction(
             seconds=self._clock.monotonic() - self._opened,
@@ -486,15 +483,16 @@ class LanePump:
 
     def _report(self, *, force: bool = False) -> None:
         now = self._clock.monotonic()
-        if not force and now - self._reported < _REPORT_SECONDS:
+        if not (force or self._tally.due(now)):
             return
-        self._reported = now
         self._mailbox.report(
             self._tally.progress(
                 self.machine.state.value,
                 self._positions,
-                ends=self._plane.log_ends() if self._tally.changed else {},
+                ends=self._plane.log_ends(),
                 stopped={topic: text for topic, (_, text) in self._stopped.items()},
+                now=now,
                 wall_ms=self._clock.wall_ms(),
             )
         )
+        self._tally.took(self._clock.monotonic() - now)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AttemptTally"]
 
+_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 2.0
+# each report looks at every partition; what that takes is at most this share of a core, until pauses get too long
+_SHARE = 0.005
+
 
 class AttemptTally:
     """
@@ -25,13 +30,15 @@ class AttemptTally:
 
     Attributes:
         transactions: Committed transactions with data or advances.
-        changed: Partitions whose position moved since the last progress.
     """
 
     def __init__(self, spec: LaneSpec) -> None:
         self.transactions = 0
-        self.changed: set[SourcePartition] = set()
         self._spec = spec
+        # what the driver was told last, of each partition: position, end
+        self._told: dict[SourcePartition, tuple[int, int | None]] = {}
+        self._told_at = float("-inf")
+        self._pause = _PAUSE_SECONDS
         self._records = 0
         self._bytes = 0
         self._dropped = 0
@@ -42,10 +49,17 @@ class AttemptTally:
         self.transactions += 1
         self._commit_ms = seconds * 1000
         for position in positions:
-            self.changed.add(position.source)
             self._records += position.records
             self._bytes += position.bytes
             self._dropped += sum(position.dropped.values())
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a sign of life; ``now`` in monotonic seconds."""
+        return now - self._told_at >= self._pause
+
+    def took(self, seconds: float) -> None:
+        """The last sign of life took so long: with very many partitions there are fewer of them."""
+        self._pause = min(max(_PAUSE_SECONDS, seconds / _SHARE), _LONGEST_PAUSE_SECONDS)
 
     def progress(
         self,
@@ -54,19 +68,26 @@ class AttemptTally:
         *,
         ends: Mapping[SourcePartition, int],
         stopped: dict[str, str],
+        now: float,
         wall_ms: int,
     ) -> LaneProgress:
         """
-        A sign of life.
+        A sign of life: partitions of which the position or the end is another than was told before.
+
+        An end may become known long after the position, and grows without it, so every partition is looked at.
 
         Args:
             state: Of the lane's machine.
             positions: As committed.
             ends: Last stable offsets of the source, as far as known.
             stopped: Topics that the lane stopped, and why.
+            now: Monotonic seconds.
             wall_ms: Wall clock.
         """
-        changed, self.changed = self.changed, set()
+        self._told_at = now
+        facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
+        changed = [source for source, fact in facts.items() if self._told.get(source) != fact]
+        self._told = facts
         return LaneProgress(
             lane=self._spec.lane,
             epoch=self._spec.epoch,
@@ -79,7 +100,6 @@ class AttemptTally:
             partitions=tuple(
                 _partition_progress(positions[source], ends.get(source), wall_ms)
                 for source in sorted(changed)
-                if source in positions
             ),
             stopped_topics=stopped,
         )
@@ -105,7 +125,7 @@ class AttemptTally:
 
 
 def _partition_progress(position: Position, end: int | None, wall_ms: int) -> PartitionProgress:
-    """Lag in seconds is told from the last mirrored record: the next one is not much younger."""
+    """Lag in seconds is told from the last mirrored record: the next one is hardly older (see `Progress`)."""
     age: float | None = None
     if end is not None and end <= position.offset:
         age = 0.0

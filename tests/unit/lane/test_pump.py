@@ -366,3 +366,18 @@ def test_a_gap_that_is_accepted_under_way_is_recorded_before_any_data() -> None:
         "eomirror.east.west.positions",
     ]
     assert rig.positions(1)[1]["offset"] == 8
+
+
+def test_an_end_that_shows_itself_late_is_reported_without_a_commit() -> None:
+    """Fetches show where the source ends after the claim; an idle partition never commits again."""
+    rig = Rig(payments=7)
+    real = rig.plane.log_ends
+    rig.plane.log_ends = lambda: real() if rig.clock.now > 101 else {}  # type: ignore[method-assign]
+    rig.mailbox.idle_looks = 20
+
+    rig.run()
+
+    said = [item for report in rig.mailbox.reports for item in report.partitions]
+    assert [(item.topic, item.lso) for item in said] == [
+        ("orders", None), ("payments", None), ("orders", 10), ("payments", 7),
+    ]  # fmt: skip

@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 
+from eomirror.cli.progress import progress_line
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress
-from eomirror.progress import Progress, Snapshot
+from eomirror.progress import SILENT_SECONDS, PartitionSnapshot, Progress, Snapshot
 from eomirror.types import SourcePartition
 
 
@@ -105,3 +106,90 @@ def test_an_older_attempt_cannot_move_a_position_back() -> None:
     made.take(said(0, ("orders", 0, 50, 50), epoch=2), attempt=1, now=1)
     made.take(said(0, ("orders", 0, 40, 50)), attempt=1, now=2)
     assert made.snapshot(2).topics[0].partitions[0].position == 50
+
+
+def lag_of(made: Progress, now: float) -> tuple[int | None, float | None]:
+    """Lag of partition 0 of orders."""
+    (found,) = [topic.partitions[0] for topic in made.snapshot(now).topics if topic.topic == "orders"]
+    assert isinstance(found, PartitionSnapshot)
+    return found.lag_records, found.lag_seconds
+
+
+def aged(position: int, lso: int | None, age: float | None) -> LaneProgress:
+    """Lane 0 about orders-0, with the age of its last mirrored record."""
+    item = PartitionProgress(topic="orders", partition=0, position=position, lso=lso, lag_seconds=age)
+    return LaneProgress(lane=0, epoch=1, state="idle", partitions=(item,))
+
+
+def test_lag_in_seconds_is_how_long_a_partition_has_been_behind() -> None:
+    """The last record of an idle topic is days old; a new one is not, before it is mirrored."""
+    made = progress()
+    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.take(said(0), attempt=1, now=100)
+    assert lag_of(made, 100) == (0, 0.0)
+    made.take(aged(10, 11, 86_400.0), attempt=1, now=100.25)
+    assert lag_of(made, 100.25) == (1, 0.25)
+    assert lag_of(made, 103) == (1, 3.0)
+
+
+def test_lag_in_seconds_is_never_more_than_the_age_by_timestamp() -> None:
+    """A busy partition is never seen at its end, but mirrors records of a moment ago."""
+    made = progress()
+    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.take(aged(500, 520, 0.05), attempt=1, now=90)
+    assert lag_of(made, 90) == (20, 0.05)
+
+
+def test_lag_in_seconds_before_the_end_was_ever_seen() -> None:
+    """The age by timestamp is all that is known; without a mirrored record not even that."""
+    made = progress()
+    made.take(aged(10, 500, None), attempt=1, now=1)
+    assert lag_of(made, 1) == (490, None)
+    made.take(aged(20, 500, 3600.0), attempt=1, now=2)
+    assert lag_of(made, 2) == (480, 3600.0)
+
+
+def test_an_attempt_that_ended_early_leaves_no_lag_behind() -> None:
+    """Nobody looks at the source while a lane stands: "lag 0" would be a guess; late words change nothing."""
+    made = progress()
+    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD), failure="no commit", now=2)
+    assert lag_of(made, 2) == (None, None)
+    made.take(aged(10, 10, 0.0), attempt=1, now=2.1)
+    assert lag_of(made, 2.1) == (None, None)
+    assert made.snapshot(2.1).lag_records is None
+    made.begin(0, epoch=1, attempt=2)
+    made.take(aged(10, None, 500.0), attempt=2, now=8)
+    assert lag_of(made, 8) == (None, None)
+    made.take(aged(10, 40, 500.0), attempt=2, now=9)
+    # it has been behind since it was last seen at the end, in the attempt before
+    assert lag_of(made, 9) == (30, 8.0)
+
+
+def test_a_lost_worker_leaves_no_lag_behind() -> None:
+    """The same without a report."""
+    made = progress()
+    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.fail_attempt(0, "the worker was lost")
+    assert lag_of(made, 2) == (None, None)
+
+
+def test_a_silent_lane_has_no_lag_unless_it_is_at_rest() -> None:
+    """A commit that hangs says nothing for seconds; a lane that ended in order left its last word."""
+    made = progress()
+    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    assert lag_of(made, 1 + SILENT_SECONDS) == (0, 0.0)
+    assert lag_of(made, 1.1 + SILENT_SECONDS) == (None, None)
+    made.say(0, "ended")
+    assert lag_of(made, 1.1 + SILENT_SECONDS) == (0, 0.0)
+
+
+def test_a_line_says_how_many_topics_are_stopped() -> None:
+    """A link that goes on without a topic does not look healthy."""
+    made = progress()
+    made.take(said(0, ("orders", 0, 10, 10)), attempt=1, now=1)
+    assert "stopped" not in progress_line(made.snapshot(1))
+    made.take(said(0, stopped_topics={"pay": "recreated"}), attempt=1, now=1)
+    assert ", 1 topic stopped" in progress_line(made.snapshot(1))
+    made.take(said(0, stopped_topics={"orders": "gone"}), attempt=1, now=1)
+    assert ", 2 topics stopped" in progress_line(made.snapshot(1))

@@ -1,0 +1,175 @@
+"""`eomirror status` when the topics are not what the positions speak of, and the lag of a running mirror."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from eomirror import Mirror, load_config
+from records import create_topic, delete_topic, produce, some_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eomirror.progress import Snapshot
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+class Config:
+    """A file with one link for some topics of a test."""
+
+    def __init__(self, east: Any, west: Any, name: str, folder: Path) -> None:
+        self.path = folder / "mirror.yaml"
+        self.settings: dict[str, Any] = {
+            "clusters": {"east": dict(east.client_properties), "west": dict(west.client_properties)},
+            "links": [{"name": name, "source": "east", "target": "west", "topics": [f"{name}\\..*"]}],
+            "defaults": {"lanes": 1, "plane": "client"},
+        }
+
+    def load(self) -> Any:
+        self.path.write_text(yaml.safe_dump(self.settings))
+        self.path.chmod(0o600)
+        return load_config(self.path)
+
+    def catch_up(self, spark: Any) -> None:
+        with Mirror(self.load(), spark=spark) as mirror:
+            mirror.run(until="caught-up")
+
+    def status(self, *arguments: str) -> str:
+        """What the command writes on stdout; it must end with 0."""
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "status", str(self.path), *arguments],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def topics(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """The link, and partition 0 of each topic by its last word."""
+        (link,) = json.loads(self.status("-o", "json"))["links"]
+        return link, {each["topic"].rsplit(".", 1)[1]: each["partitions"][0] for each in link["topics"]}
+
+
+@pytest.fixture
+def config(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Config:
+    """A link named after the test's unique topic name."""
+    return Config(east, west, topic_name, tmp_path)
+
+
+def test_each_topic_has_its_own_problem(
+    config: Config, east: Any, west: Any, topic_name: str, spark_context: Any
+) -> None:
+    """Deleted, recreated shorter or longer, without its target: no lag but a named problem; others go on."""
+    source, target = east.client_properties, west.client_properties
+    for word in ("deleted", "shorter", "longer", "lost", "whole"):
+        create_topic(source, f"{topic_name}.{word}")
+        produce(source, f"{topic_name}.{word}", 1, some_records(1, 100), transactional_id=topic_name)
+    config.catch_up(spark_context)
+    link, topics = config.topics()
+    assert (link["lag_records"], link["lag_seconds"]) == (0, 0.0)
+    assert {each["problem"] for each in topics.values()} == {""}
+
+    for word in ("deleted", "shorter", "longer"):
+        delete_topic(source, f"{topic_name}.{word}")
+    delete_topic(target, f"east.{topic_name}.lost")
+    for word, count in (("shorter", 10), ("longer", 300)):
+        create_topic(source, f"{topic_name}.{word}")
+        produce(source, f"{topic_name}.{word}", 1, some_records(2, count), transactional_id=topic_name)
+    produce(source, f"{topic_name}.whole", 1, some_records(3, 5), transactional_id=topic_name)
+
+    link, topics = config.topics()
+    assert link["lag_records"] is None
+    whole = topics.pop("whole")
+    assert whole["problem"] == ""
+    assert whole["lag_records"] >= 5
+    assert whole["lag_seconds"] > 0
+    assert {each["lag_records"] for each in topics.values()} == {None}
+    assert "source topic is gone" in topics["deleted"]["problem"]
+    assert "created again" in topics["shorter"]["problem"]
+    assert "created again" in topics["longer"]["problem"]
+    assert "target topic" in topics["lost"]["problem"]
+    table = " ".join(config.status("-o", "table").split())
+    assert table.count("problem:") == 4
+    assert f"{topic_name}.deleted-0: the source topic is gone" in table
+
+
+def test_a_topic_that_left_the_filter_is_parked(
+    config: Config, east: Any, topic_name: str, spark_context: Any
+) -> None:
+    """What is written to it afterwards is nobody's lag, and its deletion nobody's problem."""
+    source = east.client_properties
+    for word in ("kept", "left"):
+        create_topic(source, f"{topic_name}.{word}")
+        produce(source, f"{topic_name}.{word}", 1, some_records(1, 100), transactional_id=topic_name)
+    config.catch_up(spark_context)
+    config.settings["links"][0]["exclude"] = [f"{topic_name}\\.left"]
+    config.catch_up(spark_context)
+    produce(source, f"{topic_name}.left", 1, some_records(2, 50), transactional_id=topic_name)
+
+    link, topics = config.topics()
+    assert (link["lag_records"], link["lag_seconds"]) == (0, 0.0)
+    assert (topics["left"]["parked"], topics["left"]["lag_records"]) == (True, None)
+    assert topics["kept"]["parked"] is False
+    delete_topic(source, f"{topic_name}.left")
+    link, topics = config.topics()
+    assert (link["lag_records"], topics["left"]["problem"]) == (0, "")
+
+
+def test_a_source_that_is_down_is_said_once(
+    config: Config, topic_name: str, east: Any, spark_context: Any
+) -> None:
+    """Positions are shown, lag is not known, and the reason stands with the link."""
+    create_topic(east.client_properties, f"{topic_name}.orders")
+    produce(
+        east.client_properties, f"{topic_name}.orders", 1, some_records(1, 50), transactional_id=topic_name
+    )
+    config.catch_up(spark_context)
+    config.settings["clusters"]["east"]["bootstrap.servers"] = "127.0.0.1:1"
+    config.load()
+
+    link, topics = config.topics()
+    assert link["lag_records"] is None
+    assert "127.0.0.1:1" in link["problem"]
+    assert topics["orders"]["position"] > 0
+    assert topics["orders"]["problem"] == ""
+
+
+def test_mostly_idle_partitions_do_not_hide_the_lag_of_a_running_mirror(
+    config: Config, east: Any, topic_name: str, spark_context: Any
+) -> None:
+    """40 partitions, one of them busy: the link's lag is known while it runs, and old timestamps make no days."""
+    create_topic(east.client_properties, f"{topic_name}.many", 40)
+    first = some_records(1, 40)  # of the year 2020
+    produce(
+        east.client_properties, f"{topic_name}.many", 40, first, transactional_id=topic_name, abort_every=0
+    )
+    config.catch_up(spark_context)
+    seen: list[tuple[int | None, float | None]] = []
+    began = time.monotonic()
+    written: list[bool] = []
+
+    with Mirror(config.load(), spark=spark_context) as mirror:
+
+        def watch(snapshot: Snapshot) -> None:
+            seen.append((snapshot.lag_records, snapshot.lag_seconds))
+            if (0, 0.0) in seen and not written:
+                written.append(True)
+                produce(
+                    east.client_properties, f"{topic_name}.many", 1, some_records(2, 400),
+                    transactional_id=topic_name, per_transaction=10, abort_every=0,
+                )  # fmt: skip
+            if (written and seen[-3:] == [(0, 0.0)] * 3) or time.monotonic() - began > 60:
+                mirror.stop()
+
+        mirror.run(on_progress=watch)
+
+    assert (0, 0.0) in seen
+    assert written
+    assert max(seconds for _, seconds in seen[seen.index((0, 0.0)) :] if seconds is not None) < 60
