@@ -105,6 +105,15 @@ def test_an_error_that_cannot_be_written_keeps_its_exit_code(tmp_path: Path) -> 
         assert run("jog", stderr=full).returncode == 2
 
 
+def test_a_remark_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    """`eomirror cluster down` must not stop at the first cluster because it cannot say that it did."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123 -- a device, not a file
+        done = run(
+            "cluster", "status", "-o", "table", stderr=full, env=environment(EOMIRROR_STATE=str(tmp_path))
+        )
+    assert done.returncode == 0
+
+
 def test_only_what_cannot_be_written_is_dropped() -> None:
     """A bug in what is written, or a closed stream, is still seen."""
     stream = io.StringIO()

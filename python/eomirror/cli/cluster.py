@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.cli.render import output_option, print_structured, say, table, wants_table
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def status(names: tuple[str, ...], output: str | None) -> None:
         _print_json(records, output)
         return
     if not records:
-        click.echo("no local clusters; start two with: eomirror cluster up east west", err=True)
+        say("no local clusters; start two with: eomirror cluster up east west")
         return
     from rich.console import Console
 
@@ -155,7 +155,7 @@ def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str 
     for name in chosen:
         record = registry.down(name, keep_data=keep_data)
         stays = keep_data or not record.ours
-        click.echo(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}", err=True)
+        say(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}")
     if not wants_table(output):
         print_structured({"stopped": chosen}, output)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 import orjson
@@ -18,6 +18,7 @@ __all__ = [
     "human_seconds",
     "output_option",
     "print_structured",
+    "say",
     "table",
     "wants_table",
 ]
@@ -45,6 +46,13 @@ def print_structured(value: Any, output: str | None) -> None:
         click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
         return
     click.echo(text)
+
+
+def say(text: str) -> None:
+    """A line on stderr, for people; what cannot be written there ends nothing."""
+    from eomirror.log import LossyStream
+
+    print(text, file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Sequence[str] = ()) -> Any:
