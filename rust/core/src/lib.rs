@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod digest;
 pub mod error;
 pub mod header;

@@ -1,0 +1,258 @@
+//! Compression of a batch's records, with limits on what decompression may give.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use zstd_safe::{CCtx, DCtx};
+
+use super::error::BatchError;
+use super::view::Batch;
+use super::{xerial, zstd_bound};
+
+/// zstd's own default, and Kafka's.
+const ZSTD_LEVEL: i32 = 3;
+/// A buffer above this size is given back before the next batch; one huge batch must not stay in memory.
+const KEEP: usize = 16 * 1024 * 1024;
+
+/// How records are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Not at all.
+    None,
+    /// gzip, RFC 1952.
+    Gzip,
+    /// Snappy, bare (librdkafka) or in the framing of xerial's Java library (Kafka's own clients).
+    Snappy,
+    /// The LZ4 frame format.
+    Lz4,
+    /// Zstandard, RFC 8878.
+    Zstd,
+}
+
+impl Codec {
+    /// All codecs, in the order of their numbers on the wire.
+    pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
+
+    /// The codec's name in `compression.type`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    pub(super) const fn from_bits(bits: i16) -> Option<Self> {
+        Some(match bits {
+            0 => Self::None,
+            1 => Self::Gzip,
+            2 => Self::Snappy,
+            3 => Self::Lz4,
+            4 => Self::Zstd,
+            _ => return None,
+        })
+    }
+
+    pub(super) const fn bits(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Gzip => 1,
+            Self::Snappy => 2,
+            Self::Lz4 => 3,
+            Self::Zstd => 4,
+        }
+    }
+}
+
+/// How large a batch's records may be, decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes, whatever the ratio.
+    pub bytes: usize,
+    /// Most bytes for one compressed byte. Records that repeat compress 50 times in practice; gzip ends at 1032,
+    /// zstd's format at about 30,000.
+    pub ratio: usize,
+    /// The ratio is not looked at up to this many bytes: a small batch of zeros is no attack.
+    pub unchecked: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 256 * 1024 * 1024,
+            ratio: 1024,
+            unchecked: 8 * 1024 * 1024,
+        }
+    }
+}
+
+impl Limits {
+    /// Most bytes that `compressed` bytes may become.
+    #[must_use]
+    pub fn for_body(&self, compressed: usize) -> usize {
+        compressed
+            .saturating_mul(self.ratio)
+            .max(self.unchecked)
+            .min(self.bytes)
+    }
+}
+
+/// Why decompression stopped.
+pub(super) enum Fault {
+    Malformed(String),
+    TooLarge,
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
+/// Buffers and codec contexts that callers keep between batches, one for each thread.
+#[derive(Default)]
+pub struct Memory {
+    plain: Vec<u8>,
+    /// Creating one costs more than decompressing a small batch.
+    zstd: Option<DCtx<'static>>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("capacity", &self.plain.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    pub(super) fn decompress(
+        &mut self,
+        codec: Codec,
+        batch: &Batch<'_>,
+        limits: Limits,
+    ) -> Result<&[u8], BatchError> {
+        let body = batch.body();
+        let limit = limits.for_body(body.len());
+        if self.plain.capacity() > KEEP {
+            self.plain = Vec::new();
+        }
+        self.plain.clear();
+        let outcome = match codec {
+            Codec::None => {
+                self.plain.extend_from_slice(body);
+                Ok(())
+            }
+            Codec::Gzip => read_all(MultiGzDecoder::new(body), limit, &mut self.plain),
+            Codec::Snappy => xerial::decompress(body, limit, &mut self.plain),
+            // allocates by the frame's block size, of which the format knows none above 8 MiB
+            Codec::Lz4 => read_all(FrameDecoder::new(body), limit, &mut self.plain),
+            Codec::Zstd => self.unzstd(body, limit),
+        };
+        match outcome {
+            Ok(()) => Ok(&self.plain),
+            Err(Fault::Malformed(reason)) => Err(BatchError::BadCompression {
+                offset: batch.base_offset(),
+                codec,
+                reason,
+            }),
+            Err(Fault::TooLarge) => Err(BatchError::TooLarge {
+                offset: batch.base_offset(),
+                codec,
+                compressed: body.len(),
+                limit,
+            }),
+        }
+    }
+
+    /// In one call, into a buffer that is large enough: the streaming interface would allocate a frame's window,
+    /// which is the sender's number (Kafka's own clients write 128 MiB at level 22, for batches of any size).
+    fn unzstd(&mut self, body: &[u8], limit: usize) -> Result<(), Fault> {
+        let most = zstd_bound::most_bytes(body)
+            .ok_or_else(|| Fault::Malformed("no complete zstd frame".to_owned()))?;
+        let context = match &mut self.zstd {
+            Some(context) => context,
+            empty => empty.insert(DCtx::try_create().ok_or_else(no_memory)?),
+        };
+        self.plain.reserve(most.min(limit));
+        match context.decompress(&mut self.plain, body) {
+            // what the buffer had before may be larger than the limit
+            Ok(size) if size > limit => Err(Fault::TooLarge),
+            Ok(_) => Ok(()),
+            Err(_) if most > self.plain.capacity() => Err(Fault::TooLarge),
+            Err(code) => Err(Fault::Malformed(zstd_safe::get_error_name(code).to_owned())),
+        }
+    }
+}
+
+fn no_memory() -> Fault {
+    Fault::Malformed("no memory for a zstd context".to_owned())
+}
+
+fn read_all(reader: impl Read, limit: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    reader.take(most).read_to_end(out)?;
+    if out.len() > limit {
+        return Err(Fault::TooLarge);
+    }
+    Ok(())
+}
+
+/// Compresses, with what is worth keeping between batches.
+#[derive(Default)]
+pub(super) struct Compressor {
+    packed: Vec<u8>,
+    zstd: Option<CCtx<'static>>,
+}
+
+impl Compressor {
+    /// Appends `plain` to `out`, compressed the way Kafka's own clients do.
+    pub(super) fn compress(
+        &mut self,
+        codec: Codec,
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        match codec {
+            Codec::None => out.extend_from_slice(plain),
+            Codec::Gzip => {
+                let mut encoder = GzEncoder::new(out, Compression::default());
+                encoder.write_all(plain).map_err(|e| e.to_string())?;
+                encoder.finish().map_err(|e| e.to_string())?;
+            }
+            Codec::Snappy => xerial::compress(plain, out)?,
+            Codec::Lz4 => {
+                // Kafka's reader takes independent blocks only
+                let frame = FrameInfo::new()
+                    .block_mode(BlockMode::Independent)
+                    .block_size(BlockSize::Max64KB);
+                let mut encoder = FrameEncoder::with_frame_info(frame, out);
+                encoder.write_all(plain).map_err(|e| e.to_string())?;
+                encoder.finish().map_err(|e| e.to_string())?;
+            }
+            Codec::Zstd => {
+                let context = match &mut self.zstd {
+                    Some(context) => context,
+                    empty => empty.insert(CCtx::try_create().ok_or("no memory for zstd")?),
+                };
+                self.packed.clear();
+                self.packed.reserve(zstd_safe::compress_bound(plain.len()));
+                context
+                    .compress(&mut self.packed, plain, ZSTD_LEVEL)
+                    .map_err(zstd_safe::get_error_name)?;
+                out.extend_from_slice(&self.packed);
+                if self.packed.capacity() > KEEP {
+                    self.packed = Vec::new();
+                }
+            }
+        }
+        Ok(())
+    }
+}

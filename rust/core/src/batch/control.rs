@@ -1,0 +1,112 @@
+//! Transaction markers: the one record of a control batch (KIP-98).
+//!
+//! ```text
+//! key    version i16, type i16 (0 abort, 1 commit)
+//! value  version i16, coordinator epoch i32
+//! ```
+//!
+//! Later versions of either may add fields behind these.
+
+use super::codec::{Codec, Limits, Memory};
+use super::cursor::Cursor;
+use super::error::BatchError;
+use super::view::Batch;
+
+/// What a control batch says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marker {
+    /// The producer's transaction on this partition ends without effect.
+    Abort {
+        /// Epoch of the coordinator that decided.
+        coordinator_epoch: i32,
+    },
+    /// The producer's transaction on this partition takes effect.
+    Commit {
+        /// Epoch of the coordinator that decided.
+        coordinator_epoch: i32,
+    },
+    /// Another type, of the cluster's metadata log or of a later Kafka. It ends no transaction.
+    Other {
+        /// Its number.
+        number: i16,
+    },
+}
+
+/// A marker and whose transaction it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Control {
+    /// Offset of the marker.
+    pub offset: i64,
+    /// When it was written, in ms since the epoch.
+    pub timestamp: i64,
+    /// The producer whose transaction ends.
+    pub producer_id: i64,
+    /// Its epoch; under protocol V2 already the next transaction's.
+    pub producer_epoch: i16,
+    /// What was decided.
+    pub marker: Marker,
+}
+
+pub(super) fn read(batch: &Batch<'_>) -> Result<Option<Control>, BatchError> {
+    let wrong = |reason| {
+        Err(BatchError::BadControl {
+            offset: batch.base_offset(),
+            reason,
+        })
+    };
+    if !batch.is_control() {
+        return wrong("its control bit is not set");
+    }
+    if batch.codec() != Codec::None {
+        return wrong("it is compressed, which no broker does");
+    }
+    let mut memory = Memory::default();
+    let mut records = batch.records(&mut memory, Limits::default())?;
+    let Some(record) = records.next().transpose()? else {
+        return Ok(None);
+    };
+    let Some(number) = record.key.and_then(numbers) else {
+        return wrong("its key is not a version and a type");
+    };
+    // other types have values of their own, and as many records as they like
+    if number > 1 {
+        return Ok(Some(control(batch, &record, Marker::Other { number })));
+    }
+    if records.next().transpose()?.is_some() {
+        return wrong("it holds more than one marker");
+    }
+    let Some(coordinator_epoch) = record.value.and_then(epoch) else {
+        return wrong("its value is not a version and a coordinator epoch");
+    };
+    let marker = match number {
+        0 => Marker::Abort { coordinator_epoch },
+        1 => Marker::Commit { coordinator_epoch },
+        _ => return wrong("its type is negative"),
+    };
+    Ok(Some(control(batch, &record, marker)))
+}
+
+fn control(batch: &Batch<'_>, record: &super::Record<'_>, marker: Marker) -> Control {
+    Control {
+        offset: record.offset,
+        timestamp: record.timestamp,
+        producer_id: batch.producer_id(),
+        producer_epoch: batch.producer_epoch(),
+        marker,
+    }
+}
+
+/// The type, behind a version that is not negative.
+fn numbers(key: &[u8]) -> Option<i16> {
+    let mut cursor = Cursor::new(key);
+    let version = i16::from_be_bytes(cursor.array()?);
+    let number = i16::from_be_bytes(cursor.array()?);
+    (version >= 0).then_some(number)
+}
+
+fn epoch(value: &[u8]) -> Option<i32> {
+    let mut cursor = Cursor::new(value);
+    let version = i16::from_be_bytes(cursor.array()?);
+    let epoch = i32::from_be_bytes(cursor.array()?);
+    (version >= 0).then_some(epoch)
+}

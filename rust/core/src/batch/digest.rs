@@ -1,0 +1,37 @@
+//! The content digest of a batch's records.
+
+use std::ops::Range;
+
+use super::codec::{Limits, Memory};
+use super::error::BatchError;
+use super::view::Batch;
+use crate::digest::Digest;
+use crate::types::HeaderRef;
+
+/// Adds the batch's records with offsets in `offsets` to `digest`, and tells how many they were.
+///
+/// On an error the digest holds the records before the malformed one; throw it away. `scratch` is working memory that
+/// callers keep, like `memory`. No memory is allocated for a record; headers take one list for the batch.
+pub fn digest_batch(
+    batch: &Batch<'_>,
+    offsets: Range<i64>,
+    digest: &mut Digest,
+    memory: &mut Memory,
+    scratch: &mut Vec<u8>,
+    limits: Limits,
+) -> Result<u64, BatchError> {
+    let mut headers: Vec<HeaderRef<'_>> = Vec::new();
+    let mut count = 0;
+    for record in batch.records(memory, limits)? {
+        let record = record?;
+        if !offsets.contains(&record.offset) {
+            continue;
+        }
+        headers.clear();
+        headers.extend(record.headers.clone());
+        // the digest leaves out where a record is
+        digest.add(&record.at("", 0, batch.leader_epoch(), &headers), scratch);
+        count += 1;
+    }
+    Ok(count)
+}

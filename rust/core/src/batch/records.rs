@@ -1,0 +1,193 @@
+//! The records of a batch, borrowed.
+
+use super::cursor::Cursor;
+use super::error::BatchError;
+use super::view::{Batch, TimestampType};
+use crate::types::{HeaderRef, RecordRef};
+
+/// One record of a batch.
+#[derive(Debug, Clone)]
+pub struct Record<'a> {
+    /// Its offset in the log.
+    pub offset: i64,
+    /// What consumers see, in ms since the epoch: the record's own time or the batch's append time; -1 for "not
+    /// available".
+    pub timestamp: i64,
+    /// The key; null is not the same as empty.
+    pub key: Option<&'a [u8]>,
+    /// The value; null (a tombstone) is not the same as empty.
+    pub value: Option<&'a [u8]>,
+    /// The headers in their order, duplicates included.
+    pub headers: Headers<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// The record as the decisions of this crate take it; `headers` are [`Record::headers`], collected.
+    #[must_use]
+    pub fn at<'r>(
+        &self,
+        topic: &'r str,
+        partition: i32,
+        leader_epoch: i32,
+        headers: &'r [HeaderRef<'a>],
+    ) -> RecordRef<'r>
+    where
+        'a: 'r,
+    {
+        RecordRef {
+            topic,
+            partition,
+            offset: self.offset,
+            leader_epoch,
+            timestamp: self.timestamp,
+            key: self.key,
+            value: self.value,
+            headers,
+        }
+    }
+}
+
+/// Headers of one record. They were checked when the record was read, so iterating cannot fail.
+#[derive(Debug, Clone)]
+pub struct Headers<'a> {
+    rest: Cursor<'a>,
+    left: usize,
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = HeaderRef<'a>;
+
+    fn next(&mut self) -> Option<HeaderRef<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        header(&mut self.rest)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Headers<'_> {}
+
+fn header<'a>(cursor: &mut Cursor<'a>) -> Option<HeaderRef<'a>> {
+    Some(HeaderRef {
+        // a header's key may be empty but not null
+        key: cursor.field()??,
+        value: cursor.field()?,
+    })
+}
+
+/// Iterates over a batch's records; ends after the first error. Having ended without one it has checked that the
+/// records are as many as the header says, with growing offsets inside of the batch, and that no byte is left over.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    rest: Cursor<'a>,
+    base_offset: i64,
+    base_timestamp: i64,
+    append_time: Option<i64>,
+    last_offset_delta: i32,
+    previous_delta: i32,
+    count: i32,
+    index: i32,
+    ended: bool,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn new(batch: &Batch<'_>, plain: &'a [u8]) -> Self {
+        let append_time = match batch.timestamp_type() {
+            TimestampType::CreateTime => None,
+            TimestampType::LogAppendTime => Some(batch.max_timestamp()),
+        };
+        Self {
+            rest: Cursor::new(plain),
+            base_offset: batch.base_offset(),
+            base_timestamp: batch.base_timestamp(),
+            append_time,
+            last_offset_delta: batch.last_offset_delta(),
+            previous_delta: -1,
+            count: batch.record_count(),
+            index: 0,
+            ended: false,
+        }
+    }
+
+    fn record(&mut self) -> Result<Record<'a>, &'static str> {
+        let length = self.rest.varint().ok_or("its length is malformed")?;
+        let body = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.rest.bytes(length))
+            .ok_or("it ends outside of the batch")?;
+        let mut body = Cursor::new(body);
+        // attributes: no bit of them is used
+        body.byte().ok_or("it is empty")?;
+        let timestamp_delta = body.varlong().ok_or("its timestamp is malformed")?;
+        let delta = body.varint().ok_or("its offset is malformed")?;
+        if delta <= self.previous_delta {
+            return Err("its offset does not grow");
+        }
+        if delta > self.last_offset_delta {
+            return Err("its offset is beyond the end of the batch");
+        }
+        let timestamp = match self.append_time {
+            Some(time) => time,
+            None => self
+                .base_timestamp
+                .checked_add(timestamp_delta)
+                .ok_or("its timestamp is beyond 64 bits")?,
+        };
+        let key = body.field().ok_or("its key is malformed")?;
+        let value = body.field().ok_or("its value is malformed")?;
+        let left = body
+            .varint()
+            .and_then(|count| usize::try_from(count).ok())
+            .ok_or("its header count is malformed")?;
+        let headers = Headers { rest: body, left };
+        for _ in 0..left {
+            header(&mut body).ok_or("a header is malformed")?;
+        }
+        if body.remaining() > 0 {
+            return Err("bytes follow its headers");
+        }
+        self.previous_delta = delta;
+        Ok(Record {
+            offset: self.base_offset + i64::from(delta),
+            timestamp,
+            key,
+            value,
+            headers,
+        })
+    }
+
+    fn fail(&mut self, reason: &'static str) -> BatchError {
+        self.ended = true;
+        BatchError::BadRecord {
+            offset: self.base_offset,
+            index: self.index,
+            reason,
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        if self.index == self.count {
+            self.ended = true;
+            return (self.rest.remaining() > 0)
+                .then(|| Err(self.fail("it is one more than the batch's record count")));
+        }
+        match self.record() {
+            Ok(record) => {
+                self.index += 1;
+                Some(Ok(record))
+            }
+            Err(reason) => Some(Err(self.fail(reason))),
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Records<'_> {}

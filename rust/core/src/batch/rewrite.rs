@@ -1,0 +1,119 @@
+//! Passing a batch on: the same body under another producer's header.
+//!
+//! Of the 61 bytes only these change: base offset (0; the target's broker assigns offsets), leader epoch (-1), the
+//! transactional bit, the delete horizon bit, producer id, producer epoch, base sequence and, because of them, the
+//! checksum. Of the attributes, codec and timestamp type stay. The delete horizon is the source's decision about its
+//! own tombstones and would mark the target's for removal; without the bit the base timestamp is what it was all
+//! along, the base of the deltas (KIP-534).
+
+use super::error::{BatchError, Obstacle};
+use super::view::{Batch, CRC_FROM, HEADER_SIZE, at, bit};
+
+/// Who writes a batch, and where in the producer's sequence it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// From `InitProducerId`; -1 for a producer that is not idempotent.
+    pub producer_id: i64,
+    /// From `InitProducerId` or `EndTxn`; -1 for a producer that is not idempotent.
+    pub producer_epoch: i16,
+    /// Sequence number of the first record; -1 for a producer that is not idempotent.
+    pub base_sequence: i32,
+    /// Whether the batch belongs to the producer's open transaction.
+    pub transactional: bool,
+}
+
+impl Stamp {
+    /// A producer that is not idempotent.
+    pub const NONE: Self = Self {
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+        transactional: false,
+    };
+
+    /// The stamp of the same producer's batch behind one of `records` records. Sequence numbers follow 2^31 - 1 with
+    /// 0 (KIP-98).
+    #[must_use]
+    pub fn after(self, records: i32) -> Self {
+        if self.base_sequence < 0 {
+            return self;
+        }
+        // below 2^31 after the mask, so nothing is cut
+        let sum = i64::from(self.base_sequence) + i64::from(records.max(0));
+        let wrapped = sum & i64::from(i32::MAX);
+        Self {
+            base_sequence: i32::try_from(wrapped).unwrap_or(0),
+            ..self
+        }
+    }
+
+    pub(super) fn put(&self, head: &mut [u8; HEADER_SIZE]) {
+        put(head, at::BASE_OFFSET, 0_i64.to_be_bytes());
+        put(head, at::LEADER_EPOCH, (-1_i32).to_be_bytes());
+        put(head, at::PRODUCER_ID, self.producer_id.to_be_bytes());
+        put(head, at::PRODUCER_EPOCH, self.producer_epoch.to_be_bytes());
+        put(head, at::BASE_SEQUENCE, self.base_sequence.to_be_bytes());
+    }
+}
+
+/// The header under which the batch's body may be produced by `stamp`'s producer. The body need not be copied: send
+/// these bytes, then [`Batch::body`]. The batch's own checksum is the caller's to check before.
+pub fn rewritten_header(batch: &Batch<'_>, stamp: &Stamp) -> Result<[u8; HEADER_SIZE], BatchError> {
+    if let Some(obstacle) = batch.obstacle() {
+        return Err(cannot_pass(batch, obstacle));
+    }
+    let mut head = *batch.header();
+    let mut attributes = batch.attributes() & !(bit::TRANSACTIONAL | bit::DELETE_HORIZON);
+    if stamp.transactional {
+        attributes |= bit::TRANSACTIONAL;
+    }
+    put(&mut head, at::ATTRIBUTES, attributes.to_be_bytes());
+    stamp.put(&mut head);
+    seal(&mut head, batch.body());
+    Ok(head)
+}
+
+/// The same in place; `bytes` are exactly one batch, and stay as they are on an error.
+pub fn rewrite(bytes: &mut [u8], stamp: &Stamp) -> Result<(), BatchError> {
+    let head = rewritten_header(&Batch::parse(bytes)?, stamp)?;
+    bytes[..HEADER_SIZE].copy_from_slice(&head);
+    Ok(())
+}
+
+fn cannot_pass(batch: &Batch<'_>, obstacle: Obstacle) -> BatchError {
+    BatchError::CannotPass {
+        offset: batch.base_offset(),
+        obstacle,
+    }
+}
+
+/// Writes a field. Panics beyond the header's end, so `start` is a constant of [`at`].
+pub(super) fn put<const N: usize>(head: &mut [u8; HEADER_SIZE], start: usize, bytes: [u8; N]) {
+    head[start..start + N].copy_from_slice(&bytes);
+}
+
+/// Writes the checksum of the finished header and `body`.
+pub(super) fn seal(head: &mut [u8; HEADER_SIZE], body: &[u8]) {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[CRC_FROM..]), body);
+    put(head, at::CRC, crc.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Stamp;
+
+    #[test]
+    fn the_sequence_after_the_highest_is_zero() {
+        let stamp = Stamp {
+            base_sequence: i32::MAX - 1,
+            producer_id: 7,
+            producer_epoch: 0,
+            transactional: true,
+        };
+        assert_eq!(stamp.after(1).base_sequence, i32::MAX);
+        assert_eq!(stamp.after(2).base_sequence, 0);
+        assert_eq!(stamp.after(5).base_sequence, 3);
+        assert_eq!(stamp.after(i32::MAX).base_sequence, i32::MAX - 2);
+        assert_eq!(Stamp::NONE.after(9), Stamp::NONE);
+    }
+}

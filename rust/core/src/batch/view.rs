@@ -1,0 +1,351 @@
+//! One batch, seen through its header.
+
+use super::codec::{Codec, Limits, Memory};
+use super::control::{self, Control};
+use super::error::{BatchError, Obstacle};
+use super::records::Records;
+
+/// Size of the header; the records follow it.
+pub const HEADER_SIZE: usize = 61;
+/// The version of the format that this module reads and writes.
+pub const MAGIC: u8 = 2;
+
+/// The length field counts from behind itself.
+pub(super) const LENGTH_BASE: usize = 12;
+/// The checksum covers everything from the attributes on: what a broker changes at append time lies before.
+pub(super) const CRC_FROM: usize = 21;
+
+/// Where a field starts.
+pub(super) mod at {
+    pub(in crate::batch) const BASE_OFFSET: usize = 0;
+    pub(in crate::batch) const LENGTH: usize = 8;
+    pub(in crate::batch) const LEADER_EPOCH: usize = 12;
+    pub(in crate::batch) const MAGIC: usize = 16;
+    pub(in crate::batch) const CRC: usize = 17;
+    pub(in crate::batch) const ATTRIBUTES: usize = 21;
+    pub(in crate::batch) const LAST_OFFSET_DELTA: usize = 23;
+    pub(in crate::batch) const BASE_TIMESTAMP: usize = 27;
+    pub(in crate::batch) const MAX_TIMESTAMP: usize = 35;
+    pub(in crate::batch) const PRODUCER_ID: usize = 43;
+    pub(in crate::batch) const PRODUCER_EPOCH: usize = 51;
+    pub(in crate::batch) const BASE_SEQUENCE: usize = 53;
+    pub(in crate::batch) const RECORD_COUNT: usize = 57;
+}
+
+/// Bits of the attributes.
+pub(super) mod bit {
+    pub(in crate::batch) const CODEC: i16 = 0x07;
+    pub(in crate::batch) const LOG_APPEND_TIME: i16 = 0x08;
+    pub(in crate::batch) const TRANSACTIONAL: i16 = 0x10;
+    pub(in crate::batch) const CONTROL: i16 = 0x20;
+    pub(in crate::batch) const DELETE_HORIZON: i16 = 0x40;
+}
+
+/// Who set the timestamps that consumers see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimestampType {
+    /// The producer; each record has its own.
+    CreateTime,
+    /// The broker; all records of the batch have the batch's largest.
+    LogAppendTime,
+}
+
+/// A whole batch, borrowed. Its header is consistent; its checksum and its records are not checked yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch<'a> {
+    head: &'a [u8; HEADER_SIZE],
+    bytes: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// Takes `bytes` for exactly one batch.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
+        let batch = Self::first(bytes)?;
+        match bytes.len() - batch.bytes.len() {
+            0 => Ok(batch),
+            trailing => Err(BatchError::Trailing {
+                offset: batch.base_offset(),
+                bytes: trailing,
+            }),
+        }
+    }
+
+    /// The batch that `bytes` begin with.
+    pub(super) fn first(bytes: &'a [u8]) -> Result<Self, BatchError> {
+        let have = bytes.len();
+        let Some(start) = bytes.first_chunk::<{ at::CRC }>() else {
+            return Err(BatchError::Truncated {
+                have,
+                need: HEADER_SIZE,
+            });
+        };
+        let offset = i64::from_be_bytes(array(start, at::BASE_OFFSET));
+        // first of all, because in the old formats what follows means something else
+        match start[at::MAGIC] {
+            MAGIC => (),
+            magic @ (0 | 1) => return Err(BatchError::OldMagic { offset, magic }),
+            magic => return Err(BatchError::UnknownMagic { offset, magic }),
+        }
+        let length = i32::from_be_bytes(array(start, at::LENGTH));
+        let size = usize::try_from(length)
+            .ok()
+            .and_then(|length| length.checked_add(LENGTH_BASE))
+            .filter(|size| *size >= HEADER_SIZE)
+            .ok_or(BatchError::BadField {
+                offset,
+                field: "its length",
+                value: i64::from(length),
+            })?;
+        let whole = bytes
+            .get(..size)
+            .and_then(|bytes| Some((bytes, bytes.first_chunk()?)));
+        let Some((bytes, head)) = whole else {
+            return Err(BatchError::Truncated { have, need: size });
+        };
+        let batch = Self { head, bytes };
+        batch.check_fields()?;
+        Ok(batch)
+    }
+
+    fn check_fields(&self) -> Result<(), BatchError> {
+        let offset = self.base_offset();
+        let wrong = |field, value| {
+            Err(BatchError::BadField {
+                offset,
+                field,
+                value,
+            })
+        };
+        let (delta, count) = (self.last_offset_delta(), self.record_count());
+        if offset < 0 {
+            return wrong("its base offset", offset);
+        }
+        if delta < 0 {
+            return wrong("its last offset delta", i64::from(delta));
+        }
+        if offset
+            .checked_add(i64::from(delta))
+            .is_none_or(|last| last == i64::MAX)
+        {
+            return wrong(
+                "its last offset delta, beyond all offsets,",
+                i64::from(delta),
+            );
+        }
+        if count < 0 {
+            return wrong("its record count", i64::from(count));
+        }
+        // count <= delta + 1, without overflow
+        if i64::from(count) > i64::from(delta) + 1 {
+            return wrong(
+                "its record count, more than it has offsets,",
+                i64::from(count),
+            );
+        }
+        let codec = self.attributes() & bit::CODEC;
+        if Codec::from_bits(codec).is_none() {
+            return Err(BatchError::UnknownCodec {
+                offset,
+                codec: u8::try_from(codec).unwrap_or(u8::MAX),
+            });
+        }
+        Ok(())
+    }
+
+    /// The batch as it was read, header included.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The header as it was read.
+    #[must_use]
+    pub fn header(&self) -> &'a [u8; HEADER_SIZE] {
+        self.head
+    }
+
+    /// The records, compressed or not.
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        &self.bytes[HEADER_SIZE..]
+    }
+
+    /// Offset that deltas count from. Of the first record, unless compaction has removed it.
+    #[must_use]
+    pub fn base_offset(&self) -> i64 {
+        i64::from_be_bytes(array(self.head, at::BASE_OFFSET))
+    }
+
+    /// Epoch of the partition's leader that appended the batch, -1 before it is appended.
+    #[must_use]
+    pub fn leader_epoch(&self) -> i32 {
+        i32::from_be_bytes(array(self.head, at::LEADER_EPOCH))
+    }
+
+    /// The stored checksum.
+    #[must_use]
+    pub fn crc(&self) -> u32 {
+        u32::from_be_bytes(array(self.head, at::CRC))
+    }
+
+    /// All attribute bits, the unused ones included.
+    #[must_use]
+    pub fn attributes(&self) -> i16 {
+        i16::from_be_bytes(array(self.head, at::ATTRIBUTES))
+    }
+
+    /// How the records are compressed.
+    #[must_use]
+    pub fn codec(&self) -> Codec {
+        // `first` refuses unknown numbers
+        Codec::from_bits(self.attributes() & bit::CODEC).unwrap_or(Codec::None)
+    }
+
+    /// Whose timestamps the records have.
+    #[must_use]
+    pub fn timestamp_type(&self) -> TimestampType {
+        if self.attributes() & bit::LOG_APPEND_TIME == 0 {
+            TimestampType::CreateTime
+        } else {
+            TimestampType::LogAppendTime
+        }
+    }
+
+    /// Whether the batch belongs to a transaction (markers do, too).
+    #[must_use]
+    pub fn is_transactional(&self) -> bool {
+        self.attributes() & bit::TRANSACTIONAL != 0
+    }
+
+    /// Whether the batch is the broker's own: a marker, never data.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.attributes() & bit::CONTROL != 0
+    }
+
+    /// When compaction may remove the batch's tombstones, in ms since the epoch, if compaction has decided.
+    ///
+    /// It stands in the place of the base timestamp, and compaction has rewritten the records' deltas to count from
+    /// it: their timestamps follow from the same sum as ever.
+    #[must_use]
+    pub fn delete_horizon(&self) -> Option<i64> {
+        (self.attributes() & bit::DELETE_HORIZON != 0).then(|| self.base_timestamp())
+    }
+
+    /// Distance of the batch's last offset from its first; compaction leaves it as it was.
+    #[must_use]
+    pub fn last_offset_delta(&self) -> i32 {
+        i32::from_be_bytes(array(self.head, at::LAST_OFFSET_DELTA))
+    }
+
+    /// Last offset of the batch, whether or not a record still has it.
+    #[must_use]
+    pub fn last_offset(&self) -> i64 {
+        self.base_offset() + i64::from(self.last_offset_delta())
+    }
+
+    /// The position behind the batch: where to fetch next when all of it is done.
+    #[must_use]
+    pub fn next_offset(&self) -> i64 {
+        self.last_offset() + 1
+    }
+
+    /// Time that deltas count from, in ms since the epoch; -1 for "not available".
+    #[must_use]
+    pub fn base_timestamp(&self) -> i64 {
+        i64::from_be_bytes(array(self.head, at::BASE_TIMESTAMP))
+    }
+
+    /// Largest timestamp of the batch, or its append time.
+    #[must_use]
+    pub fn max_timestamp(&self) -> i64 {
+        i64::from_be_bytes(array(self.head, at::MAX_TIMESTAMP))
+    }
+
+    /// The idempotent producer, -1 for none.
+    #[must_use]
+    pub fn producer_id(&self) -> i64 {
+        i64::from_be_bytes(array(self.head, at::PRODUCER_ID))
+    }
+
+    /// The producer's epoch, -1 for none.
+    #[must_use]
+    pub fn producer_epoch(&self) -> i16 {
+        i16::from_be_bytes(array(self.head, at::PRODUCER_EPOCH))
+    }
+
+    /// Sequence number of the first record, -1 for none.
+    #[must_use]
+    pub fn base_sequence(&self) -> i32 {
+        i32::from_be_bytes(array(self.head, at::BASE_SEQUENCE))
+    }
+
+    /// How many records are left; 0 in a batch that compaction has emptied and keeps for its offsets.
+    #[must_use]
+    pub fn record_count(&self) -> i32 {
+        i32::from_be_bytes(array(self.head, at::RECORD_COUNT))
+    }
+
+    /// Compares the checksum with the bytes.
+    pub fn check_crc(&self) -> Result<(), BatchError> {
+        let (stored, computed) = (self.crc(), crc32c::crc32c(&self.bytes[CRC_FROM..]));
+        if stored == computed {
+            return Ok(());
+        }
+        Err(BatchError::WrongCrc {
+            offset: self.base_offset(),
+            stored,
+            computed,
+        })
+    }
+
+    /// Why the body cannot be produced as it is, if so. What the caller may want besides (a start offset inside of
+    /// the batch, a filter, another header) is the caller's to know.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        let count = i64::from(self.record_count());
+        if self.is_control() {
+            Some(Obstacle::Control)
+        } else if count == 0 {
+            Some(Obstacle::Empty)
+        } else if count != i64::from(self.last_offset_delta()) + 1 {
+            Some(Obstacle::Gaps)
+        } else if self.timestamp_type() == TimestampType::LogAppendTime {
+            Some(Obstacle::LogAppendTime)
+        } else {
+            None
+        }
+    }
+
+    /// The records in their order. Uncompressed ones are borrowed from the batch, others from `memory`.
+    ///
+    /// Control batches have records too; see [`Batch::control`] for what they mean.
+    pub fn records<'r>(
+        &self,
+        memory: &'r mut Memory,
+        limits: Limits,
+    ) -> Result<Records<'r>, BatchError>
+    where
+        'a: 'r,
+    {
+        let plain = match self.codec() {
+            Codec::None => self.body(),
+            // compaction keeps the codec of a batch that it empties, and writes no compressed nothing
+            _ if self.record_count() == 0 && self.body().is_empty() => self.body(),
+            codec => memory.decompress(codec, self, limits)?,
+        };
+        Ok(Records::new(self, plain))
+    }
+
+    /// The marker of a control batch; `None` where compaction has removed it and kept the batch.
+    pub fn control(&self) -> Result<Option<Control>, BatchError> {
+        control::read(self)
+    }
+}
+
+/// `N` bytes of a header. Panics beyond its end, so `start` is a constant of [`at`].
+fn array<const N: usize>(head: &[u8], start: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&head[start..start + N]);
+    bytes
+}
