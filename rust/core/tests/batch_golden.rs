@@ -28,7 +28,8 @@ fn batches(segment: &[u8]) -> Vec<Batch<'_>> {
 
 /// Entries of the broker's index: version i16, producer id, first, last and last stable offset.
 fn aborted(index: &[u8]) -> Vec<AbortedTransaction> {
-    let number = |entry: &[u8], at: usize| i64::from_be_bytes(entry[at..at + 8].try_into().unwrap());
+    let number =
+        |entry: &[u8], at: usize| i64::from_be_bytes(entry[at..at + 8].try_into().unwrap());
     assert_eq!(index.len() % 34, 0);
     index
         .chunks(34)
@@ -111,9 +112,11 @@ fn every_codec_of_both_implementations_reads_as_librdkafka_reads_it() {
     for (name, codec) in WRITERS {
         let segment = file(&format!("{name}.log"));
         let batches = batches(&segment);
-        assert!(!batches.is_empty(), "{name}");
+        let compressed = batches.iter().filter(|batch| batch.codec() == codec);
+        assert!(compressed.count() > 0, "{name}");
         for batch in &batches {
-            assert_eq!(batch.codec(), codec, "{name}");
+            // librdkafka leaves a batch as it is where compression does not help
+            assert!([codec, Codec::None].contains(&batch.codec()), "{name}");
             assert_eq!(batch.timestamp_type(), TimestampType::CreateTime);
             assert_eq!(batch.obstacle(), None);
         }
@@ -192,10 +195,7 @@ fn append_times_are_what_consumers_see() {
         assert_eq!(batch.timestamp_type(), TimestampType::LogAppendTime);
         assert_eq!(batch.obstacle(), Some(Obstacle::LogAppendTime));
     }
-    assert_eq!(
-        committed(&batches, Vec::new()).0,
-        expected("append-time")
-    );
+    assert_eq!(committed(&batches, Vec::new()).0, expected("append-time"));
 }
 
 #[test]
@@ -232,7 +232,11 @@ fn aborted_transactions_are_left_out_and_markers_are_understood() {
                 .unwrap()
                 .offset
         };
-        let listed: Vec<_> = aborted.iter().copied().filter(|e| ends(e) >= from).collect();
+        let listed: Vec<_> = aborted
+            .iter()
+            .copied()
+            .filter(|e| ends(e) >= from)
+            .collect();
         let (later, _) = committed(&batches[start..], listed);
         let wanted: Vec<&str> = text
             .lines()
@@ -256,7 +260,14 @@ fn a_compacted_segment_has_holes_horizons_and_an_empty_batch() {
     let (text, _) = committed(&batches, Vec::new());
     let all = expected("compacted");
     assert!(!text.is_empty() && all.starts_with(&text), "{text}\n{all}");
-    let tombstone = batches.iter().find(|b| b.delete_horizon().is_some()).unwrap();
+    let tombstone = batches
+        .iter()
+        .find(|b| b.delete_horizon().is_some())
+        .unwrap();
     // the records' own times, not the horizon, which lies in the future of their making
-    assert!(lines(tombstone).contains(" 17000000"), "{}", lines(tombstone));
+    assert!(
+        lines(tombstone).contains(" 17000000"),
+        "{}",
+        lines(tombstone)
+    );
 }
