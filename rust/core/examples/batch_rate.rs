@@ -8,6 +8,7 @@
 
 #![allow(clippy::print_stdout)] // printing is its purpose
 
+use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -101,7 +102,7 @@ fn answer(codec: Codec) -> Vec<u8> {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            value.push_str(&format!("{state:016x}"));
+            let _ = write!(value, "{state:016x}");
         }
         let timestamp = 1_790_000_000_000 + i64::try_from(number / 100).unwrap_or(0);
         let added = writer.add(

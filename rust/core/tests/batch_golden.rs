@@ -1,5 +1,8 @@
 //! Segments that a real broker wrote, compared with what librdkafka read from it. See golden/README.md.
 
+// a test ends with a panic; clippy sees that only inside of test functions
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
