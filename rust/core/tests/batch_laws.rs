@@ -429,6 +429,36 @@ fn a_batch_that_must_be_encoded_anew_is_not_rewritten() {
 }
 
 #[test]
+fn an_aborted_transaction_takes_its_producers_transactional_batches_from_where_it_begins() {
+    let batch = |offset, producer_id, attributes| {
+        let records = [plain(offset, 0, b"a"), plain(offset + 1, 0, b"b")];
+        Forge {
+            producer_id,
+            attributes,
+            ..Forge::new(offset, &records)
+        }
+        .bytes()
+    };
+    let aborted = AbortedTransaction {
+        producer_id: 1,
+        first_offset: 3,
+    };
+    let mut filter = AbortedFilter::new(vec![aborted]);
+    let log = [
+        (batch(0, 1, TRANSACTIONAL), Verdict::Data),
+        // the transaction begins at the last offset of this batch
+        (batch(2, 1, TRANSACTIONAL), Verdict::Aborted),
+        (batch(4, 1, 0), Verdict::Data),
+        (batch(6, 2, TRANSACTIONAL), Verdict::Data),
+        (batch(8, 1, TRANSACTIONAL), Verdict::Aborted),
+    ];
+    for (bytes, verdict) in log {
+        let judged = filter.judge(&Batch::parse(&bytes).unwrap()).unwrap();
+        assert_eq!(judged.verdict, verdict);
+    }
+}
+
+#[test]
 fn batches_of_one_answer_must_grow() {
     let first = Forge::new(5, &[plain(5, 0, b""), plain(6, 0, b"")]).bytes();
     let overlapping = Forge::new(6, &[plain(6, 0, b"")]).bytes();

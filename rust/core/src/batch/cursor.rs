@@ -145,6 +145,8 @@ mod tests {
             assert_eq!(Cursor::new(bytes).varint(), None, "{bytes:?}");
         }
         assert_eq!(Cursor::new(&[0xff; 10]).varlong(), None);
+        let too_high = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
+        assert_eq!(Cursor::new(&too_high).varlong(), None);
         let highest = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         assert_eq!(Cursor::new(&highest).varlong(), Some(i64::MIN));
         assert_eq!(

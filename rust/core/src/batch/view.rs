@@ -330,7 +330,7 @@ impl<'a> Batch<'a> {
     {
         let plain = match self.codec() {
             Codec::None => self.body(),
-            // compaction keeps the codec of a batch that it empties, and writes no compressed nothing
+            // no codec calls nothing at all a stream, but nothing is what a batch without records needs
             _ if self.record_count() == 0 && self.body().is_empty() => self.body(),
             codec => memory.decompress(codec, self, limits)?,
         };

@@ -129,11 +129,13 @@ mod tests {
 
     #[test]
     fn a_claim_that_the_bytes_cannot_keep_allocates_nothing() {
-        // a varint of 2^31 and nothing behind it
-        let mut out = Vec::new();
-        let outcome = decompress(&[0x80, 0x80, 0x80, 0x80, 0x08], usize::MAX, &mut out);
-        assert!(matches!(outcome, Err(Fault::Malformed(_))));
-        assert_eq!(out.capacity(), 0);
+        // varints of 2^31 and of 200, and too little behind them
+        for body in [&[0x80, 0x80, 0x80, 0x80, 0x08][..], &[0xc8, 0x01, 0, 0]] {
+            let mut out = Vec::new();
+            let outcome = decompress(body, usize::MAX, &mut out);
+            assert!(matches!(outcome, Err(Fault::Malformed(_))));
+            assert_eq!(out.capacity(), 0);
+        }
     }
 
     #[test]
