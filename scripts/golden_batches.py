@@ -38,7 +38,7 @@ RECORDS: tuple[Record, ...] = (
     (b"empty value", b"", []),
     (None, None, []),
     (b"headers", b"v", [("a", b"1"), ("b", None), ("a", b"2"), ("", b"empty name"), ("c", b"")]),
-    (b"name", b"v", [("größe", b"\x00\xff")]),
+    (b"name", b"v", [("gr\u00f6\u00dfe", b"\x00\xff")]),
     (b"\x00\xff\xfe", bytes(range(256)), []),
     (b"repeats", b"all work and no play " * 40, []),
     *((f"k{number}".encode(), f"value {number}".encode() * 5, []) for number in range(20)),

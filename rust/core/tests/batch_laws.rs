@@ -433,8 +433,8 @@ fn an_aborted_transaction_takes_its_producers_transactional_batches_from_where_i
     let batch = |offset, producer_id, attributes| {
         let records = [plain(offset, 0, b"a"), plain(offset + 1, 0, b"b")];
         Forge {
-            producer_id,
             attributes,
+            producer_id,
             ..Forge::new(offset, &records)
         }
         .bytes()
