@@ -1,0 +1,381 @@
+//! Calls that ask and wait for the answer: metadata and offsets. What a [`crate::Fetcher`] builds on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::clock::Clock;
+use crate::directory::Directory;
+use crate::error::{Error, ErrorCode, Meaning};
+use crate::network::{Answer, Network, Peer, RequestId, State, wait};
+use crate::properties::Properties;
+use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
+use crate::protocol::metadata::{ClusterMetadata, MetadataRequest};
+use crate::protocol::{self, IsolationLevel, Request};
+
+/// How long one peer may take to connect before another one is tried beside it.
+const STAGGER: Duration = Duration::from_secs(1);
+
+/// How long to pause before a broker is asked the same again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Which offset is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffsetSpec {
+    /// The first that can be read.
+    Earliest,
+    /// One past the last that can be read: the high watermark, or the last stable offset for
+    /// [`IsolationLevel::ReadCommitted`].
+    Latest,
+    /// The first whose timestamp is at least this many milliseconds since the epoch.
+    At(i64),
+}
+
+impl OffsetSpec {
+    const fn timestamp(self) -> i64 {
+        match self {
+            Self::Earliest => -2,
+            Self::Latest => -1,
+            Self::At(millis) => millis,
+        }
+    }
+}
+
+/// An offset of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedOffset {
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// The offset; -1 where no record has the asked time.
+    pub offset: i64,
+    /// Leader epoch of the record there, -1 when it is not known.
+    pub leader_epoch: i32,
+}
+
+/// A connection to a cluster.
+pub struct Client {
+    network: Network,
+    directory: Directory,
+    clock: Arc<dyn Clock>,
+    /// Answers that the last waiting call was not waiting for.
+    inbox: Vec<Answer>,
+    last_opened: Option<Instant>,
+}
+
+impl Client {
+    /// Connects, and proves it by asking who the brokers are.
+    pub fn connect(
+        properties: Properties,
+        clock: Arc<dyn Clock>,
+        deadline: Instant,
+    ) -> Result<Self, Error> {
+        let mut client = Self {
+            network: Network::new(properties)?,
+            directory: Directory::default(),
+            clock,
+            inbox: Vec::new(),
+            last_opened: None,
+        };
+        client.metadata(&[], deadline)?;
+        Ok(client)
+    }
+
+    /// What is known of the cluster.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
+    pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Directory, Error> {
+        let request = MetadataRequest {
+            topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+        };
+        let answer = self.call_any(&request, "asking for metadata", deadline)?;
+        self.take_metadata(answer)?;
+        Ok(&self.directory)
+    }
+
+    /// Where partitions begin or end, asked of their leaders; again while leaders change, until the deadline.
+    pub fn list_offsets(
+        &mut self,
+        isolation: IsolationLevel,
+        spec: OffsetSpec,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<ListedOffset>, Error> {
+        const WHAT: &str = "asking for offsets";
+        let started = self.clock.now();
+        let mut missing: Vec<(&str, i32)> = partitions.to_vec();
+        let mut listed = Vec::with_capacity(partitions.len());
+        let mut trouble = String::new();
+        loop {
+            let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
+            topics.sort_unstable();
+            topics.dedup();
+            self.metadata(&topics, deadline)?;
+            for (leader, asked) in self.by_leader(&missing, spec) {
+                let request = ListOffsetsRequest {
+                    isolation,
+                    topics: asked,
+                    timeout_ms: 10_000,
+                };
+                match self.call(Peer::Broker(leader), &request, WHAT, deadline) {
+                    Ok(answer) => {
+                        for one in answer.partitions {
+                            let code = ErrorCode(one.error);
+                            let what = format!("ListOffsets of {}-{}", one.topic, one.partition);
+                            match code.meaning() {
+                                Meaning::Fine => {
+                                    missing.retain(|asked| {
+                                        *asked != (one.topic.as_str(), one.partition)
+                                    });
+                                    listed.push(ListedOffset {
+                                        topic: one.topic,
+                                        partition: one.partition,
+                                        offset: one.offset,
+                                        leader_epoch: one.leader_epoch,
+                                    });
+                                }
+                                Meaning::Moved | Meaning::Unknown | Meaning::Later => {
+                                    trouble = format!("{what}: {code}");
+                                }
+                                _ => return Err(Error::Refused { what, code }),
+                            }
+                        }
+                    }
+                    Err(error) if error.is_final() => return Err(error),
+                    Err(error) => trouble = error.to_string(),
+                }
+            }
+            if missing.is_empty() {
+                return Ok(listed);
+            }
+            if trouble.is_empty() {
+                trouble = format!("no leader is known for {}-{}", missing[0].0, missing[0].1);
+            }
+            let now = self.clock.now();
+            if now + RETRY >= deadline {
+                return Err(Error::TimedOut {
+                    what: WHAT,
+                    waited: now - started,
+                    last: trouble,
+                });
+            }
+            self.pause(now + RETRY);
+        }
+    }
+
+    fn by_leader(
+        &self,
+        partitions: &[(&str, i32)],
+        spec: OffsetSpec,
+    ) -> BTreeMap<i32, Vec<(String, Vec<AskedOffset>)>> {
+        let mut grouped: BTreeMap<i32, BTreeMap<&str, Vec<AskedOffset>>> = BTreeMap::new();
+        for (topic, partition) in partitions {
+            if let Some((leader, leader_epoch)) = self.directory.leader(topic, *partition) {
+                grouped
+                    .entry(leader)
+                    .or_default()
+                    .entry(topic)
+                    .or_default()
+                    .push(AskedOffset {
+                        partition: *partition,
+                        leader_epoch,
+                        timestamp: spec.timestamp(),
+                    });
+            }
+        }
+        let owned = |topics: BTreeMap<&str, Vec<AskedOffset>>| {
+            topics
+                .into_iter()
+                .map(|(topic, asked)| (topic.to_owned(), asked))
+                .collect()
+        };
+        grouped
+            .into_iter()
+            .map(|(leader, topics)| (leader, owned(topics)))
+            .collect()
+    }
+
+    /// Asks whoever is there, one after the other until one answers.
+    fn call_any<R: Request>(
+        &mut self,
+        request: &R,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<R::Answer, Error> {
+        let started = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            self.receive(now);
+            let until = match self.any_ready(now)? {
+                Ok(peer) => match self.call(peer, request, what, deadline) {
+                    Err(error) if !error.is_final() && self.clock.now() < deadline => continue,
+                    result => return result,
+                },
+                Err(until) => until,
+            };
+            if now >= deadline {
+                return Err(self.timed_out(what, started));
+            }
+            self.pause(until.min(deadline));
+        }
+    }
+
+    /// Asks one broker.
+    fn call<R: Request>(
+        &mut self,
+        peer: Peer,
+        request: &R,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<R::Answer, Error> {
+        let started = self.clock.now();
+        let mut asked = None;
+        loop {
+            let now = self.clock.now();
+            let mut until = deadline;
+            // first, so that a connection that is ready now is used now
+            self.receive(now);
+            if asked.is_none() {
+                match self.network.open(peer, now) {
+                    State::Ready => {
+                        asked = Some(self.network.ask(peer, request, now, Duration::ZERO));
+                    }
+                    State::Opening => {}
+                    State::Resting {
+                        last: Some(error), ..
+                    } if error.is_final() => return Err(error),
+                    State::Resting { until: rested, .. } => until = rested.min(deadline),
+                }
+            }
+            if let Some(answer) = asked.and_then(|id| self.claim(id)) {
+                return answer
+                    .body
+                    .and_then(|(version, body)| self.read::<R>(peer, version, body));
+            }
+            if now >= deadline {
+                return Err(self.timed_out(what, started));
+            }
+            self.pause(until);
+        }
+    }
+
+    /// Somebody who can be asked right away; else when to look again. Begins to connect to one peer after the other.
+    #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
+    pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
+        let peers = self.network.peers();
+        if let Some(peer) = peers.iter().find(|peer| self.network.is_ready(**peer, now)) {
+            return Ok(Ok(*peer));
+        }
+        let mut again = now + STAGGER;
+        let mut hopeless = None;
+        let patient = self
+            .last_opened
+            .is_some_and(|opened| now < opened + STAGGER);
+        for peer in peers {
+            let fresh = !self.network.is_opening(peer);
+            if fresh && patient && self.network.any_opening() {
+                continue;
+            }
+            match self.network.open(peer, now) {
+                State::Ready => return Ok(Ok(peer)),
+                State::Opening => {
+                    hopeless = None;
+                    if fresh {
+                        self.last_opened = Some(now);
+                        return Ok(Err(again));
+                    }
+                }
+                State::Resting { until, last } => {
+                    again = again.min(until);
+                    hopeless = last.filter(Error::is_final).or(hopeless);
+                }
+            }
+        }
+        match hopeless {
+            Some(error) if !self.network.any_opening() => Err(error),
+            _ => Ok(Err(again)),
+        }
+    }
+
+    pub(crate) fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(crate) fn directory_mut(&mut self) -> &mut Directory {
+        &mut self.directory
+    }
+
+    /// Reads an answer; one that makes no sense ends the connection it came over.
+    pub(crate) fn read<R: Request>(
+        &mut self,
+        peer: Peer,
+        version: i16,
+        body: Bytes,
+    ) -> Result<R::Answer, Error> {
+        protocol::read::<R>(version, body).map_err(|broken| {
+            let error = Error::Malformed {
+                peer: self.network.name(peer),
+                what: R::API.name,
+                reason: broken.reason,
+            };
+            let now = self.clock.now();
+            self.network.fail(peer, error.clone(), now);
+            error
+        })
+    }
+
+    pub(crate) fn take_metadata(&mut self, metadata: ClusterMetadata) -> Result<(), Error> {
+        let code = ErrorCode(metadata.error);
+        if !code.is_none() {
+            return Err(Error::Refused {
+                what: "Metadata".to_owned(),
+                code,
+            });
+        }
+        self.directory.apply(metadata, self.clock.now());
+        self.network.set_brokers(self.directory.brokers());
+        Ok(())
+    }
+
+    /// Puts what has arrived into the inbox.
+    pub(crate) fn receive(&mut self, now: Instant) {
+        let answers = self.network.service(now);
+        self.inbox.extend(answers);
+    }
+
+    /// Everything in the inbox.
+    pub(crate) fn take_inbox(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.inbox)
+    }
+
+    fn claim(&mut self, id: RequestId) -> Option<Answer> {
+        let at = self.inbox.iter().position(|answer| answer.id == id)?;
+        Some(self.inbox.swap_remove(at))
+    }
+
+    pub(crate) fn pause(&mut self, until: Instant) {
+        wait(&mut [&mut self.network], &*self.clock, until);
+    }
+
+    fn timed_out(&self, what: &'static str, started: Instant) -> Error {
+        Error::TimedOut {
+            what,
+            waited: self.clock.now() - started,
+            last: self
+                .network
+                .last_trouble()
+                .map_or_else(|| "no answer".to_owned(), ToString::to_string),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A connection to one broker: opening, handshake, then requests and answers. Does what can be done without waiting.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustls::ClientConfig;
+
+use crate::error::Error;
+use crate::frame::{FrameError, FrameReader, Outbox};
+use crate::handshake::{self, Greeted, Handshake, Next};
+use crate::pipeline::{Pending, Pipeline};
+use crate::properties::Properties;
+use crate::protocol::Request;
+use crate::protocol::api_versions::Spoken;
+use crate::socket::{self, Stream};
+
+/// An answer that has arrived, not read yet.
+pub(crate) struct Arrived<Id> {
+    pub(crate) pending: Pending<Id>,
+    pub(crate) body: Bytes,
+}
+
+enum Stage {
+    Opening,
+    Greeting(Box<Handshake>),
+    Ready,
+}
+
+/// One connection.
+pub(crate) struct Connection<Id> {
+    peer: String,
+    host: String,
+    properties: Arc<Properties>,
+    tls: Option<Arc<ClientConfig>>,
+    /// Addresses that were not tried yet.
+    addresses: VecDeque<SocketAddr>,
+    stream: Stream,
+    stage: Stage,
+    nonce: String,
+    setup_deadline: Instant,
+    outbox: Outbox,
+    frames: FrameReader,
+    pipeline: Pipeline<Id>,
+    spoken: Spoken,
+    /// Credentials end soon after: no new requests, and a new connection when all are answered.
+    retires: Option<Instant>,
+    /// What poll(2) said, until it was acted on.
+    woken: bool,
+}
+
+impl<Id: Copy> Connection<Id> {
+    /// Begins to connect.
+    pub(crate) fn open(
+        host: &str,
+        port: u16,
+        properties: &Arc<Properties>,
+        tls: Option<&Arc<ClientConfig>>,
+        nonce: String,
+        now: Instant,
+    ) -> Result<Self, Error> {
+        let peer = format!("{host}:{port}");
+        let unreachable = |error: io::Error| Error::Unreachable {
+            peer: peer.clone(),
+            reason: error.to_string(),
+        };
+        let mut addresses: VecDeque<SocketAddr> = socket::resolve(host, port, properties.family)
+            .map_err(unreachable)?
+            .into();
+        let stream = open_any(&mut addresses, host, properties, tls).map_err(unreachable)?;
+        Ok(Self {
+            peer,
+            host: host.to_owned(),
+            properties: Arc::clone(properties),
+            tls: tls.cloned(),
+            addresses,
+            stream,
+            stage: Stage::Opening,
+            nonce,
+            setup_deadline: now + properties.setup_timeout,
+            outbox: Outbox::default(),
+            frames: FrameReader::new(properties.largest_answer),
+            pipeline: Pipeline::new(properties.client_id.clone()),
+            spoken: Spoken::default(),
+            retires: None,
+            woken: false,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.fd()
+    }
+
+    /// Whether to wake up when the connection can be read.
+    pub(crate) fn wants_read(&self) -> bool {
+        !matches!(self.stage, Stage::Opening)
+    }
+
+    /// Whether to wake up when the connection can be written.
+    pub(crate) fn wants_write(&self) -> bool {
+        matches!(self.stage, Stage::Opening) || !self.outbox.is_empty() || self.stream.wants_write()
+    }
+
+    /// Notes that poll(2) saw something.
+    pub(crate) fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    /// Whether requests can be sent.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        matches!(self.stage, Stage::Ready) && self.retires.is_none_or(|retires| now < retires)
+    }
+
+    /// Whether it cannot take requests yet.
+    pub(crate) fn is_opening(&self) -> bool {
+        !matches!(self.stage, Stage::Ready)
+    }
+
+    /// Whether the connection has served its time and is idle.
+    pub(crate) fn is_retired(&self, now: Instant) -> bool {
+        self.pipeline.is_empty() && self.retires.is_some_and(|retires| now >= retires)
+    }
+
+    /// Whether answers are outstanding.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.pipeline.is_empty()
+    }
+
+    /// When something has to happen at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Ready => self.pipeline.deadline(),
+            _ => Some(self.setup_deadline),
+        }
+    }
+
+    /// Sends a request; its answer counts as lost when it is not there by `deadline`.
+    pub(crate) fn ask<R: Request>(
+        &mut self,
+        id: Id,
+        request: &R,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let version = handshake::choose(&self.peer, &self.spoken, R::API, request.highest())?;
+        let frame = self.pipeline.ask(id, request, version, deadline);
+        self.outbox.push(frame);
+        self.flush()
+    }
+
+    /// Gives up what was asked.
+    pub(crate) fn abandon(&mut self) -> Vec<Id> {
+        self.pipeline.abandon().map(|pending| pending.id).collect()
+    }
+
+    /// Does what can be done now, and adds answers to `arrived`. An error ends the connection.
+    pub(crate) fn service(
+        &mut self,
+        now: Instant,
+        arrived: &mut Vec<Arrived<Id>>,
+    ) -> Result<(), Error> {
+        if std::mem::take(&mut self.woken) {
+            if matches!(self.stage, Stage::Opening) {
+                self.opened()?;
+            }
+            self.flush()?;
+            if self.wants_read() {
+                self.receive(now, arrived)?;
+                // TLS may have something to say to what it has read, and the handshake has
+                self.flush()?;
+            }
+        }
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
+            return Err(self.lost("no answer in time".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The attempt to connect has an outcome: go on with the handshake, or with the next address.
+    fn opened(&mut self) -> Result<(), Error> {
+        let failed = match self.stream.tcp().take_error() {
+            Ok(None) => {
+                // poll(2) may wake without cause; a connection without a peer is none yet
+                if self.stream.tcp().peer_addr().is_err() {
+                    return Ok(());
+                }
+                let (handshake, first) = Handshake::begin(
+                    self.peer.clone(),
+                    self.properties.client_id.clone(),
+                    self.properties.sasl.clone(),
+                    std::mem::take(&mut self.nonce),
+                    self.setup_deadline,
+                );
+                self.stage = Stage::Greeting(Box::new(handshake));
+                self.outbox.push(first);
+                return Ok(());
+            }
+            Ok(Some(error)) | Err(error) => error,
+        };
+        self.stream = open_any(
+            &mut self.addresses,
+            &self.host,
+            &self.properties,
+            self.tls.as_ref(),
+        )
+        .map_err(
+            // the last address's refusal says more than that there are no more
+            |_| Error::Unreachable {
+                peer: self.peer.clone(),
+                reason: failed.to_string(),
+            },
+        )?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if matches!(self.stage, Stage::Opening) {
+            return Ok(());
+        }
+        match &mut self.stream {
+            Stream::Plain(tcp) => self.outbox.flush(tcp),
+            Stream::Tls(tls) => self.outbox.flush(&mut **tls),
+        }
+        .map_err(|error| self.failed(&error))
+    }
+
+    fn receive(&mut self, now: Instant, arrived: &mut Vec<Arrived<Id>>) -> Result<(), Error> {
+        loop {
+            let frame = match &mut self.stream {
+                // the standard library reads a plain socket into memory that was not cleared before
+                Stream::Plain(tcp) => self.frames.read(tcp),
+                Stream::Tls(tls) => self.frames.read(&mut **tls),
+            };
+            match frame {
+                Ok(Some(frame)) => self.take(frame, now, arrived)?,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(self.broken(error)),
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        frame: Bytes,
+        now: Instant,
+        arrived: &mut Vec<Arrived<Id>>,
+    ) -> Result<(), Error> {
+        if let Stage::Greeting(handshake) = &mut self.stage {
+            match handshake.answer(frame)? {
+                Next::Send(frame) => {
+                    self.outbox.push(frame);
+                    self.flush()?;
+                }
+                Next::Ready(Greeted { spoken, lifetime }) => {
+                    self.spoken = spoken;
+                    self.retires = lifetime.map(|lifetime| now + retirement(lifetime));
+                    self.stage = Stage::Ready;
+                }
+            }
+            return Ok(());
+        }
+        let (pending, body) = self
+            .pipeline
+            .answer(frame)
+            .map_err(|broken| Error::Malformed {
+                peer: self.peer.clone(),
+                what: "answer",
+                reason: broken.reason,
+            })?;
+        arrived.push(Arrived { pending, body });
+        Ok(())
+    }
+
+    fn broken(&self, error: FrameError) -> Error {
+        match error {
+            FrameError::Closed { within } => {
+                let reason = if within {
+                    "the broker closed it within an answer"
+                } else {
+                    "the broker closed it"
+                };
+                self.lost(reason.to_owned())
+            }
+            // the first bytes of a TLS alert, read as a length
+            FrameError::TooLarge { size } if size >> 16 == 0x1503 => Error::Tls {
+                peer: self.peer.clone(),
+                reason: "the listener speaks TLS, security.protocol does not".to_owned(),
+            },
+            FrameError::TooLarge { size } => Error::TooLarge {
+                peer: self.peer.clone(),
+                size,
+                limit: self.properties.largest_answer,
+            },
+            FrameError::Io(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        let in_tls = error.kind() == ErrorKind::InvalidData;
+        // later on it is the connection that is damaged, not the agreement
+        if in_tls && !matches!(self.stage, Stage::Ready) {
+            return Error::Tls {
+                peer: self.peer.clone(),
+                reason: error.to_string(),
+            };
+        }
+        self.lost(error.to_string())
+    }
+
+    fn lost(&self, reason: String) -> Error {
+        let during = match self.stage {
+            Stage::Opening => "while it was opened",
+            Stage::Greeting(_) => "in the handshake",
+            Stage::Ready if self.is_busy() => "before it answered",
+            Stage::Ready => "while it was idle",
+        };
+        Error::Lost {
+            peer: self.peer.clone(),
+            during,
+            reason,
+        }
+    }
+}
+
+/// Well before credentials end, so that no request is refused because of it.
+fn retirement(lifetime: Duration) -> Duration {
+    lifetime.mul_f64(0.85)
+}
+
+fn open_any(
+    addresses: &mut VecDeque<SocketAddr>,
+    host: &str,
+    properties: &Properties,
+    tls: Option<&Arc<ClientConfig>>,
+) -> io::Result<Stream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "no address is left");
+    while let Some(address) = addresses.pop_front() {
+        match Stream::open(address, host, properties, tls) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,232 @@
+//! What is known of a cluster: brokers, topics, and who leads which partition. Pure: answers in, facts out.
+//!
+//! Metadata comes from whichever broker answered, and some brokers know less than others. So a leader epoch never goes
+//! back within one topic id (KIP-320): an answer with an older one is out of date.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::error::ErrorCode;
+use crate::protocol::TopicId;
+use crate::protocol::fetch::NewLeader;
+use crate::protocol::metadata::{ClusterMetadata, TopicMetadata};
+
+/// Where a broker is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// What is known of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicFacts {
+    /// Its identity; [`TopicId::NONE`] where the topic is not known.
+    pub id: TopicId,
+    /// Why it is not known; `NONE` when it is.
+    pub error: ErrorCode,
+    /// Since when `error` is what it is.
+    pub since: Instant,
+    /// By number.
+    pub partitions: BTreeMap<i32, PartitionFacts>,
+}
+
+/// What is known of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionFacts {
+    /// Broker that leads it, if one does.
+    pub leader: Option<i32>,
+    /// Since which leader epoch; -1 when it is not known.
+    pub leader_epoch: i32,
+}
+
+/// What is known of a cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Directory {
+    cluster_id: Option<String>,
+    brokers: BTreeMap<i32, Endpoint>,
+    topics: BTreeMap<String, TopicFacts>,
+}
+
+impl Directory {
+    /// The cluster's id.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<&str> {
+        self.cluster_id.as_deref()
+    }
+
+    /// Brokers by id.
+    #[must_use]
+    pub fn brokers(&self) -> &BTreeMap<i32, Endpoint> {
+        &self.brokers
+    }
+
+    /// What is known of a topic; None when it was never asked for.
+    #[must_use]
+    pub fn topic(&self, name: &str) -> Option<&TopicFacts> {
+        self.topics.get(name)
+    }
+
+    /// Who leads a partition, and since which epoch.
+    #[must_use]
+    pub fn leader(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
+        let facts = self.topics.get(topic)?.partitions.get(&partition)?;
+        facts.leader.map(|leader| (leader, facts.leader_epoch))
+    }
+
+    /// Takes an answer.
+    pub(crate) fn apply(&mut self, metadata: ClusterMetadata, now: Instant) {
+        self.cluster_id = metadata.cluster_id.or(self.cluster_id.take());
+        self.brokers = metadata
+            .brokers
+            .into_iter()
+            .filter_map(|broker| {
+                let port = u16::try_from(broker.port).ok()?;
+                Some((
+                    broker.id,
+                    Endpoint {
+                        host: broker.host,
+                        port,
+                    },
+                ))
+            })
+            .collect();
+        for topic in metadata.topics {
+            let before = self.topics.remove(&topic.name);
+            let name = topic.name.clone();
+            self.topics.insert(name, merged(before, &topic, now));
+        }
+    }
+
+    /// A broker that does not lead a partition said who does. False when that is no news.
+    pub(crate) fn learn(&mut self, topic: &str, partition: i32, leader: NewLeader) -> bool {
+        let known = self.brokers.contains_key(&leader.broker);
+        let Some(facts) = self
+            .topics
+            .get_mut(topic)
+            .and_then(|topic| topic.partitions.get_mut(&partition))
+        else {
+            return false;
+        };
+        if !known || leader.epoch <= facts.leader_epoch {
+            return false;
+        }
+        facts.leader = Some(leader.broker);
+        facts.leader_epoch = leader.epoch;
+        true
+    }
+}
+
+fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> TopicFacts {
+    let error = ErrorCode(topic.error);
+    let since = match &before {
+        Some(before) if before.error == error => before.since,
+        _ => now,
+    };
+    let known = before.filter(|before| before.id == topic.id);
+    let partitions = topic.partitions.iter().map(|partition| {
+        let heard = PartitionFacts {
+            leader: (partition.leader >= 0).then_some(partition.leader),
+            leader_epoch: partition.leader_epoch,
+        };
+        let older = known
+            .as_ref()
+            .and_then(|known| known.partitions.get(&partition.index));
+        let facts = match older {
+            Some(older) if older.leader_epoch > heard.leader_epoch => *older,
+            _ => heard,
+        };
+        (partition.index, facts)
+    });
+    TopicFacts {
+        id: topic.id,
+        error,
+        since,
+        partitions: partitions.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Directory;
+    use crate::error::ErrorCode;
+    use crate::protocol::TopicId;
+    use crate::protocol::fetch::NewLeader;
+    use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
+
+    fn metadata(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
+        let partition = PartitionMetadata {
+            error: 0,
+            index: 0,
+            leader,
+            leader_epoch,
+        };
+        ClusterMetadata {
+            brokers: [1, 2]
+                .map(|id| Broker {
+                    id,
+                    host: format!("h{id}"),
+                    port: 9092,
+                })
+                .into(),
+            topics: vec![TopicMetadata {
+                error,
+                name: "a".to_owned(),
+                id: TopicId([id; 16]),
+                partitions: if error == 0 { vec![partition] } else { vec![] },
+            }],
+            ..ClusterMetadata::default()
+        }
+    }
+
+    #[test]
+    fn a_leader_epoch_never_goes_back_within_one_topic() {
+        let now = Instant::now();
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, 1, 5), now);
+        directory.apply(metadata(1, 0, 2, 4), now);
+        assert_eq!(directory.leader("a", 0), Some((1, 5)));
+        directory.apply(metadata(1, 0, 2, 6), now);
+        assert_eq!(directory.leader("a", 0), Some((2, 6)));
+        // another topic of the same name begins anew
+        directory.apply(metadata(2, 0, 1, 0), now);
+        assert_eq!(directory.leader("a", 0), Some((1, 0)));
+    }
+
+    #[test]
+    fn a_partition_without_leader_has_none() {
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, -1, 5), Instant::now());
+        assert_eq!(directory.leader("a", 0), None);
+        assert_eq!(directory.leader("b", 0), None);
+    }
+
+    #[test]
+    fn what_a_broker_says_of_the_new_leader_counts_if_it_is_news() {
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, 1, 5), Instant::now());
+        let news = |broker, epoch| NewLeader { broker, epoch };
+        assert!(!directory.learn("a", 0, news(2, 5)));
+        assert!(!directory.learn("a", 0, news(7, 6)), "where is broker 7?");
+        assert!(directory.learn("a", 0, news(2, 6)));
+        assert_eq!(directory.leader("a", 0), Some((2, 6)));
+    }
+
+    #[test]
+    fn how_long_a_topic_has_been_unknown_is_remembered() {
+        let start = Instant::now();
+        let mut directory = Directory::default();
+        for seconds in [0, 3] {
+            directory.apply(metadata(0, 3, -1, -1), start + Duration::from_secs(seconds));
+        }
+        let facts = directory.topic("a").unwrap();
+        assert_eq!(
+            (facts.error, facts.since),
+            (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, start)
+        );
+    }
+}

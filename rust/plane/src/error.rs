@@ -1,0 +1,349 @@
+//! Everything that this crate refuses or cannot do, and what to do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error as ThisError;
+
+use crate::properties::Refusal;
+
+/// What an [`Error`] means for the caller, so that an adapter can map it without listing variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The native plane cannot do what the configuration asks for; librdkafka may.
+    Unhonoured,
+    /// The configuration is wrong for every client.
+    Configuration,
+    /// A broker does not know us, or a right is missing; only a person can help.
+    Unauthorized,
+    /// No answer, or a broken connection: the same again may work.
+    Unreachable,
+    /// A broker that this release cannot talk to, or that answers nonsense.
+    Protocol,
+}
+
+/// A refusal or a failure. Messages are lower case and name what and where; [`Error::fix`] says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// Properties that only another client can serve; all of them.
+    #[error("native plane cannot honour {}", joined(refusals))]
+    Unhonoured {
+        /// Which, and why.
+        refusals: Vec<Refusal>,
+    },
+
+    /// A property's value is wrong for every client.
+    #[error("property {property}: {reason}")]
+    BadProperty {
+        /// Name of the property.
+        property: String,
+        /// What is wrong with it; never holds the value of a secret.
+        reason: String,
+    },
+
+    /// No connection.
+    #[error("{peer}: no connection: {reason}")]
+    Unreachable {
+        /// host:port.
+        peer: String,
+        /// What the system says.
+        reason: String,
+    },
+
+    /// The connection ended, or did not answer in time.
+    #[error("{peer}: the connection was lost {during}: {reason}")]
+    Lost {
+        /// host:port.
+        peer: String,
+        /// What was going on.
+        during: &'static str,
+        /// What the system says.
+        reason: String,
+    },
+
+    /// TLS could not be agreed on.
+    #[error("{peer}: no secure connection: {reason}")]
+    Tls {
+        /// host:port.
+        peer: String,
+        /// What the TLS library says.
+        reason: String,
+    },
+
+    /// The broker refuses our credentials, or failed to prove that it knows them.
+    #[error("{peer}: {mechanism} authentication failed: {reason}")]
+    Authentication {
+        /// host:port.
+        peer: String,
+        /// SASL mechanism.
+        mechanism: &'static str,
+        /// What the broker says, or what is wrong with its proof.
+        reason: String,
+    },
+
+    /// The broker speaks no version of a request that we speak.
+    #[error("{peer}: the broker has {api} {}, this release speaks it {}", versions(*theirs), versions(Some(*ours)))]
+    Unsupported {
+        /// host:port.
+        peer: String,
+        /// Name of the request.
+        api: &'static str,
+        /// Our lowest and highest version.
+        ours: (i16, i16),
+        /// The broker's, or None when it does not have the request at all.
+        theirs: Option<(i16, i16)>,
+    },
+
+    /// An answer that does not follow the protocol.
+    #[error("{peer}: malformed {what}: {reason}")]
+    Malformed {
+        /// host:port.
+        peer: String,
+        /// What was read.
+        what: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+    },
+
+    /// A frame over `receive.message.max.bytes`.
+    #[error("{peer}: an answer of {size} bytes is larger than receive.message.max.bytes ({limit})")]
+    TooLarge {
+        /// host:port.
+        peer: String,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: usize,
+    },
+
+    /// An answer holds an error code.
+    #[error("{what}: {code}")]
+    Refused {
+        /// Request and resource.
+        what: String,
+        /// The broker's code.
+        code: ErrorCode,
+    },
+
+    /// The deadline of an operation passed.
+    #[error("{what} took longer than {} ms; last: {last}", waited.as_millis())]
+    TimedOut {
+        /// The operation.
+        what: &'static str,
+        /// How long it was tried.
+        waited: Duration,
+        /// The last thing that went wrong.
+        last: String,
+    },
+}
+
+impl Error {
+    /// What it means for the caller.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Unhonoured { .. } => Kind::Unhonoured,
+            Self::BadProperty { .. } => Kind::Configuration,
+            Self::Unreachable { .. } | Self::Lost { .. } | Self::TimedOut { .. } => {
+                Kind::Unreachable
+            }
+            // a certificate that is refused once is refused again
+            Self::Tls { .. } | Self::Authentication { .. } => Kind::Unauthorized,
+            Self::Unsupported { .. } | Self::Malformed { .. } | Self::TooLarge { .. } => {
+                Kind::Protocol
+            }
+            Self::Refused { code, .. } => match code.meaning() {
+                Meaning::Refused => Kind::Unauthorized,
+                Meaning::Moved | Meaning::Unknown | Meaning::Later => Kind::Unreachable,
+                _ => Kind::Protocol,
+            },
+        }
+    }
+
+    /// Whether only a person can help, so that trying again makes no sense.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        !matches!(self.kind(), Kind::Unreachable)
+    }
+
+    /// What to do about it, as an imperative.
+    #[must_use]
+    pub const fn fix(&self) -> &'static str {
+        match self {
+            Self::Unhonoured { .. } => "use plane: client, or remove these properties",
+            Self::BadProperty { .. } => "correct the property in the cluster's section",
+            Self::Unreachable { .. } => {
+                "check bootstrap.servers, the broker's advertised.listeners, and the network"
+            }
+            Self::Lost { .. } => {
+                "look into the broker's log; security.protocol may be another than the listener's"
+            }
+            Self::Tls { .. } => {
+                "check ssl.ca.location, the host name in the broker's certificate, and that the port speaks TLS"
+            }
+            Self::Authentication { .. } => "check sasl.mechanism, sasl.username and sasl.password",
+            Self::Unsupported { .. } => {
+                "use plane: client; the native plane needs Kafka 2.8 or newer"
+            }
+            Self::Malformed { .. } => {
+                "check that this is a Kafka listener of the configured security.protocol"
+            }
+            Self::TooLarge { .. } => "raise receive.message.max.bytes, or lower fetch.max.bytes",
+            Self::Refused { code, .. } => match code.meaning() {
+                Meaning::Refused => "grant the right to this user",
+                _ => "look into the broker's log",
+            },
+            Self::TimedOut { .. } => "check that the brokers run and can be reached",
+        }
+    }
+}
+
+fn joined(refusals: &[Refusal]) -> String {
+    let lines: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    lines.join("; ")
+}
+
+fn versions(range: Option<(i16, i16)>) -> String {
+    range.map_or_else(
+        || "in no version".to_owned(),
+        |(low, high)| format!("in versions {low} to {high}"),
+    )
+}
+
+/// What an error code asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// No error.
+    Fine,
+    /// Somebody else leads, or what we know is old: ask for metadata, then again.
+    Moved,
+    /// The broker does not know the topic (yet, or any more): ask for metadata, and believe it after a while.
+    Unknown,
+    /// Passing trouble of the broker: again, after a pause.
+    Later,
+    /// The offset is outside of the log.
+    OutOfRange,
+    /// A right or a credential is missing.
+    Refused,
+    /// Everything else: again would give the same.
+    Final,
+}
+
+/// An error code of the Kafka protocol (<https://kafka.apache.org/protocol#protocol_error_codes>).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ErrorCode(pub i16);
+
+impl ErrorCode {
+    /// No error.
+    pub const NONE: Self = Self(0);
+    /// The offset is not within the log.
+    pub const OFFSET_OUT_OF_RANGE: Self = Self(1);
+    /// The broker does not host this topic or partition.
+    pub const UNKNOWN_TOPIC_OR_PARTITION: Self = Self(3);
+    /// The broker speaks no such version.
+    pub const UNSUPPORTED_VERSION: Self = Self(35);
+    /// The broker does not host this topic id.
+    pub const UNKNOWN_TOPIC_ID: Self = Self(100);
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Kafka's name of the code, for the codes that a reader meets.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            -1 => "UNKNOWN_SERVER_ERROR",
+            0 => "NONE",
+            1 => "OFFSET_OUT_OF_RANGE",
+            2 => "CORRUPT_MESSAGE",
+            3 => "UNKNOWN_TOPIC_OR_PARTITION",
+            5 => "LEADER_NOT_AVAILABLE",
+            6 => "NOT_LEADER_OR_FOLLOWER",
+            7 => "REQUEST_TIMED_OUT",
+            8 => "BROKER_NOT_AVAILABLE",
+            9 => "REPLICA_NOT_AVAILABLE",
+            13 => "NETWORK_EXCEPTION",
+            17 => "INVALID_TOPIC_EXCEPTION",
+            29 => "TOPIC_AUTHORIZATION_FAILED",
+            30 => "GROUP_AUTHORIZATION_FAILED",
+            31 => "CLUSTER_AUTHORIZATION_FAILED",
+            33 => "UNSUPPORTED_SASL_MECHANISM",
+            34 => "ILLEGAL_SASL_STATE",
+            35 => "UNSUPPORTED_VERSION",
+            43 => "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+            56 => "KAFKA_STORAGE_ERROR",
+            58 => "SASL_AUTHENTICATION_FAILED",
+            70 => "FETCH_SESSION_ID_NOT_FOUND",
+            71 => "INVALID_FETCH_SESSION_EPOCH",
+            74 => "FENCED_LEADER_EPOCH",
+            75 => "UNKNOWN_LEADER_EPOCH",
+            76 => "UNSUPPORTED_COMPRESSION_TYPE",
+            78 => "OFFSET_NOT_AVAILABLE",
+            89 => "THROTTLING_QUOTA_EXCEEDED",
+            100 => "UNKNOWN_TOPIC_ID",
+            103 => "INCONSISTENT_TOPIC_ID",
+            106 => "FETCH_SESSION_TOPIC_ID_ERROR",
+            109 => "OFFSET_MOVED_TO_TIERED_STORAGE",
+            129 => "REBOOTSTRAP_REQUIRED",
+            _ => "error code",
+        }
+    }
+
+    /// What the code asks a reader to do.
+    pub(crate) const fn meaning(self) -> Meaning {
+        match self.0 {
+            0 => Meaning::Fine,
+            1 => Meaning::OutOfRange,
+            // the log of this replica is being read while it changes; Java's client tries again, and so do we
+            -1 | 2 | 7 | 78 | 89 => Meaning::Later,
+            // 75: the broker has older metadata than we do; it will learn, or metadata will show that we were wrong
+            5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 => Meaning::Moved,
+            3 | 100 => Meaning::Unknown,
+            29..=31 | 58 => Meaning::Refused,
+            _ => Meaning::Final,
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.0)
+    }
+}
+
+impl fmt::Debug for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, ErrorCode, Kind};
+
+    #[test]
+    fn an_error_code_is_shown_with_kafkas_name_and_number() {
+        assert_eq!(ErrorCode(74).to_string(), "FENCED_LEADER_EPOCH (74)");
+        assert_eq!(ErrorCode(999).to_string(), "error code (999)");
+    }
+
+    #[test]
+    fn missing_versions_are_named_on_both_sides() {
+        let error = Error::Unsupported {
+            peer: "b:1".to_owned(),
+            api: "Fetch",
+            ours: (12, 17),
+            theirs: Some((0, 11)),
+        };
+        assert_eq!(
+            error.to_string(),
+            "b:1: the broker has Fetch in versions 0 to 11, this release speaks it in versions 12 to 17"
+        );
+        assert!(error.is_final());
+        assert_eq!(error.kind(), Kind::Protocol);
+    }
+}

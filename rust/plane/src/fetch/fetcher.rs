@@ -1,0 +1,285 @@
+//! Carries out what [`super::state`] decides: sends requests, takes answers, keeps metadata fresh.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::state::FetchState;
+use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
+use crate::client::Client;
+use crate::error::Error;
+use crate::network::{Answer, Network, Peer, RequestId, State};
+use crate::protocol::IsolationLevel;
+use crate::protocol::fetch::FetchRequest;
+use crate::protocol::metadata::MetadataRequest;
+
+/// At most ten times a second, however much goes wrong.
+const METADATA_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads partitions of one cluster.
+///
+/// ```text
+/// let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
+/// fetcher.assign(&[Assignment::new("orders", 0, 0)]);
+/// loop {
+///     for fetched in fetcher.poll(deadline)? {
+///         // look at the batches' headers, then say where to go on:
+///         fetcher.advance(&fetched.partition, next_offset, last_leader_epoch);
+///     }
+///     fetcher.step()?; // optional: brokers send the next records while these are worked on
+/// }
+/// ```
+pub struct Fetcher {
+    client: Client,
+    state: FetchState,
+    limits: Limits,
+    /// Which broker an outstanding Fetch went to.
+    fetches: BTreeMap<RequestId, i32>,
+    metadata: Option<RequestId>,
+    metadata_not_before: Option<Instant>,
+    metadata_due: Option<Instant>,
+    fetched: Vec<FetchedPartition>,
+    /// A failure that only a person can mend; told once, then tried again.
+    failure: Option<Error>,
+    wake_at: Option<Instant>,
+}
+
+impl Fetcher {
+    /// Reads through `client`. Nothing is asked before partitions are assigned.
+    #[must_use]
+    pub fn new(client: Client, isolation: IsolationLevel, limits: Limits) -> Self {
+        Self {
+            client,
+            state: FetchState::new(isolation, limits),
+            limits,
+            fetches: BTreeMap::new(),
+            metadata: None,
+            metadata_not_before: None,
+            metadata_due: None,
+            fetched: Vec::new(),
+            failure: None,
+            wake_at: None,
+        }
+    }
+
+    /// Replaces the partitions to read. One that is read already, from the same offset, goes on undisturbed; one that
+    /// was stopped begins anew.
+    pub fn assign(&mut self, assignments: &[Assignment]) {
+        self.state.assign(assignments);
+        let state = &self.state;
+        // what stopped has been assigned anew, or is not wanted any more
+        self.fetched.retain(|fetched| {
+            matches!(fetched.outcome, Outcome::Records(_))
+                && state.position(&fetched.partition) == Some(fetched.offset)
+        });
+        // a new partition must not wait because another one was asked about lately
+        self.metadata_not_before = None;
+    }
+
+    /// Says that records before `offset` were taken: the next fetch of the partition begins there. `leader_epoch` is
+    /// the partition leader epoch of the last batch before it, -1 when there is none. Also moves back, or to where
+    /// records have never been fetched. False when the partition is not assigned, or stopped.
+    pub fn advance(&mut self, partition: &TopicPartition, offset: i64, leader_epoch: i32) -> bool {
+        let advanced = self.state.advance(partition, offset, leader_epoch);
+        if advanced {
+            // records of the old position that nobody has seen yet
+            self.fetched
+                .retain(|fetched| fetched.partition != *partition);
+        }
+        advanced
+    }
+
+    /// The offset that is fetched next.
+    #[must_use]
+    pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
+        self.state.position(partition)
+    }
+
+    /// Partitions that cannot be read at the moment, and why.
+    #[must_use]
+    pub fn delays(&self) -> Vec<Delay> {
+        self.state.delays()
+    }
+
+    /// The client, for calls in between. They do not disturb what is being fetched.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The connections, for [`crate::wait`] on several clusters at once.
+    pub fn network(&mut self) -> &mut Network {
+        self.client.network()
+    }
+
+    /// Waits until something was fetched, or until `deadline`, and hands it out.
+    ///
+    /// A partition whose records were handed out rests until [`Fetcher::advance`]. Errors are those that only a person
+    /// can mend; brokers that are away, leaders that move and topics that come late are waited for ([`Fetcher::delays`]).
+    pub fn poll(&mut self, deadline: Instant) -> Result<Vec<FetchedPartition>, Error> {
+        let clock = self.client.clock();
+        loop {
+            self.step()?;
+            if !self.fetched.is_empty() {
+                return Ok(std::mem::take(&mut self.fetched));
+            }
+            if clock.now() >= deadline {
+                return Ok(Vec::new());
+            }
+            let until = self.wake_at.map_or(deadline, |at| at.min(deadline));
+            self.client.pause(until);
+        }
+    }
+
+    /// Does what can be done without waiting: takes answers, sends requests. Records stay for [`Fetcher::poll`].
+    pub fn step(&mut self) -> Result<(), Error> {
+        let now = self.client.clock().now();
+        self.client.receive(now);
+        // what is sent may fail at once, which is an answer too
+        loop {
+            let answers = self.client.take_inbox();
+            if answers.is_empty() {
+                break;
+            }
+            for answer in answers {
+                self.take(answer, now);
+            }
+        }
+        self.wake_at = None;
+        self.ask_metadata(now);
+        self.ask_records(now);
+        match self.failure.take() {
+            Some(error) if self.fetched.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What waits to be handed out.
+    #[must_use]
+    pub fn has_fetched(&self) -> bool {
+        !self.fetched.is_empty()
+    }
+
+    /// When [`Fetcher::step`] should be called again even if nothing arrives.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    fn take(&mut self, answer: Answer, now: Instant) {
+        if self.metadata == Some(answer.id) {
+            self.metadata = None;
+            let taken = answer
+                .body
+                .and_then(|(version, body)| {
+                    self.client
+                        .read::<MetadataRequest>(answer.peer, version, body)
+                })
+                .and_then(|metadata| self.client.take_metadata(metadata));
+            match taken {
+                Ok(()) => {
+                    let fetched = self.state.compare(self.client.directory(), now);
+                    self.fetched.extend(fetched);
+                }
+                Err(error) => self.fail(error),
+            }
+            return;
+        }
+        let Some(broker) = self.fetches.remove(&answer.id) else {
+            return;
+        };
+        let read = answer.body.and_then(|(version, body)| {
+            self.client.read::<FetchRequest>(answer.peer, version, body)
+        });
+        match read {
+            Ok(answer) => {
+                if let Ok(millis @ 1..) = u64::try_from(answer.throttle_ms) {
+                    self.client
+                        .network()
+                        .rest(Peer::Broker(broker), now + Duration::from_millis(millis));
+                }
+                let fetched = self
+                    .state
+                    .answered(broker, answer, self.client.directory_mut(), now);
+                self.fetched.extend(fetched);
+            }
+            Err(error) => {
+                self.state.failed(broker, &error.to_string(), now);
+                self.fail(error);
+            }
+        }
+    }
+
+    fn ask_metadata(&mut self, now: Instant) {
+        if self.metadata.is_some() {
+            return;
+        }
+        let due = self.metadata_due.is_none_or(|due| due <= now);
+        if !self.state.wants_metadata(self.client.directory()) && !due {
+            self.wake(self.metadata_due);
+            return;
+        }
+        if let Some(at) = self.metadata_not_before.filter(|at| *at > now) {
+            self.wake(Some(at));
+            return;
+        }
+        let topics = self.state.topics();
+        if topics.is_empty() {
+            return;
+        }
+        match self.client.any_ready(now) {
+            Ok(Ok(peer)) => {
+                let request = MetadataRequest { topics };
+                self.metadata = Some(self.client.network().ask(
+                    peer,
+                    &request,
+                    now,
+                    Duration::ZERO,
+                ));
+                self.metadata_not_before = Some(now + METADATA_PAUSE);
+                self.metadata_due = Some(now + self.client.network().properties().metadata_refresh);
+            }
+            Ok(Err(again)) => self.wake(Some(again)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn ask_records(&mut self, now: Instant) {
+        for broker in self.state.brokers(self.client.directory(), now) {
+            match self.client.network().open(Peer::Broker(broker), now) {
+                State::Ready => {
+                    if let Some(request) = self.state.plan(broker, self.client.directory(), now) {
+                        let network = self.client.network();
+                        let id = network.ask(Peer::Broker(broker), &request, now, self.limits.wait);
+                        self.fetches.insert(id, broker);
+                    }
+                }
+                State::Opening => {}
+                State::Resting { until, last } => {
+                    self.wake(Some(until));
+                    if let Some(error) = last {
+                        self.state.unreachable(
+                            broker,
+                            &error.to_string(),
+                            self.client.directory(),
+                            now,
+                        );
+                        self.fail(error);
+                    }
+                }
+            }
+        }
+        self.wake(self.state.next_retry(now));
+    }
+
+    fn fail(&mut self, error: Error) {
+        if error.is_final() {
+            self.failure = Some(error);
+        }
+    }
+
+    fn wake(&mut self, at: Option<Instant>) {
+        self.wake_at = match (self.wake_at, at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}

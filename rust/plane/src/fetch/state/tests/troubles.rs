@@ -1,0 +1,226 @@
+//! Leaders that move, topics that go, brokers that fail.
+
+use super::super::super::{Assignment, Stop};
+use super::{A, B, LIMITS, MILLI, at, error, metadata, reading, reading_with, said, stop_of};
+use std::time::Duration;
+
+use crate::error::ErrorCode;
+use crate::fetch::Limits;
+use crate::protocol::fetch::{AnsweredPartition, EpochEnd, NewLeader};
+
+#[test]
+fn a_broker_that_does_not_lead_is_a_reason_to_ask_who_does() {
+    for code in [5, 6, 74, 75, 3, 100, 103] {
+        let mut reader = reading(&[0]);
+        reader.asked(1);
+        assert!(reader.answer(1, vec![error(0, code)]).is_empty());
+        assert!(reader.wants_metadata(), "{code}");
+        assert!(reader.asked(1).is_empty(), "{code}: not at once");
+        assert_eq!(
+            reader.state.next_retry(reader.now),
+            Some(reader.now + LIMITS.retry)
+        );
+        assert_eq!(reader.state.delays()[0].reason, ErrorCode(code).to_string());
+        reader.now += LIMITS.retry;
+        assert_eq!(reader.asked(1), [(0, 10)], "{code}");
+        reader.answer(1, vec![said(0, b"x")]);
+        assert!(reader.state.delays().is_empty());
+    }
+}
+
+#[test]
+fn a_new_leader_that_the_old_one_names_is_asked_at_once() {
+    let mut reader = reading(&[0]);
+    reader.asked(1);
+    let moved = AnsweredPartition {
+        leader: Some(NewLeader {
+            broker: 2,
+            epoch: 8,
+        }),
+        ..error(0, 6)
+    };
+    assert!(reader.answer(1, vec![moved]).is_empty());
+    assert!(!reader.wants_metadata());
+    let request = reader.plan(2).unwrap();
+    assert_eq!(request.topics[0].partitions[0].leader_epoch, 8);
+}
+
+#[test]
+fn passing_trouble_is_waited_for() {
+    for code in [-1, 2, 7, 78] {
+        let mut reader = reading(&[0]);
+        reader.asked(1);
+        assert!(reader.answer(1, vec![error(0, code)]).is_empty());
+        assert!(
+            !reader.wants_metadata() && reader.asked(1).is_empty(),
+            "{code}"
+        );
+        reader.now += LIMITS.retry;
+        assert_eq!(reader.asked(1), [(0, 10)], "{code}");
+    }
+}
+
+#[test]
+fn what_cannot_get_better_stops_the_partition_and_no_other() {
+    let refused = |code| Stop::Refused {
+        code: ErrorCode(code),
+    };
+    for (code, stop) in [
+        (1, Stop::OutOfRange),
+        (29, refused(29)),
+        (17, refused(17)),
+        (109, refused(109)),
+    ] {
+        let mut reader = reading(&[0, 2]);
+        reader.asked(1);
+        let fetched = reader.answer(1, vec![error(0, code), said(2, b"")]);
+        assert_eq!(stop_of(&fetched[..1]), &stop);
+        reader.now += LIMITS.retry;
+        assert_eq!(reader.asked(1), [(2, 10)]);
+        assert!(
+            !reader.state.advance(&at(0), 11, 7),
+            "a stopped partition has to be assigned again"
+        );
+        reader.state.assign(&[Assignment::new("a", 0, 12)]);
+        reader.answer(1, vec![]);
+        assert_eq!(reader.asked(1), [(0, 12)]);
+    }
+}
+
+#[test]
+fn a_truncated_log_stops_the_partition_with_the_place() {
+    let mut reader = reading(&[0]);
+    reader.asked(1);
+    let diverging = AnsweredPartition {
+        diverging: Some(EpochEnd {
+            epoch: 5,
+            end_offset: 8,
+        }),
+        ..said(0, b"")
+    };
+    let fetched = reader.answer(1, vec![diverging]);
+    let expected = Stop::Truncated {
+        epoch: 5,
+        end_offset: 8,
+    };
+    assert_eq!(stop_of(&fetched), &expected);
+}
+
+#[test]
+fn a_topic_that_was_created_anew_stops_its_partitions() {
+    let mut replaced = metadata();
+    replaced.topics[0].id = B;
+    let mut reader = reading(&[0]);
+    assert_eq!(
+        stop_of(&reader.learn(replaced.clone())),
+        &Stop::Replaced { found: B }
+    );
+    assert!(reader.asked(1).is_empty());
+
+    let mut reader = reading(&[1]);
+    let expected = Assignment {
+        topic_id: Some(A),
+        ..Assignment::new("a", 0, 10)
+    };
+    reader.state.assign(&[expected]);
+    assert_eq!(
+        stop_of(&reader.learn(replaced)),
+        &Stop::Replaced { found: B }
+    );
+}
+
+#[test]
+fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
+    let mut replaced = metadata();
+    replaced.topics[0].id = B;
+    let mut reader = reading(&[0]);
+    // a call in between asked for metadata too
+    reader.directory.apply(replaced, reader.now);
+    assert!(reader.asked(1).is_empty());
+    assert!(
+        reader
+            .state
+            .brokers(&reader.directory, reader.now)
+            .is_empty()
+    );
+    assert!(reader.wants_metadata());
+}
+
+#[test]
+fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
+    let mut unknown = metadata();
+    unknown.topics[0].error = 3;
+    unknown.topics[0].partitions.clear();
+    let mut reader = reading(&[0]);
+    assert!(reader.learn(unknown.clone()).is_empty());
+    assert!(reader.wants_metadata());
+    reader.now += Duration::from_millis(4999);
+    assert!(reader.learn(unknown.clone()).is_empty());
+    reader.now += MILLI;
+    assert_eq!(stop_of(&reader.learn(unknown)), &Stop::Gone);
+    assert!(!reader.wants_metadata());
+}
+
+#[test]
+fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
+    let mut reader = reading(&[0]);
+    reader.state.assign(&[Assignment::new("a", 9, 0)]);
+    assert!(reader.learn(metadata()).is_empty());
+    assert_eq!(
+        reader.state.delays()[0].reason,
+        "the topic has no such partition"
+    );
+    reader.now += LIMITS.patience;
+    assert_eq!(stop_of(&reader.learn(metadata())), &Stop::Gone);
+}
+
+#[test]
+fn a_topic_that_may_not_be_seen_stops() {
+    let mut forbidden = metadata();
+    forbidden.topics[0].error = 29;
+    forbidden.topics[0].partitions.clear();
+    let mut reader = reading(&[0]);
+    let expected = Stop::Refused {
+        code: ErrorCode(29),
+    };
+    assert_eq!(stop_of(&reader.learn(forbidden)), &expected);
+}
+
+#[test]
+fn a_partition_without_leader_is_asked_about_until_it_has_one() {
+    let mut headless = metadata();
+    headless.topics[0].partitions[0].leader = -1;
+    headless.topics[0].partitions[0].leader_epoch = 8;
+    let mut reader = reading(&[0]);
+    assert!(reader.learn(headless).is_empty());
+    assert!(reader.wants_metadata());
+    assert_eq!(reader.state.delays()[0].reason, "it has no leader");
+    let mut elected = metadata();
+    elected.topics[0].partitions[0].leader = 2;
+    elected.topics[0].partitions[0].leader_epoch = 9;
+    reader.now += LIMITS.retry;
+    assert!(reader.learn(elected).is_empty());
+    assert_eq!(reader.asked(2), [(0, 10)]);
+}
+
+#[test]
+fn a_broker_that_is_lost_gives_its_partitions_back() {
+    let mut reader = reading_with(
+        &[0, 1],
+        Limits {
+            budget: 2000,
+            ..LIMITS
+        },
+    );
+    reader.asked(1);
+    reader.asked(2);
+    reader.state.failed(1, "the broker closed it", reader.now);
+    assert!(reader.wants_metadata());
+    assert_eq!(reader.state.delays()[0].reason, "the broker closed it");
+    assert_eq!(reader.asked(1), [(0, 10)]);
+    assert_eq!(
+        reader.answer(2, vec![said(1, b"x")]).len(),
+        1,
+        "the other broker goes on"
+    );
+}

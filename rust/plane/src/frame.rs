@@ -1,0 +1,270 @@
+//! Frames: four bytes of length, then a request or an answer.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read};
+
+use bytes::Bytes;
+
+/// Why no frame can be read any more.
+#[derive(Debug)]
+pub(crate) enum FrameError {
+    /// The other side closed the connection; `within` says whether in the middle of a frame.
+    Closed { within: bool },
+    /// The length is negative or beyond the limit.
+    TooLarge { size: u64 },
+    /// The system refuses.
+    Io(io::Error),
+}
+
+/// Puts frames together from what arrives. Each frame gets memory of its own, so that records can be handed out
+/// without copying them.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    limit: usize,
+    head: Vec<u8>,
+    body: Option<(usize, Vec<u8>)>,
+}
+
+impl FrameReader {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            head: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// The next whole frame, or None when more has to arrive. `source` must not block.
+    pub(crate) fn read(&mut self, mut source: impl Read) -> Result<Option<Bytes>, FrameError> {
+        let (size, body) = if let Some(body) = &mut self.body {
+            body
+        } else {
+            if !fill(&mut source, &mut self.head, 4)
+                .map_err(|error| closed(error, !self.head.is_empty()))?
+            {
+                return Ok(None);
+            }
+            let size = self
+                .head
+                .iter()
+                .fold(0_u32, |size, byte| (size << 8) | u32::from(*byte));
+            let size = match usize::try_from(size) {
+                Ok(size) if size <= self.limit => size,
+                _ => return Err(FrameError::TooLarge { size: size.into() }),
+            };
+            self.head.clear();
+            // not touched before it is filled, so a wrong length costs address space and no memory
+            self.body.insert((size, Vec::with_capacity(size)))
+        };
+        if !fill(&mut source, body, *size).map_err(|error| closed(error, true))? {
+            return Ok(None);
+        }
+        Ok(self.body.take().map(|(_, body)| body.into()))
+    }
+}
+
+fn closed(error: io::Error, within: bool) -> FrameError {
+    if error.kind() == ErrorKind::UnexpectedEof {
+        FrameError::Closed { within }
+    } else {
+        FrameError::Io(error)
+    }
+}
+
+/// Reads until `into` holds `size` bytes; false when more has to arrive.
+///
+/// `read_to_end` fills spare capacity without clearing it first, and keeps what it has read when it would block.
+fn fill(source: &mut impl Read, into: &mut Vec<u8>, size: usize) -> io::Result<bool> {
+    while into.len() < size {
+        let missing = u64::try_from(size - into.len()).unwrap_or(u64::MAX);
+        match source.by_ref().take(missing).read_to_end(into) {
+            Ok(_) if into.len() < size => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Bytes that wait to be sent, in chunks that are never copied together.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    chunks: VecDeque<Bytes>,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Sends what can be sent without waiting.
+    pub(crate) fn flush(&mut self, mut sink: impl io::Write) -> io::Result<()> {
+        while !self.chunks.is_empty() {
+            let slices: Vec<io::IoSlice<'_>> = self
+                .chunks
+                .iter()
+                .take(64)
+                .map(|chunk| io::IoSlice::new(chunk))
+                .collect();
+            match sink.write_vectored(&slices) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.consume(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // TLS holds records back until they are flushed
+        match sink.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            result => result,
+        }
+    }
+
+    fn consume(&mut self, mut count: usize) {
+        while let Some(first) = self.chunks.front_mut() {
+            if count < first.len() {
+                bytes::Buf::advance(first, count);
+                return;
+            }
+            count -= first.len();
+            self.chunks.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind, Read, Write};
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::{FrameError, FrameReader, Outbox};
+
+    /// A connection on which bytes arrive in pieces, with nothing to read in between.
+    struct Pieces {
+        pieces: Vec<Vec<u8>>,
+        dry: bool,
+    }
+
+    impl Read for &mut Pieces {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.dry {
+                self.dry = false;
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let Some(piece) = self.pieces.first_mut() else {
+                return Ok(0);
+            };
+            let count = piece.len().min(into.len());
+            into[..count].copy_from_slice(&piece[..count]);
+            piece.drain(..count);
+            if piece.is_empty() {
+                self.pieces.remove(0);
+                self.dry = true;
+            }
+            Ok(count)
+        }
+    }
+
+    /// A connection that takes a few bytes at a time.
+    struct Narrow {
+        sent: Vec<u8>,
+        width: usize,
+        dry: bool,
+    }
+
+    impl Write for &mut Narrow {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            self.dry = !self.dry;
+            if self.dry {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let count = from.len().min(self.width);
+            self.sent.extend_from_slice(&from[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn framed(bodies: &[Vec<u8>]) -> Vec<u8> {
+        let mut all = Vec::new();
+        for body in bodies {
+            all.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+            all.extend(body);
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_the_same_however_they_arrive(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..8),
+            size in 1_usize..50,
+        ) {
+            let all = framed(&bodies);
+            let mut source = Pieces { pieces: all.chunks(size).map(<[u8]>::to_vec).collect(), dry: false };
+            let mut reader = FrameReader::new(200);
+            let mut read = Vec::new();
+            loop {
+                match reader.read(&mut source) {
+                    Ok(Some(frame)) => read.push(frame.to_vec()),
+                    Ok(None) => {}
+                    Err(FrameError::Closed { within }) => {
+                        prop_assert!(!within);
+                        break;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            prop_assert_eq!(read, bodies);
+        }
+
+        #[test]
+        fn what_is_sent_arrives_in_order(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..100),
+            width in 1_usize..80,
+        ) {
+            let mut outbox = Outbox::default();
+            for body in &bodies {
+                outbox.push(Bytes::from(body.clone()));
+            }
+            let mut sink = Narrow { sent: Vec::new(), width, dry: false };
+            while !outbox.is_empty() {
+                outbox.flush(&mut sink).unwrap();
+            }
+            prop_assert_eq!(sink.sent, bodies.concat());
+        }
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused_before_memory_is_taken() {
+        for size in [201_u32, u32::MAX] {
+            let mut source = &size.to_be_bytes()[..];
+            let refused = FrameReader::new(200).read(&mut source);
+            assert!(
+                matches!(refused, Err(FrameError::TooLarge { size: found }) if found == u64::from(size))
+            );
+        }
+    }
+
+    #[test]
+    fn an_end_in_the_middle_of_a_frame_is_told_apart() {
+        for (bytes, expected) in [(&[][..], false), (&[0, 0], true), (&[0, 0, 0, 5, 1], true)] {
+            let mut source = bytes;
+            let ended = FrameReader::new(200).read(&mut source);
+            assert!(matches!(ended, Err(FrameError::Closed { within }) if within == expected));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What happens on a new connection before anything else: versions, then authentication.
+//!
+//! ```text
+//! ApiVersions 4 --UNSUPPORTED_VERSION--> ApiVersions at the broker's best, once
+//!      |
+//!      +-- no SASL --> ready
+//!      +-- SaslHandshake --> SaslAuthenticate (PLAIN: 1 message, SCRAM: 2) --> ready
+//! ```
+//!
+//! Pure: frames in, frames out; the nonce comes from outside.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorCode};
+use crate::pipeline::Pipeline;
+use crate::properties::{Mechanism, Sasl};
+use crate::protocol::api_versions::{ApiVersions, Spoken};
+use crate::protocol::sasl::{Authenticated, SaslAuthenticate, SaslHandshake};
+use crate::protocol::{self, Api, Request};
+use crate::scram::{Hash, Proof, Scram};
+use crate::wire::Broken;
+
+/// What a finished handshake tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Greeted {
+    /// What the broker speaks.
+    pub(crate) spoken: Spoken,
+    /// How long the credentials hold (KIP-368); None for as long as the connection.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Send this, and come back with the answer.
+    Send(Bytes),
+    /// Done.
+    Ready(Greeted),
+}
+
+enum Stage {
+    Versions { again: bool },
+    Mechanism,
+    Plain,
+    ScramFirst(Scram),
+    ScramLast(Proof),
+}
+
+/// The handshake of one connection.
+pub(crate) struct Handshake {
+    peer: String,
+    sasl: Option<Sasl>,
+    nonce: String,
+    deadline: Instant,
+    pipeline: Pipeline<()>,
+    stage: Stage,
+    spoken: Spoken,
+}
+
+impl Handshake {
+    /// Begins, and gives the first frame. `nonce` must be fresh; it is used by SCRAM.
+    pub(crate) fn begin(
+        peer: String,
+        client_id: String,
+        sasl: Option<Sasl>,
+        nonce: String,
+        deadline: Instant,
+    ) -> (Self, Bytes) {
+        let mut pipeline = Pipeline::new(client_id);
+        let first = pipeline.ask((), &ApiVersions, ApiVersions::API.versions.1, deadline);
+        let handshake = Self {
+            peer,
+            sasl,
+            nonce,
+            deadline,
+            pipeline,
+            stage: Stage::Versions { again: false },
+            spoken: Spoken::default(),
+        };
+        (handshake, first)
+    }
+
+    /// Takes an answer.
+    pub(crate) fn answer(&mut self, frame: Bytes) -> Result<Next, Error> {
+        let (pending, body) = self
+            .pipeline
+            .answer(frame)
+            .map_err(|error| self.malformed("answer", error))?;
+        // left in place only until the arm has decided: an error ends the connection
+        match std::mem::replace(&mut self.stage, Stage::Mechanism) {
+            Stage::Versions { again } => self.versions(pending.version, again, body),
+            Stage::Mechanism => self.mechanism(pending.version, body),
+            Stage::Plain => {
+                let answer = self.authenticated(pending.version, body)?;
+                Ok(self.ready(answer.lifetime_ms))
+            }
+            Stage::ScramFirst(scram) => {
+                let challenge = self.authenticated(pending.version, body)?;
+                let (proof, last) = scram
+                    .prove(&challenge.message)
+                    .map_err(|reason| self.unproven(reason))?;
+                self.stage = Stage::ScramLast(proof);
+                self.authenticate(last.into_bytes())
+            }
+            Stage::ScramLast(proof) => {
+                let last = self.authenticated(pending.version, body)?;
+                proof
+                    .check(&last.message)
+                    .map_err(|reason| self.unproven(reason))?;
+                Ok(self.ready(last.lifetime_ms))
+            }
+        }
+    }
+
+    fn versions(&mut self, version: i16, again: bool, body: Bytes) -> Result<Next, Error> {
+        // a broker that does not know the version answers in the oldest form, and says what it knows
+        let refused = body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes());
+        let read_as = if refused { 0 } else { version };
+        let spoken = protocol::read::<ApiVersions>(read_as, body)
+            .map_err(|error| self.malformed("ApiVersions answer", error))?;
+        if refused && !again {
+            let best = spoken
+                .common(ApiVersions::API, ApiVersions::API.versions.1)
+                .unwrap_or(0);
+            // versions 1 and 2 are those that we do not speak
+            let best = if best < 3 { 0 } else { best };
+            self.stage = Stage::Versions { again: true };
+            return Ok(Next::Send(self.pipeline.ask(
+                (),
+                &ApiVersions,
+                best,
+                self.deadline,
+            )));
+        }
+        if spoken.error != 0 {
+            return Err(Error::Refused {
+                what: format!("{}: ApiVersions", self.peer),
+                code: ErrorCode(spoken.error),
+            });
+        }
+        self.spoken = spoken;
+        let Some(sasl) = &self.sasl else {
+            return Ok(self.ready(0));
+        };
+        let request = SaslHandshake {
+            mechanism: sasl.mechanism.name(),
+        };
+        self.stage = Stage::Mechanism;
+        self.ask(&request)
+    }
+
+    fn mechanism(&mut self, version: i16, body: Bytes) -> Result<Next, Error> {
+        let answer = protocol::read::<SaslHandshake>(version, body)
+            .map_err(|error| self.malformed("SaslHandshake answer", error))?;
+        let Some(sasl) = self.sasl.clone() else {
+            return Err(self.unproven("it was not asked for"));
+        };
+        if answer.error != 0 {
+            let offered = answer.offered.join(", ");
+            return Err(self.unproven(&format!(
+                "{}; the broker offers: {offered}",
+                ErrorCode(answer.error)
+            )));
+        }
+        let hash = match sasl.mechanism {
+            Mechanism::Plain => {
+                self.stage = Stage::Plain;
+                let message = format!("\0{}\0{}", sasl.username, sasl.password.reveal());
+                return self.authenticate(message.into_bytes());
+            }
+            Mechanism::ScramSha256 => Hash::Sha256,
+            Mechanism::ScramSha512 => Hash::Sha512,
+        };
+        let nonce = std::mem::take(&mut self.nonce);
+        let (scram, first) = Scram::begin(hash, &sasl.username, sasl.password, nonce);
+        self.stage = Stage::ScramFirst(scram);
+        self.authenticate(first.into_bytes())
+    }
+
+    fn authenticate(&mut self, message: Vec<u8>) -> Result<Next, Error> {
+        self.ask(&SaslAuthenticate {
+            message: message.into(),
+        })
+    }
+
+    fn authenticated(&self, version: i16, body: Bytes) -> Result<Authenticated, Error> {
+        let answer = protocol::read::<SaslAuthenticate>(version, body)
+            .map_err(|error| self.malformed("SaslAuthenticate answer", error))?;
+        if answer.error == 0 {
+            return Ok(answer);
+        }
+        let code = ErrorCode(answer.error);
+        Err(self.unproven(
+            &answer
+                .reason
+                .map_or_else(|| code.to_string(), |reason| format!("{code}: {reason}")),
+        ))
+    }
+
+    fn ask<R: Request>(&mut self, request: &R) -> Result<Next, Error> {
+        let version = choose(&self.peer, &self.spoken, R::API, request.highest())?;
+        Ok(Next::Send(self.pipeline.ask(
+            (),
+            request,
+            version,
+            self.deadline,
+        )))
+    }
+
+    fn ready(&mut self, lifetime_ms: i64) -> Next {
+        let lifetime = u64::try_from(lifetime_ms)
+            .ok()
+            .filter(|millis| *millis > 0)
+            .map(Duration::from_millis);
+        Next::Ready(Greeted {
+            spoken: std::mem::take(&mut self.spoken),
+            lifetime,
+        })
+    }
+
+    fn malformed(&self, what: &'static str, broken: Broken) -> Error {
+        Error::Malformed {
+            peer: self.peer.clone(),
+            what,
+            reason: broken.reason,
+        }
+    }
+
+    fn unproven(&self, reason: &str) -> Error {
+        Error::Authentication {
+            peer: self.peer.clone(),
+            mechanism: self
+                .sasl
+                .as_ref()
+                .map_or("SASL", |sasl| sasl.mechanism.name()),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// The version in which to ask a broker, or who lacks what.
+pub(crate) fn choose(peer: &str, spoken: &Spoken, api: Api, highest: i16) -> Result<i16, Error> {
+    spoken
+        .common(api, highest)
+        .ok_or_else(|| Error::Unsupported {
+            peer: peer.to_owned(),
+            api: api.name,
+            ours: (api.versions.0, highest),
+            theirs: spoken.apis.get(&api.key).copied(),
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! The native plane of eomirror: connections to Kafka brokers, and a Fetch client that hands out whole record batches.
+//!
+//! # How it is built
+//!
+//! * **One thread, one poll(2).** No runtime and no thread of its own: a plane lives in a forked Spark worker, which
+//!   must be able to fork, to be killed, and to release the interpreter's lock for a bounded time.
+//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `pipeline`, `scram`, [`Directory`]
+//!   and `fetch::state` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`]
+//!   and [`Fetcher`] touch sockets, and only [`Clock`] reads time.
+//! * **Every wait has an end.** Operations take a deadline; connections and requests have one of their own.
+//! * **What a broker sends is not trusted.** Lengths are checked before memory is taken, a frame has a largest size,
+//!   and what does not fit is an [`Error`] that says what to do next. Nothing panics on input.
+//! * **Secrets stay inside.** [`Secret`] prints as `***`.
+//!
+//! # What it does not do
+//!
+//! Kerberos and OAUTHBEARER, PKCS#12 key stores, fetch sessions (KIP-227), reading from the closest replica (KIP-392).
+//! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod clock;
+mod connection;
+mod directory;
+mod error;
+mod fetch;
+mod frame;
+mod handshake;
+mod network;
+mod pipeline;
+mod properties;
+mod protocol;
+mod scram;
+mod secret;
+mod socket;
+mod tls;
+mod wire;
+
+pub use client::{Client, ListedOffset, OffsetSpec};
+pub use clock::{Clock, SystemClock};
+pub use directory::{Directory, Endpoint, PartitionFacts, TopicFacts};
+pub use error::{Error, ErrorCode, Kind};
+pub use fetch::{
+    Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, Outcome, Stop,
+    TopicPartition,
+};
+pub use network::{Network, wait};
+pub use properties::{Disposition, Properties, Refusal, disposition};
+pub use protocol::fetch::AbortedTransaction;
+pub use protocol::{IsolationLevel, TopicId};
+pub use secret::Secret;

@@ -1,0 +1,419 @@
+//! All connections to one cluster, and the one place that waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ClientConfig;
+
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::directory::Endpoint;
+use crate::error::Error;
+use crate::properties::Properties;
+use crate::protocol::Request;
+use crate::tls;
+
+/// Somebody to talk to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    /// A broker of the cluster's metadata.
+    Broker(i32),
+    /// An entry of `bootstrap.servers`; which broker it is does not matter.
+    Bootstrap(usize),
+}
+
+/// Names a request until its answer has been taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequestId(u64);
+
+/// What became of a request: version and body of the answer, or why there will be none.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) id: RequestId,
+    pub(crate) peer: Peer,
+    pub(crate) body: Result<(i16, Bytes), Error>,
+}
+
+/// Whether a peer can be asked now.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Yes.
+    Ready,
+    /// Soon, or not.
+    Opening,
+    /// Not before that time: it failed lately, or it asked to be left alone.
+    Resting { until: Instant, last: Option<Error> },
+}
+
+struct Link {
+    endpoint: Endpoint,
+    connection: Option<Connection<RequestId>>,
+    failures: u32,
+    rest_until: Option<Instant>,
+    last: Option<Error>,
+}
+
+/// Connections to the brokers of one cluster. Opened when they are needed, and again after a pause when they fail.
+pub struct Network {
+    properties: Arc<Properties>,
+    tls: Option<Arc<ClientConfig>>,
+    random: SystemRandom,
+    links: BTreeMap<Peer, Link>,
+    next: u64,
+    answers: Vec<Answer>,
+}
+
+impl Network {
+    /// Reads certificates; connects nowhere yet.
+    pub(crate) fn new(properties: Properties) -> Result<Self, Error> {
+        let tls = properties
+            .tls
+            .as_ref()
+            .map(tls::client_config)
+            .transpose()?;
+        let links = properties
+            .bootstrap
+            .iter()
+            .enumerate()
+            .map(|(index, (host, port))| {
+                let endpoint = Endpoint {
+                    host: host.clone(),
+                    port: *port,
+                };
+                (Peer::Bootstrap(index), Link::to(endpoint))
+            });
+        Ok(Self {
+            links: links.collect(),
+            properties: Arc::new(properties),
+            tls,
+            random: SystemRandom::new(),
+            next: 0,
+            answers: Vec::new(),
+        })
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Everybody who could be asked about the cluster, brokers of its metadata first.
+    pub(crate) fn peers(&self) -> Vec<Peer> {
+        self.links.keys().copied().collect()
+    }
+
+    /// host:port of a peer, for messages.
+    pub(crate) fn name(&self, peer: Peer) -> String {
+        self.links.get(&peer).map_or_else(
+            || format!("{peer:?}"),
+            |link| format!("{}:{}", link.endpoint.host, link.endpoint.port),
+        )
+    }
+
+    /// Takes over where brokers are. A broker that has gone or moved loses its connection.
+    pub(crate) fn set_brokers(&mut self, brokers: &BTreeMap<i32, Endpoint>) {
+        let stale: Vec<Peer> = self
+            .links
+            .iter()
+            .filter(|(peer, link)| match peer {
+                Peer::Broker(id) => brokers.get(id) != Some(&link.endpoint),
+                Peer::Bootstrap(_) => false,
+            })
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in stale {
+            if let Some(mut link) = self.links.remove(&peer) {
+                let error = Error::Lost {
+                    peer: format!("{}:{}", link.endpoint.host, link.endpoint.port),
+                    during: "before it answered",
+                    reason: "the broker is somewhere else now".to_owned(),
+                };
+                link.give_up(peer, &error, &mut self.answers);
+            }
+        }
+        for (id, endpoint) in brokers {
+            self.links
+                .entry(Peer::Broker(*id))
+                .or_insert_with(|| Link::to(endpoint.clone()));
+        }
+    }
+
+    /// Whether a peer is connected, without changing that.
+    pub(crate) fn is_ready(&self, peer: Peer, now: Instant) -> bool {
+        self.links.get(&peer).is_some_and(|link| link.is_ready(now))
+    }
+
+    /// Whether a connection to a peer is on its way.
+    pub(crate) fn is_opening(&self, peer: Peer) -> bool {
+        self.links
+            .get(&peer)
+            .is_some_and(|link| link.connection.as_ref().is_some_and(Connection::is_opening))
+    }
+
+    /// Whether any connection is on its way.
+    pub(crate) fn any_opening(&self) -> bool {
+        self.links.keys().any(|peer| self.is_opening(*peer))
+    }
+
+    /// Whether a peer can be asked; begins to connect if that is what is missing.
+    pub(crate) fn open(&mut self, peer: Peer, now: Instant) -> State {
+        let nonce = self.nonce();
+        let Some(link) = self.links.get_mut(&peer) else {
+            return State::Resting {
+                until: now + self.properties.reconnect_backoff,
+                last: None,
+            };
+        };
+        if link
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.is_retired(now))
+        {
+            link.connection = None;
+        }
+        if let Some(until) = link.rest_until.filter(|until| *until > now) {
+            return State::Resting {
+                until,
+                last: link.last.clone(),
+            };
+        }
+        if link.is_ready(now) {
+            return State::Ready;
+        }
+        if link.connection.is_none() {
+            let Endpoint { host, port } = &link.endpoint;
+            match Connection::open(host, *port, &self.properties, self.tls.as_ref(), nonce, now) {
+                Ok(connection) => link.connection = Some(connection),
+                Err(error) => {
+                    self.fail(peer, error, now);
+                    return self.open(peer, now);
+                }
+            }
+        }
+        State::Opening
+    }
+
+    /// Sends a request to a peer that is ready. Whatever happens, there will be one [`Answer`].
+    pub(crate) fn ask<R: Request>(
+        &mut self,
+        peer: Peer,
+        request: &R,
+        now: Instant,
+        patience: Duration,
+    ) -> RequestId {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let deadline = now + patience + self.properties.request_timeout;
+        let connection = self
+            .links
+            .get_mut(&peer)
+            .and_then(|link| link.connection.as_mut());
+        let asked = match connection {
+            Some(connection) => connection.ask(id, request, deadline),
+            None => Err(Error::Lost {
+                peer: self.name(peer),
+                during: "before it was asked",
+                reason: "there is no connection".to_owned(),
+            }),
+        };
+        match asked {
+            Ok(()) => {}
+            // the connection is good, the request cannot be made
+            Err(error @ Error::Unsupported { .. }) => self.answers.push(Answer {
+                id,
+                peer,
+                body: Err(error),
+            }),
+            Err(error) => {
+                let before = self.answers.len();
+                self.fail(peer, error.clone(), now);
+                // a request that went down with its connection has been answered by that
+                if !self.answers[before..].iter().any(|answer| answer.id == id) {
+                    self.answers.push(Answer {
+                        id,
+                        peer,
+                        body: Err(error),
+                    });
+                }
+            }
+        }
+        id
+    }
+
+    /// Leaves a peer alone until then: it said that we ask too much (KIP-219), or it answered nonsense.
+    pub(crate) fn rest(&mut self, peer: Peer, until: Instant) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.rest_until = Some(link.rest_until.map_or(until, |earlier| earlier.max(until)));
+        }
+    }
+
+    /// Ends a connection because of what came over it.
+    pub(crate) fn fail(&mut self, peer: Peer, error: Error, now: Instant) {
+        let spread = self.spread();
+        let Some(link) = self.links.get_mut(&peer) else {
+            return;
+        };
+        link.give_up(peer, &error, &mut self.answers);
+        link.failures = link.failures.saturating_add(1);
+        let doubled = self
+            .properties
+            .reconnect_backoff
+            .saturating_mul(1 << (link.failures - 1).min(16));
+        let pause = doubled
+            .min(self.properties.reconnect_backoff_max)
+            .mul_f64(spread);
+        link.rest_until = Some(now + pause);
+        link.last = Some(error);
+    }
+
+    /// Does what can be done without waiting, and gives the answers that have come.
+    pub(crate) fn service(&mut self, now: Instant) -> Vec<Answer> {
+        let mut failed = Vec::new();
+        for (peer, link) in &mut self.links {
+            let Some(connection) = &mut link.connection else {
+                continue;
+            };
+            let mut arrived = Vec::new();
+            let outcome = connection.service(now, &mut arrived);
+            if !arrived.is_empty() {
+                // only an answer shows that the broker works again: one that dies after each handshake rests longer
+                link.failures = 0;
+                link.last = None;
+            }
+            for answer in arrived {
+                self.answers.push(Answer {
+                    id: answer.pending.id,
+                    peer: *peer,
+                    body: Ok((answer.pending.version, answer.body)),
+                });
+            }
+            match outcome {
+                Ok(()) => {}
+                // brokers close connections that nobody uses
+                Err(Error::Lost { .. }) if connection.is_ready(now) && !connection.is_busy() => {
+                    link.connection = None;
+                }
+                Err(error) => failed.push((*peer, error)),
+            }
+        }
+        for (peer, error) in failed {
+            self.fail(peer, error, now);
+        }
+        std::mem::take(&mut self.answers)
+    }
+
+    /// When a connection has to be looked at even if nothing arrives.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let connections = self
+            .links
+            .values()
+            .filter_map(|link| link.connection.as_ref());
+        connections.filter_map(Connection::deadline).min()
+    }
+
+    /// The last thing that went wrong anywhere, for messages.
+    pub(crate) fn last_trouble(&self) -> Option<&Error> {
+        self.links.values().find_map(|link| link.last.as_ref())
+    }
+
+    fn nonce(&self) -> String {
+        let mut bytes = [0; 24];
+        // without randomness SCRAM must not go on: an empty nonce is refused by brokers
+        match self.random.fill(&mut bytes) {
+            Ok(()) => STANDARD.encode(bytes),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// 0.8 to 1.2, so that the lanes of a mirror do not come back in step.
+    fn spread(&self) -> f64 {
+        let mut byte = [128];
+        let _ = self.random.fill(&mut byte);
+        0.8 + 0.4 * f64::from(byte[0]) / 255.0
+    }
+}
+
+impl Link {
+    const fn to(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            connection: None,
+            failures: 0,
+            rest_until: None,
+            last: None,
+        }
+    }
+
+    fn is_ready(&self, now: Instant) -> bool {
+        self.rest_until.is_none_or(|until| until <= now)
+            && self
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.is_ready(now))
+    }
+
+    fn give_up(&mut self, peer: Peer, error: &Error, answers: &mut Vec<Answer>) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        answers.extend(connection.abandon().into_iter().map(|id| Answer {
+            id,
+            peer,
+            body: Err(error.clone()),
+        }));
+    }
+}
+
+/// Waits until a connection of one of the networks can go on, or until `until`.
+///
+/// Several networks, because a lane reads from one cluster and writes to another. Returns early when a signal arrives.
+pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
+    let until = networks
+        .iter()
+        .filter_map(|network| network.deadline())
+        .fold(until, Instant::min);
+    // a request that failed when it was sent has been answered already
+    let answered = networks.iter().any(|network| !network.answers.is_empty());
+    let left = if answered {
+        Duration::ZERO
+    } else {
+        until.saturating_duration_since(clock.now())
+    };
+    let timeout = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    let seen: Vec<bool> = {
+        let connections = networks
+            .iter()
+            .flat_map(|network| network.links.values())
+            .filter_map(|link| link.connection.as_ref());
+        let mut fds: Vec<PollFd<'_>> = connections
+            .map(|connection| {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, connection.wants_read());
+                flags.set(PollFlags::OUT, connection.wants_write());
+                PollFd::from_borrowed_fd(connection.fd(), flags)
+            })
+            .collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+            // a signal: the caller looks at its deadline and comes back
+            Err(_) => Vec::new(),
+        }
+    };
+    let connections = networks
+        .iter_mut()
+        .flat_map(|network| network.links.values_mut())
+        .filter_map(|link| link.connection.as_mut());
+    for (connection, seen) in connections.zip(seen) {
+        if seen {
+            connection.wake();
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Requests in flight on one connection. A broker answers them in the order in which they came.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::protocol::{self, Api, Request};
+use crate::wire::{Broken, Reader};
+
+/// A request that has been sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pending<Id> {
+    /// Who asked.
+    pub(crate) id: Id,
+    /// What was asked.
+    pub(crate) api: Api,
+    /// In which version.
+    pub(crate) version: i16,
+    correlation: i32,
+    deadline: Instant,
+}
+
+/// Pairs answers with requests.
+#[derive(Debug)]
+pub(crate) struct Pipeline<Id> {
+    client_id: String,
+    next: i32,
+    pending: VecDeque<Pending<Id>>,
+}
+
+impl<Id: Copy> Pipeline<Id> {
+    pub(crate) const fn new(client_id: String) -> Self {
+        Self {
+            client_id,
+            next: 0,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// Writes a request, and expects its answer until `deadline`.
+    pub(crate) fn ask<R: Request>(
+        &mut self,
+        id: Id,
+        request: &R,
+        version: i16,
+        deadline: Instant,
+    ) -> Bytes {
+        let correlation = self.next;
+        self.next = self.next.wrapping_add(1) & i32::MAX;
+        self.pending.push_back(Pending {
+            id,
+            api: R::API,
+            version,
+            correlation,
+            deadline,
+        });
+        protocol::frame(request, version, correlation, &self.client_id)
+    }
+
+    /// Which request a frame answers, and the answer's body.
+    pub(crate) fn answer(&mut self, frame: Bytes) -> Result<(Pending<Id>, Bytes), Broken> {
+        let mut reader = Reader::new(frame);
+        let correlation = reader.int32()?;
+        let Some(pending) = self.pending.pop_front() else {
+            return Err(Broken {
+                reason: "nothing was asked",
+            });
+        };
+        if pending.correlation != correlation {
+            return Err(Broken {
+                reason: "it answers another request",
+            });
+        }
+        if protocol::has_tagged_header(pending.api, pending.version) {
+            reader.skip_tags()?;
+        }
+        Ok((pending, reader.rest()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The earliest deadline. Later requests may have an earlier one: nothing makes them wait for each other.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.pending.iter().map(|pending| pending.deadline).min()
+    }
+
+    /// All requests that will not be answered any more.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Pending<Id>> {
+        self.pending.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bytes::{BufMut, Bytes, BytesMut};
+
+    use super::Pipeline;
+    use crate::protocol::api_versions::ApiVersions;
+    use crate::protocol::metadata::MetadataRequest;
+
+    fn answer(correlation: i32, rest: &[u8]) -> Bytes {
+        let mut frame = BytesMut::new();
+        frame.put_i32(correlation);
+        frame.put_slice(rest);
+        frame.freeze()
+    }
+
+    fn asked() -> Pipeline<u64> {
+        let mut pipeline = Pipeline::new("me".to_owned());
+        let now = Instant::now();
+        pipeline.ask(7, &ApiVersions, 4, now + Duration::from_secs(9));
+        pipeline.ask(
+            8,
+            &MetadataRequest { topics: vec![] },
+            12,
+            now + Duration::from_secs(5),
+        );
+        assert_eq!(pipeline.deadline(), Some(now + Duration::from_secs(5)));
+        pipeline
+    }
+
+    #[test]
+    fn answers_go_to_requests_in_order() {
+        let mut pipeline = asked();
+        // ApiVersions has no tags in its answer's header, other flexible answers have
+        let (first, body) = pipeline.answer(answer(0, &[0, 1])).unwrap();
+        assert_eq!((first.id, &body[..]), (7, &[0, 1][..]));
+        let (second, body) = pipeline.answer(answer(1, &[0, 1])).unwrap();
+        assert_eq!((second.id, &body[..]), (8, &[1][..]));
+        assert!(pipeline.is_empty());
+    }
+
+    #[test]
+    fn an_answer_out_of_order_is_refused() {
+        let reason = asked().answer(answer(1, &[])).unwrap_err().reason;
+        assert_eq!(reason, "it answers another request");
+    }
+
+    #[test]
+    fn an_answer_without_a_question_is_refused() {
+        let mut pipeline: Pipeline<u64> = Pipeline::new(String::new());
+        assert_eq!(
+            pipeline.answer(answer(0, &[])).unwrap_err().reason,
+            "nothing was asked"
+        );
+        assert!(asked().answer(Bytes::from_static(&[0])).is_err());
+    }
+}

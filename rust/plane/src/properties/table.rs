@@ -1,0 +1,299 @@
+//! What becomes of each property: honoured, ignored or refused. Names are those of librdkafka's CONFIGURATION.md (2.16).
+
+/// What becomes of a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// It is honoured, under this name (aliases lead to one name).
+    Honoured {
+        /// The name that counts.
+        name: &'static str,
+    },
+    /// It cannot change what is read.
+    Ignored {
+        /// Why.
+        reason: &'static str,
+    },
+    /// Only another client can honour it.
+    Refused {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+const HONOURED: [&str; 29] = [
+    "bootstrap.servers",
+    "broker.address.family",
+    "client.id",
+    "enable.ssl.certificate.verification",
+    "fetch.error.backoff.ms",
+    "fetch.max.bytes",
+    "fetch.message.max.bytes",
+    "fetch.min.bytes",
+    "fetch.wait.max.ms",
+    "receive.message.max.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "socket.connection.setup.timeout.ms",
+    "socket.keepalive.enable",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+    "socket.timeout.ms",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.key.pem",
+    "topic.metadata.refresh.interval.ms",
+];
+
+const ALIASES: [(&str, &str); 3] = [
+    ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+    ("metadata.broker.list", "bootstrap.servers"),
+    ("sasl.mechanisms", "sasl.mechanism"),
+];
+
+const CALLER: &str = "the caller decides it";
+const GROUP: &str = "this plane is in no consumer group";
+const QUEUE: &str =
+    "there is no queue: what is fetched is handed out at once, within the caller's byte budget";
+const WRITER: &str = "it is for writing";
+const OWN: &str = "it steers librdkafka itself";
+const LEADER: &str = "records are read from the leader, where they are first";
+const METADATA: &str = "metadata is asked for when it is needed, and for the topics that are read";
+const ALWAYS: &str = "it is always so here";
+const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
+
+const IGNORED: [(&str, &str); 86] = [
+    ("acks", WRITER),
+    (
+        "allow.auto.create.topics",
+        "this plane never creates topics",
+    ),
+    (
+        "api.version.fallback.ms",
+        "brokers without ApiVersions are not supported",
+    ),
+    ("api.version.request", ALWAYS),
+    (
+        "api.version.request.timeout.ms",
+        "socket.connection.setup.timeout.ms covers it",
+    ),
+    ("auto.commit.enable", GROUP),
+    ("auto.commit.interval.ms", GROUP),
+    (
+        "auto.offset.reset",
+        "an offset outside of the log is reported, never replaced",
+    ),
+    ("batch.num.messages", WRITER),
+    ("batch.size", WRITER),
+    (
+        "broker.address.ttl",
+        "names are resolved for every connection",
+    ),
+    ("check.crcs", "the caller checks every batch"),
+    (
+        "client.dns.lookup",
+        "all addresses of a name are tried in turn",
+    ),
+    ("client.rack", LEADER),
+    ("compression.codec", WRITER),
+    ("compression.level", WRITER),
+    ("compression.type", WRITER),
+    (
+        "connections.max.idle.ms",
+        "a connection that the broker closes is opened again when it is needed",
+    ),
+    ("consume.callback.max.messages", OWN),
+    ("coordinator.query.interval.ms", GROUP),
+    ("debug", OWN),
+    ("delivery.report.only.error", WRITER),
+    ("delivery.timeout.ms", WRITER),
+    ("enable.auto.commit", GROUP),
+    ("enable.auto.offset.store", GROUP),
+    ("enable.gapless.guarantee", WRITER),
+    ("enable.idempotence", WRITER),
+    (
+        "enable.metrics.push",
+        "this plane sends no metrics to brokers",
+    ),
+    (
+        "enable.partition.eof",
+        "every answer says where the log ends",
+    ),
+    ("enable.random.seed", OWN),
+    ("enable.sparse.connections", ALWAYS),
+    ("fetch.queue.backoff.ms", QUEUE),
+    ("group.id", GROUP),
+    ("group.instance.id", GROUP),
+    ("group.protocol", GROUP),
+    ("group.protocol.type", GROUP),
+    ("group.remote.assignor", GROUP),
+    ("heartbeat.interval.ms", GROUP),
+    ("internal.termination.signal", OWN),
+    ("isolation.level", CALLER),
+    ("linger.ms", WRITER),
+    ("log.connection.close", OWN),
+    ("log.queue", OWN),
+    ("log.thread.name", OWN),
+    ("log_level", OWN),
+    ("max.in.flight", "one Fetch per broker is in flight"),
+    (
+        "max.in.flight.requests.per.connection",
+        "one Fetch per broker is in flight",
+    ),
+    ("max.poll.interval.ms", GROUP),
+    ("max.poll.records", CALLER),
+    ("message.copy.max.bytes", WRITER),
+    ("message.max.bytes", WRITER),
+    ("message.send.max.retries", WRITER),
+    ("message.timeout.ms", WRITER),
+    ("metadata.max.age.ms", METADATA),
+    ("metadata.recovery.rebootstrap.trigger.ms", METADATA),
+    (
+        "metadata.recovery.strategy",
+        "bootstrap.servers are asked again whenever no known broker answers",
+    ),
+    ("offset.store.method", GROUP),
+    ("offset.store.path", GROUP),
+    ("offset.store.sync.interval.ms", GROUP),
+    ("partition.assignment.strategy", GROUP),
+    ("partitioner", WRITER),
+    ("queue.buffering.backpressure.threshold", WRITER),
+    ("queue.buffering.max.kbytes", WRITER),
+    ("queue.buffering.max.messages", WRITER),
+    ("queue.buffering.max.ms", WRITER),
+    ("queued.max.messages.kbytes", QUEUE),
+    ("queued.min.messages", QUEUE),
+    ("request.required.acks", WRITER),
+    ("request.timeout.ms", WRITER),
+    ("retries", WRITER),
+    (
+        "retry.backoff.max.ms",
+        "fetch.error.backoff.ms says how long a reader pauses",
+    ),
+    (
+        "retry.backoff.ms",
+        "fetch.error.backoff.ms says how long a reader pauses",
+    ),
+    ("sasl.kerberos.keytab", MECHANISM),
+    ("sasl.kerberos.kinit.cmd", MECHANISM),
+    ("sasl.kerberos.min.time.before.relogin", MECHANISM),
+    ("sasl.kerberos.principal", MECHANISM),
+    ("sasl.kerberos.service.name", MECHANISM),
+    ("session.timeout.ms", GROUP),
+    ("share.acknowledgement.mode", GROUP),
+    (
+        "socket.max.fails",
+        "a connection that fails once is opened anew",
+    ),
+    ("socket.nagle.disable", ALWAYS),
+    ("statistics.interval.ms", OWN),
+    ("sticky.partitioning.linger.ms", WRITER),
+    ("topic.metadata.propagation.max.ms", METADATA),
+    ("topic.metadata.refresh.fast.interval.ms", METADATA),
+    ("topic.metadata.refresh.sparse", METADATA),
+];
+
+/// Beginnings of names of which all have one fate.
+const IGNORED_FAMILIES: [(&str, &str); 2] = [
+    ("sasl.oauthbearer.", MECHANISM),
+    ("transaction", WRITER), // transaction.timeout.ms, transactional.id
+];
+
+const REFUSED: [(&str, &str); 18] = [
+    ("https.ca.location", "it has no HTTPS client"),
+    ("https.ca.pem", "it has no HTTPS client"),
+    ("interceptors", "it runs no foreign code"),
+    ("plugin.library.paths", "it runs no foreign code"),
+    ("sasl.jaas.config", "that is a property of Java's client"),
+    (
+        "ssl.ca.certificate.stores",
+        "it reads no Windows certificate store",
+    ),
+    ("ssl.certificate.verify_cb", "it calls no foreign code"),
+    (
+        "ssl.cipher.suites",
+        "its TLS library has a fixed set of safe suites",
+    ),
+    ("ssl.crl.location", "it does not check revocation lists"),
+    (
+        "ssl.curves.list",
+        "its TLS library has a fixed set of curves",
+    ),
+    ("ssl.engine.id", "it has no OpenSSL"),
+    ("ssl.engine.location", "it has no OpenSSL"),
+    (
+        "ssl.key.password",
+        "its TLS library reads no encrypted keys",
+    ),
+    (
+        "ssl.keystore.location",
+        "it reads PEM files only, no PKCS#12",
+    ),
+    (
+        "ssl.keystore.password",
+        "it reads PEM files only, no PKCS#12",
+    ),
+    ("ssl.providers", "it has no OpenSSL"),
+    (
+        "ssl.sigalgs.list",
+        "its TLS library has a fixed set of signature algorithms",
+    ),
+    ("topic.blacklist", "it reads what it is told to read"),
+];
+
+/// What becomes of the property called `name`.
+#[must_use]
+pub fn disposition(name: &str) -> Disposition {
+    if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
+        return Disposition::Honoured { name };
+    }
+    if let Some(name) = HONOURED.iter().find(|known| **known == name) {
+        return Disposition::Honoured { name };
+    }
+    if let Some((_, reason)) = IGNORED.iter().find(|(known, _)| *known == name) {
+        return Disposition::Ignored { reason };
+    }
+    if let Some((_, reason)) = IGNORED_FAMILIES
+        .iter()
+        .find(|(start, _)| name.starts_with(start))
+    {
+        return Disposition::Ignored { reason };
+    }
+    let reason = REFUSED
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or("it does not know this property", |(_, reason)| reason);
+    Disposition::Refused { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HONOURED, IGNORED, REFUSED, disposition};
+
+    #[test]
+    fn no_property_has_two_fates() {
+        let mut names: Vec<&str> = HONOURED.to_vec();
+        names.extend(IGNORED.iter().chain(&REFUSED).map(|(name, _)| *name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn an_unknown_property_is_refused_and_not_overlooked() {
+        assert!(matches!(
+            disposition("made.up"),
+            super::Disposition::Refused {
+                reason: "it does not know this property"
+            }
+        ));
+    }
+}

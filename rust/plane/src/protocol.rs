@@ -1,0 +1,186 @@
+//! The requests that we speak, one file each: what is asked, what is answered, and in which versions.
+//!
+//! Schemas: `clients/src/main/resources/common/message/*.json` of Apache Kafka 4.3. The tests hold each of them against
+//! an independent implementation.
+
+pub(crate) mod api_versions;
+pub(crate) mod fetch;
+pub(crate) mod list_offsets;
+pub(crate) mod metadata;
+pub(crate) mod sasl;
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::wire::{Broken, Reader, Writer};
+
+/// A kind of request, and how it is numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Api {
+    /// The API key on the wire.
+    pub(crate) key: i16,
+    /// Kafka's name.
+    pub(crate) name: &'static str,
+    /// The lowest and highest version that we speak.
+    pub(crate) versions: (i16, i16),
+    /// The first version with compact types and tagged fields (KIP-482), in the request.
+    pub(crate) flexible: i16,
+}
+
+/// A request, and how its answer is read.
+pub(crate) trait Request {
+    /// What it is.
+    const API: Api;
+
+    /// What comes back.
+    type Answer;
+
+    /// The highest version that can carry this very request.
+    fn highest(&self) -> i16 {
+        Self::API.versions.1
+    }
+
+    /// The body of a request, after its header.
+    fn write(&self, version: i16, out: &mut Writer);
+
+    /// The body of an answer, after its header.
+    fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, Broken>;
+}
+
+/// Writes a whole frame: length, request header, body.
+pub(crate) fn frame<R: Request>(
+    request: &R,
+    version: i16,
+    correlation: i32,
+    client_id: &str,
+) -> bytes::Bytes {
+    let mut out = Writer::frame();
+    out.int16(R::API.key);
+    out.int16(version);
+    out.int32(correlation);
+    // the client id is a classic string in both header versions, so that a broker can read it before all else
+    out.string(client_id);
+    if version >= R::API.flexible {
+        out.no_tags();
+    }
+    request.write(version, &mut out);
+    out.into_frame()
+}
+
+/// Whether an answer's header has tagged fields. `ApiVersions` never has: a client must be able to read it before it
+/// knows what the broker speaks (KIP-511).
+pub(crate) const fn has_tagged_header(api: Api, version: i16) -> bool {
+    version >= api.flexible && api.key != api_versions::KEY
+}
+
+/// Reads the body of an answer, and checks that it ends where it should.
+pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::Answer, Broken> {
+    let mut reader = Reader::new(body);
+    let answer = R::read(version, &mut reader)?;
+    reader.finish()?;
+    Ok(answer)
+}
+
+/// A topic's identity: a topic that is deleted and created again has another one (KIP-516).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct TopicId(pub [u8; 16]);
+
+impl TopicId {
+    /// What brokers say when there is none.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+impl fmt::Display for TopicId {
+    /// As Kafka's tools write it: URL-safe base64.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which records a reader sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IsolationLevel {
+    /// Everything up to the high watermark: open and aborted transactions too. For audits.
+    ReadUncommitted,
+    /// Up to the last stable offset; aborted transactions are listed, and the reader must leave them out.
+    ReadCommitted,
+}
+
+impl IsolationLevel {
+    pub(crate) const fn wire(self) -> i8 {
+        match self {
+            Self::ReadUncommitted => 0,
+            Self::ReadCommitted => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod oracle {
+    //! The independent implementation of the protocol that ours is held against.
+
+    use bytes::{Bytes, BytesMut};
+    use kafka_protocol::protocol::{Decodable, Encodable};
+
+    use super::Request;
+    use crate::wire::Writer;
+
+    /// What the oracle reads from the body that we write.
+    pub(crate) fn read<T: Decodable>(request: &impl Request, version: i16) -> T {
+        let mut out = Writer::default();
+        request.write(version, &mut out);
+        let mut body = out.into_bytes();
+        let read = T::decode(&mut body, version).unwrap();
+        assert!(body.is_empty(), "{} bytes are left over", body.len());
+        read
+    }
+
+    /// The body that the oracle writes.
+    pub(crate) fn write(answer: &impl Encodable, version: i16) -> Bytes {
+        let mut body = BytesMut::new();
+        answer.encode(&mut body, version).unwrap();
+        body.freeze()
+    }
+
+    /// Cuts and flips must give an error or another answer, never a panic.
+    pub(crate) fn survives_damage<R: Request>(version: i16, body: &Bytes) {
+        for end in 0..body.len() {
+            assert!(
+                super::read::<R>(version, body.slice(..end)).is_err(),
+                "cut at {end}"
+            );
+        }
+        for at in 0..body.len() {
+            for value in [0x00, 0x7f, 0x80, 0xff] {
+                let mut damaged = body.to_vec();
+                damaged[at] = value;
+                let _ = super::read::<R>(version, damaged.into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TopicId;
+
+    #[test]
+    fn a_topic_id_is_shown_as_kafkas_tools_show_it() {
+        assert_eq!(TopicId::NONE.to_string(), "AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(TopicId([0xff; 16]).to_string(), "_____________________w");
+    }
+}

@@ -1,0 +1,380 @@
+//! `Fetch`: record batches as they lie in the log, byte for byte.
+//!
+//! Versions 12 (leader and diverging epochs, KIP-595) to 17; from 13 on topics go by id (KIP-516), from 16 on an answer
+//! names the new leader's address (KIP-951). Without a fetch session: every request names every partition.
+
+use bytes::Bytes;
+
+use super::{Api, IsolationLevel, Request, TopicId};
+use crate::wire::{Broken, Reader, Writer};
+
+/// Asks one leader for records of partitions that it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FetchRequest {
+    pub(crate) max_wait_ms: i32,
+    pub(crate) min_bytes: i32,
+    pub(crate) max_bytes: i32,
+    pub(crate) isolation: IsolationLevel,
+    pub(crate) topics: Vec<AskedTopic>,
+}
+
+/// Partitions of one topic, in the order in which the broker shall fill its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AskedTopic {
+    pub(crate) name: String,
+    /// [`TopicId::NONE`] where the broker has none, which limits the whole request to version 12.
+    pub(crate) id: TopicId,
+    pub(crate) partitions: Vec<AskedPartition>,
+}
+
+/// What is asked of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedPartition {
+    pub(crate) index: i32,
+    /// Of metadata; a broker that knows a newer one answers `FENCED_LEADER_EPOCH`.
+    pub(crate) leader_epoch: i32,
+    pub(crate) offset: i64,
+    /// Of the last record before `offset`; -1 when it is not known. With it the broker notices a truncated log.
+    pub(crate) last_epoch: i32,
+    pub(crate) max_bytes: i32,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FetchAnswer {
+    pub(crate) throttle_ms: i32,
+    pub(crate) error: i16,
+    pub(crate) topics: Vec<AnsweredTopic>,
+}
+
+/// Partitions of one topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AnsweredTopic {
+    /// Empty from version 13 on.
+    pub(crate) name: String,
+    /// [`TopicId::NONE`] up to version 12.
+    pub(crate) id: TopicId,
+    pub(crate) partitions: Vec<AnsweredPartition>,
+}
+
+/// What is said of a partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AnsweredPartition {
+    pub(crate) index: i32,
+    pub(crate) error: i16,
+    pub(crate) high_watermark: i64,
+    pub(crate) last_stable_offset: i64,
+    pub(crate) log_start_offset: i64,
+    /// Null when the isolation level is read uncommitted.
+    pub(crate) aborted: Option<Vec<AbortedTransaction>>,
+    /// Shares the memory of the frame it came in.
+    pub(crate) records: Bytes,
+    /// The log that we read ended there in that epoch: what we hold beyond is not in it any more.
+    pub(crate) diverging: Option<EpochEnd>,
+    /// Who leads now, when it is not the broker that was asked.
+    pub(crate) leader: Option<NewLeader>,
+}
+
+/// A transaction whose records between `first_offset` and its abort marker are void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AbortedTransaction {
+    /// Who wrote it.
+    pub producer_id: i64,
+    /// Offset of its first record in this partition.
+    pub first_offset: i64,
+}
+
+/// The largest epoch at or below the asked one, and where it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpochEnd {
+    pub(crate) epoch: i32,
+    pub(crate) end_offset: i64,
+}
+
+/// A broker that leads, and since which epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NewLeader {
+    pub(crate) broker: i32,
+    pub(crate) epoch: i32,
+}
+
+impl Request for FetchRequest {
+    const API: Api = Api {
+        key: 1,
+        name: "Fetch",
+        versions: (12, 17),
+        flexible: 12,
+    };
+
+    type Answer = FetchAnswer;
+
+    fn highest(&self) -> i16 {
+        if self.topics.iter().any(|topic| topic.id.is_none()) {
+            12
+        } else {
+            Self::API.versions.1
+        }
+    }
+
+    fn write(&self, version: i16, out: &mut Writer) {
+        if version <= 14 {
+            out.int32(-1); // replica; a tagged field with that default from version 15 on
+        }
+        out.int32(self.max_wait_ms);
+        out.int32(self.min_bytes);
+        out.int32(self.max_bytes);
+        out.int8(self.isolation.wire());
+        out.int32(0); // session id, and the epoch that says "no session"
+        out.int32(-1);
+        out.compact_array(&self.topics, |out, topic| {
+            if version <= 12 {
+                out.compact_string(&topic.name);
+            } else {
+                out.topic_id(topic.id);
+            }
+            out.compact_array(&topic.partitions, |out, asked| {
+                out.int32(asked.index);
+                out.int32(asked.leader_epoch);
+                out.int64(asked.offset);
+                out.int32(asked.last_epoch);
+                out.int64(-1); // log start offset, of followers
+                out.int32(asked.max_bytes);
+                out.no_tags();
+            });
+            out.no_tags();
+        });
+        out.compact_array::<()>(&[], |_, ()| {}); // forgotten topics, of sessions
+        out.compact_string(""); // rack: read from the leader
+        out.no_tags();
+    }
+
+    fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, Broken> {
+        let throttle_ms = from.int32()?;
+        let error = from.int16()?;
+        from.int32()?; // session
+        let topics = from.compact_array(3, |from| {
+            let mut topic = AnsweredTopic::default();
+            if version <= 12 {
+                topic.name = from.compact_string()?;
+            } else {
+                topic.id = from.topic_id()?;
+            }
+            topic.partitions = from.compact_array(37, partition)?;
+            from.skip_tags()?;
+            Ok(topic)
+        })?;
+        from.skip_tags()?; // addresses of new leaders: metadata is asked for them
+        Ok(FetchAnswer {
+            throttle_ms,
+            error,
+            topics,
+        })
+    }
+}
+
+fn partition(from: &mut Reader) -> Result<AnsweredPartition, Broken> {
+    let mut answered = AnsweredPartition {
+        index: from.int32()?,
+        error: from.int16()?,
+        high_watermark: from.int64()?,
+        last_stable_offset: from.int64()?,
+        log_start_offset: from.int64()?,
+        aborted: from.nullable_compact_array(17, |from| {
+            let aborted = AbortedTransaction {
+                producer_id: from.int64()?,
+                first_offset: from.int64()?,
+            };
+            from.skip_tags()?;
+            Ok(aborted)
+        })?,
+        ..AnsweredPartition::default()
+    };
+    from.int32()?; // preferred read replica: we read from the leader
+    answered.records = from.nullable_compact_bytes()?.unwrap_or_default();
+    from.tags(|tag, field| {
+        match tag {
+            0 => {
+                answered.diverging = Some(EpochEnd {
+                    epoch: field.int32()?,
+                    end_offset: field.int64()?,
+                });
+            }
+            1 => {
+                answered.leader = Some(NewLeader {
+                    broker: field.int32()?,
+                    epoch: field.int32()?,
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    // both structures have defaults that mean "nothing to say"
+    answered.diverging = answered
+        .diverging
+        .filter(|end| end.epoch >= 0 || end.end_offset >= 0);
+    answered.leader = answered
+        .leader
+        .filter(|leader| leader.broker >= 0 && leader.epoch >= 0);
+    Ok(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use kafka_protocol::messages::fetch_response::{
+        AbortedTransaction as OracleAborted, EpochEndOffset, FetchableTopicResponse,
+        LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+    };
+    use kafka_protocol::messages::{
+        BrokerId, FetchRequest as Oracle, FetchResponse, ProducerId, TopicName,
+    };
+    use kafka_protocol::protocol::StrBytes;
+
+    use super::super::{IsolationLevel, Request as _, TopicId, oracle, read};
+    use super::{AskedPartition, AskedTopic, EpochEnd, FetchRequest, NewLeader};
+
+    const ID: TopicId = TopicId([5; 16]);
+
+    fn request(id: TopicId) -> FetchRequest {
+        FetchRequest {
+            max_wait_ms: 500,
+            min_bytes: 1,
+            max_bytes: 1000,
+            isolation: IsolationLevel::ReadCommitted,
+            topics: vec![AskedTopic {
+                name: "a".to_owned(),
+                id,
+                partitions: vec![AskedPartition {
+                    index: 2,
+                    leader_epoch: 4,
+                    offset: 1 << 40,
+                    last_epoch: 3,
+                    max_bytes: 100,
+                }],
+            }],
+        }
+    }
+
+    #[test]
+    fn every_version_of_the_request_is_what_kafka_expects() {
+        for version in 12..=17 {
+            let read: Oracle = oracle::read(&request(ID), version);
+            assert_eq!(read.replica_id, BrokerId(-1));
+            assert_eq!((read.session_id, read.session_epoch), (0, -1));
+            assert_eq!((read.max_bytes, read.isolation_level), (1000, 1));
+            let topic = &read.topics[0];
+            if version <= 12 {
+                assert_eq!(topic.topic.as_str(), "a");
+            } else {
+                assert_eq!(topic.topic_id.into_bytes(), ID.0);
+            }
+            let partition = &topic.partitions[0];
+            assert_eq!((partition.partition, partition.fetch_offset), (2, 1 << 40));
+            assert_eq!(
+                (partition.current_leader_epoch, partition.last_fetched_epoch),
+                (4, 3)
+            );
+            assert_eq!(partition.partition_max_bytes, 100);
+        }
+    }
+
+    #[test]
+    fn a_topic_without_id_keeps_the_request_at_version_12() {
+        assert_eq!(request(ID).highest(), 17);
+        assert_eq!(request(TopicId::NONE).highest(), 12);
+    }
+
+    #[test]
+    fn every_version_of_the_answer_is_read_in_full() {
+        let records = Bytes::from_static(b"not parsed here");
+        for version in 12..=17 {
+            let full = PartitionData::default()
+                .with_partition_index(2)
+                .with_high_watermark(30)
+                .with_last_stable_offset(20)
+                .with_log_start_offset(10)
+                .with_aborted_transactions(Some(vec![
+                    OracleAborted::default()
+                        .with_producer_id(ProducerId(77))
+                        .with_first_offset(12),
+                ]))
+                .with_records(Some(records.clone()));
+            let moved = PartitionData::default()
+                .with_partition_index(3)
+                .with_error_code(6)
+                .with_aborted_transactions(None)
+                .with_diverging_epoch(EpochEndOffset::default().with_epoch(1).with_end_offset(9))
+                .with_current_leader(
+                    LeaderIdAndEpoch::default()
+                        .with_leader_id(BrokerId(8))
+                        .with_leader_epoch(5),
+                );
+            let mut topic = FetchableTopicResponse::default().with_partitions(vec![full, moved]);
+            topic = if version <= 12 {
+                topic.with_topic(TopicName(StrBytes::from_static_str("a")))
+            } else {
+                topic.with_topic_id(uuid::Uuid::from_bytes(ID.0))
+            };
+            let mut answer = FetchResponse::default()
+                .with_throttle_time_ms(11)
+                .with_responses(vec![topic]);
+            if version >= 16 {
+                answer = answer.with_node_endpoints(vec![
+                    NodeEndpoint::default()
+                        .with_node_id(BrokerId(8))
+                        .with_host(StrBytes::from_static_str("h"))
+                        .with_port(1),
+                ]);
+            }
+            let body = oracle::write(&answer, version);
+            let read = read::<FetchRequest>(version, body.clone()).unwrap();
+            assert_eq!(read.throttle_ms, 11);
+            let topic = &read.topics[0];
+            assert_eq!(topic.name, if version <= 12 { "a" } else { "" });
+            let [full, moved] = &topic.partitions[..] else {
+                panic!("two partitions")
+            };
+            assert_eq!(full.records, records);
+            assert_eq!(
+                (
+                    full.high_watermark,
+                    full.last_stable_offset,
+                    full.log_start_offset
+                ),
+                (30, 20, 10)
+            );
+            let aborted = full.aborted.as_ref().unwrap()[0];
+            assert_eq!((aborted.producer_id, aborted.first_offset), (77, 12));
+            assert_eq!((full.diverging, full.leader), (None, None));
+            assert_eq!((moved.error, &moved.aborted), (6, &None));
+            let end = EpochEnd {
+                epoch: 1,
+                end_offset: 9,
+            };
+            assert_eq!(moved.diverging, Some(end));
+            let leader = NewLeader {
+                broker: 8,
+                epoch: 5,
+            };
+            assert_eq!(moved.leader, Some(leader));
+            oracle::survives_damage::<FetchRequest>(version, &body);
+        }
+    }
+
+    #[test]
+    fn an_answer_of_nothing_but_empty_partitions_is_read() {
+        for version in 12..=17 {
+            let empty = (0..100).map(|index| {
+                PartitionData::default()
+                    .with_partition_index(index)
+                    .with_aborted_transactions(Some(vec![]))
+                    .with_records(Some(Bytes::new()))
+            });
+            let topic = FetchableTopicResponse::default().with_partitions(empty.collect());
+            let answer = FetchResponse::default().with_responses(vec![topic]);
+            let read = read::<FetchRequest>(version, oracle::write(&answer, version)).unwrap();
+            assert_eq!(read.topics[0].partitions.len(), 100);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `ListOffsets`: where a partition begins and ends, and which offset has a time (KIP-79).
+
+use super::{Api, IsolationLevel, Request};
+use crate::wire::{Broken, Reader, Writer};
+
+/// Asks one leader for offsets of partitions that it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListOffsetsRequest {
+    pub(crate) isolation: IsolationLevel,
+    pub(crate) topics: Vec<(String, Vec<AskedOffset>)>,
+    pub(crate) timeout_ms: i32,
+}
+
+/// What is asked of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedOffset {
+    pub(crate) partition: i32,
+    pub(crate) leader_epoch: i32,
+    /// -2 for the earliest offset, -1 for the latest, else milliseconds since the epoch.
+    pub(crate) timestamp: i64,
+}
+
+/// What is said of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AnsweredOffset {
+    pub(crate) topic: String,
+    pub(crate) partition: i32,
+    pub(crate) error: i16,
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+    pub(crate) leader_epoch: i32,
+}
+
+/// All partitions of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedOffsets {
+    pub(crate) throttle_ms: i32,
+    pub(crate) partitions: Vec<AnsweredOffset>,
+}
+
+impl Request for ListOffsetsRequest {
+    const API: Api = Api {
+        key: 2,
+        name: "ListOffsets",
+        versions: (6, 10),
+        flexible: 6,
+    };
+
+    type Answer = ListedOffsets;
+
+    fn write(&self, version: i16, out: &mut Writer) {
+        out.int32(-1); // replica
+        out.int8(self.isolation.wire());
+        out.compact_array(&self.topics, |out, (name, partitions)| {
+            out.compact_string(name);
+            out.compact_array(partitions, |out, asked| {
+                out.int32(asked.partition);
+                out.int32(asked.leader_epoch);
+                out.int64(asked.timestamp);
+                out.no_tags();
+            });
+            out.no_tags();
+        });
+        if version >= 10 {
+            out.int32(self.timeout_ms);
+        }
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<ListedOffsets, Broken> {
+        let throttle_ms = from.int32()?;
+        let topics = from.compact_array(3, |from| {
+            let name = from.compact_string()?;
+            let partitions = from.compact_array(27, |from| {
+                let answered = AnsweredOffset {
+                    topic: name.clone(),
+                    partition: from.int32()?,
+                    error: from.int16()?,
+                    timestamp: from.int64()?,
+                    offset: from.int64()?,
+                    leader_epoch: from.int32()?,
+                };
+                from.skip_tags()?;
+                Ok(answered)
+            })?;
+            from.skip_tags()?;
+            Ok(partitions)
+        })?;
+        from.skip_tags()?;
+        Ok(ListedOffsets {
+            throttle_ms,
+            partitions: topics.into_iter().flatten().collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::list_offsets_response::{
+        ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+    };
+    use kafka_protocol::messages::{ListOffsetsRequest as Oracle, ListOffsetsResponse, TopicName};
+    use kafka_protocol::protocol::StrBytes;
+
+    use super::super::{IsolationLevel, oracle, read};
+    use super::{AskedOffset, ListOffsetsRequest};
+
+    #[test]
+    fn every_version_is_what_kafka_expects() {
+        for version in 6..=10 {
+            let asked = AskedOffset {
+                partition: 3,
+                leader_epoch: 8,
+                timestamp: -2,
+            };
+            let request: Oracle = oracle::read(
+                &ListOffsetsRequest {
+                    isolation: IsolationLevel::ReadCommitted,
+                    topics: vec![("a".to_owned(), vec![asked])],
+                    timeout_ms: 500,
+                },
+                version,
+            );
+            assert_eq!((request.isolation_level, request.replica_id.0), (1, -1));
+            let partition = &request.topics[0].partitions[0];
+            assert_eq!(
+                (partition.partition_index, partition.current_leader_epoch),
+                (3, 8)
+            );
+            assert_eq!(partition.timestamp, -2);
+
+            let answer = ListOffsetsResponse::default().with_topics(vec![
+                ListOffsetsTopicResponse::default()
+                    .with_name(TopicName(StrBytes::from_static_str("a")))
+                    .with_partitions(vec![
+                        ListOffsetsPartitionResponse::default()
+                            .with_partition_index(3)
+                            .with_error_code(6)
+                            .with_offset(77)
+                            .with_leader_epoch(9),
+                    ]),
+            ]);
+            let body = oracle::write(&answer, version);
+            let read = read::<ListOffsetsRequest>(version, body.clone()).unwrap();
+            let partition = &read.partitions[0];
+            assert_eq!((partition.topic.as_str(), partition.partition), ("a", 3));
+            assert_eq!(
+                (partition.error, partition.offset, partition.leader_epoch),
+                (6, 77, 9)
+            );
+            oracle::survives_damage::<ListOffsetsRequest>(version, &body);
+        }
+    }
+
+    #[test]
+    fn an_answer_of_nothing_but_empty_partitions_is_read() {
+        for version in 6..=10 {
+            let topic = ListOffsetsTopicResponse::default()
+                .with_partitions(vec![ListOffsetsPartitionResponse::default(); 100]);
+            let answer = ListOffsetsResponse::default().with_topics(vec![topic]);
+            let read = read::<ListOffsetsRequest>(version, oracle::write(&answer, version));
+            assert_eq!(read.unwrap().partitions.len(), 100);
+        }
+    }
+}

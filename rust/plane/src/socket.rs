@@ -1,0 +1,147 @@
+//! One TCP connection that never blocks, with TLS or without.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::properties::{Family, Properties};
+
+/// The TLS library reads 4 KiB at a time from what it is given; this saves it from a system call for each.
+const TLS_READ_AHEAD: usize = 256 * 1024;
+
+/// A byte stream to a broker.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    /// Begins to connect; the socket becomes writable when that has succeeded or failed.
+    pub(crate) fn open(
+        address: SocketAddr,
+        host: &str,
+        properties: &Properties,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_keepalive(properties.keepalive)?;
+        if let Some(size) = properties.send_buffer {
+            socket.set_send_buffer_size(size)?;
+        }
+        if let Some(size) = properties.receive_buffer {
+            socket.set_recv_buffer_size(size)?;
+        }
+        match socket.connect(&SockAddr::from(address)) {
+            Ok(()) => {}
+            Err(error) if in_progress(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let tcp = TcpStream::from(socket);
+        let Some(config) = tls else {
+            return Ok(Self::Plain(tcp));
+        };
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Self::Tls(Box::new(TlsStream {
+            session,
+            tcp: BufReader::with_capacity(TLS_READ_AHEAD, tcp),
+        })))
+    }
+
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.tcp.get_ref(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.tcp().as_fd()
+    }
+
+    /// Whether TLS itself has something to send.
+    pub(crate) fn wants_write(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.session.wants_write(),
+        }
+    }
+}
+
+fn in_progress(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+        || error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error())
+}
+
+/// TLS over a TCP connection.
+pub(crate) struct TlsStream {
+    session: ClientConnection,
+    tcp: BufReader<TcpStream>,
+}
+
+impl Read for TlsStream {
+    /// Reads from the connection until there is plain text, so that nothing stays behind where poll(2) cannot see it.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+            self.session.read_tls(&mut self.tcp)?;
+            if let Err(error) = self.session.process_new_packets() {
+                // the alert that tells the other side why; it may not get through any more
+                let _ = self.session.write_tls(self.tcp.get_mut());
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        match self.session.writer().write(from)? {
+            // its buffer is full until the handshake is done
+            0 if !from.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            self.session.write_tls(self.tcp.get_mut())?;
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a host, in the resolver's order. Asks the system's resolver, which has its own patience.
+pub(crate) fn resolve(host: &str, port: u16, family: Family) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<SocketAddr> = (host, port)
+        .to_socket_addrs()?
+        .filter(|address| match family {
+            Family::Any => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        })
+        .collect();
+    if found.is_empty() {
+        return Err(io::Error::new(
+            ErrorKind::NotFound,
+            "the name has no address of this family",
+        ));
+    }
+    Ok(found)
+}

@@ -1,0 +1,86 @@
+//! Against a real broker: `EOMIRROR_BOOTSTRAP=host:port cargo test -p eomirror-plane --test broker`.
+//!
+//! Without the variable the tests say so and pass; `tests/integration/test_native_fetch.py` starts the brokers, writes the
+//! records and compares them.
+
+#![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eomirror_plane::{
+    Assignment, Client, Clock as _, ErrorCode, Fetcher, IsolationLevel, Limits, OffsetSpec,
+    Outcome, Properties, Stop, SystemClock,
+};
+
+/// A client, unless no broker is named.
+fn client() -> Option<(Client, Limits)> {
+    let Ok(servers) = std::env::var("EOMIRROR_BOOTSTRAP") else {
+        eprintln!("skipped: EOMIRROR_BOOTSTRAP names no broker");
+        return None;
+    };
+    let properties = Properties::parse([("bootstrap.servers", servers)]).unwrap();
+    let limits = Limits {
+        patience: Duration::from_millis(500),
+        ..Limits::from_properties(&properties)
+    };
+    Some((
+        Client::connect(properties, Arc::new(SystemClock), soon()).unwrap(),
+        limits,
+    ))
+}
+
+fn soon() -> Instant {
+    SystemClock.now() + Duration::from_secs(20)
+}
+
+#[test]
+fn a_cluster_says_who_it_is() {
+    let Some((client, _)) = client() else { return };
+    assert!(!client.directory().cluster_id().unwrap().is_empty());
+    assert!(!client.directory().brokers().is_empty());
+}
+
+#[test]
+fn a_topic_that_does_not_exist_is_a_fact_and_is_not_created() {
+    let Some((mut client, limits)) = client() else {
+        return;
+    };
+    for _ in 0..2 {
+        let directory = client
+            .metadata(&["eomirror-no-such-topic"], soon())
+            .unwrap();
+        let facts = directory.topic("eomirror-no-such-topic").unwrap();
+        assert_eq!(facts.error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    }
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
+    fetcher.assign(&[Assignment::new("eomirror-no-such-topic", 0, 0)]);
+    let polled = fetcher.poll(soon()).unwrap();
+    assert!(
+        matches!(polled[0].outcome, Outcome::Stopped(Stop::Gone)),
+        "{polled:?}"
+    );
+}
+
+#[test]
+fn offsets_of_a_topic_that_does_not_exist_time_out_with_the_reason() {
+    let Some((mut client, _)) = client() else {
+        return;
+    };
+    let deadline = SystemClock.now() + Duration::from_millis(400);
+    let asked = [("eomirror-no-such-topic", 0)];
+    let error = client
+        .list_offsets(
+            IsolationLevel::ReadCommitted,
+            OffsetSpec::Latest,
+            &asked,
+            deadline,
+        )
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("no leader is known for eomirror-no-such-topic-0"),
+        "{error}"
+    );
+}

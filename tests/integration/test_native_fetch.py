@@ -1,0 +1,205 @@
+"""
+The native plane's Fetch client against real brokers.
+
+What it reads is compared with the files that the brokers write: a broker answers a Fetch with the bytes of its
+log, so both must be equal batch for batch, control batches and aborted records included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from records import create_topic, produce, some_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 3
+
+
+class Batch(NamedTuple):
+    """What is compared of a batch; the checksum is over all its bytes."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    producer_id: int
+    producer_epoch: int
+    flags: str
+    sha256: str
+
+
+def cargo(*arguments: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own program, with arguments of this file
+        [shutil.which("cargo") or "cargo", *arguments],
+        cwd=ROOT,
+        input=text,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+def dump(properties: Mapping[str, str], topic: str) -> subprocess.CompletedProcess[str]:
+    """Run the example that reads a topic raw."""
+    text = "".join(f"{name}={value}\n" for name, value in properties.items())
+    return cargo("run", "--quiet", "--package", "eomirror-plane", "--example", "dump", "--", topic, text=text)
+
+
+def read(properties: Mapping[str, str], topic: str) -> dict[int, list[Batch]]:
+    """All batches of a topic as the native plane reads them, per partition."""
+    result = dump(properties, topic)
+    assert result.returncode == 0, result.stderr
+    batches: dict[int, list[Batch]] = {partition: [] for partition in range(PARTITIONS)}
+    ends = {}
+    for line in result.stdout.splitlines():
+        first, *fields = line.split()
+        if first == "#":
+            ends[int(fields[0])] = int(fields[1])
+            continue
+        assert first != "!", line
+        numbers = [int(field) for field in fields[:5]]
+        batches[int(first)].append(Batch(*numbers, fields[5], fields[6]))  # type: ignore[arg-type]
+    assert ends == {partition: found[-1].last_offset + 1 for partition, found in batches.items()}
+    return batches
+
+
+def on_disk(cluster: LocalCluster, topic: str) -> dict[int, list[Batch]]:
+    """All batches of a topic as the first broker's files hold them."""
+    data = cluster.folder / "broker-1" / "data"
+    found: dict[int, list[Batch]] = {}
+    for partition in range(PARTITIONS):
+        batches = []
+        for segment in sorted((data / f"{topic}-{partition}").glob("*.log")):
+            rest = segment.read_bytes()
+            # files are preallocated by some configurations: zeros end the log
+            while len(rest) >= 61 and (size := 12 + int.from_bytes(rest[8:12])) > 12:
+                batches.append(parse(rest[:size]))
+                rest = rest[size:]
+        found[partition] = batches
+    return found
+
+
+def parse(batch: bytes) -> Batch:
+    """The header of a record batch, version 2."""
+    base, attributes, delta = struct.unpack_from(">q13xhi", batch)
+    producer_id, producer_epoch = struct.unpack_from(">qh", batch, 43)
+    flags = {0x00: "-", 0x10: "t", 0x20: "c", 0x30: "tc"}[attributes & 0x30]
+    checksum = hashlib.sha256(batch).hexdigest()
+    return Batch(base, base + delta, len(batch), producer_id, producer_epoch, flags, checksum)
+
+
+def write_all_kinds(properties: Mapping[str, str], topic: str, seed: int) -> None:
+    """Plain records, transactions of which some are aborted, and one that stays open."""
+    create_topic(properties, topic, PARTITIONS)
+    plain = Producer({**properties, "linger.ms": 2, "compression.type": "lz4"})
+    for number in range(600):
+        plain.produce(topic, b"%d" % number * 20, partition=number % PARTITIONS)
+    plain.flush(30)
+    records = some_records(seed, 600)
+    produce(properties, topic, PARTITIONS, records, transactional_id=f"{topic}-t", abort_every=3)
+
+
+@pytest.fixture
+def left_open() -> Iterator[Callable[[Mapping[str, str], str], None]]:
+    """Leave a transaction open on a topic until the test ends."""
+    producers: list[Producer] = []
+
+    def leave(properties: Mapping[str, str], topic: str) -> None:
+        producer = Producer({**properties, "transactional.id": f"{topic}-open"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=0)
+        producer.flush(30)
+        producers.append(producer)
+
+    yield leave
+    for producer in producers:
+        producer.abort_transaction(30)
+
+
+def test_what_is_fetched_is_what_lies_in_the_log(
+    east: LocalCluster, topic_name: str, seed: int, left_open: Callable[[Mapping[str, str], str], None]
+) -> None:
+    """Raw batches with markers, aborted and open transactions, and producer ids, byte for byte."""
+    write_all_kinds(east.client_properties, topic_name, seed)
+    left_open(east.client_properties, topic_name)
+
+    fetched = read(east.client_properties, topic_name)
+
+    assert fetched == on_disk(east, topic_name)
+    kinds = {batch.flags for batches in fetched.values() for batch in batches}
+    assert kinds == {"-", "t", "tc"}
+    assert fetched[0][-1].flags == "t", "the open transaction is the last thing in partition 0"
+
+
+def test_small_answers_give_the_same_records(east: LocalCluster, topic_name: str, seed: int) -> None:
+    """A byte limit below the size of a batch changes how often is asked, and nothing else."""
+    write_all_kinds(east.client_properties, topic_name, seed)
+    small = {"fetch.max.bytes": "2000", "max.partition.fetch.bytes": "500"}
+
+    assert read({**east.client_properties, **small}, topic_name) == on_disk(east, topic_name)
+
+
+def test_kafka_39_is_read_as_well(kafka39: LocalCluster, topic_name: str, seed: int) -> None:
+    """The last line before 4.0 speaks older versions of some requests."""
+    write_all_kinds(kafka39.client_properties, topic_name, seed)
+
+    assert read(kafka39.client_properties, topic_name) == on_disk(kafka39, topic_name)
+
+
+def test_tls_and_scram_change_nothing_and_are_demanded(
+    start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str, seed: int
+) -> None:
+    """The same bytes over SASL_SSL; a wrong password, an unknown authority and no TLS at all are named."""
+    cluster = start_cluster(ClusterSpec("secure", security="sasl_ssl"))
+    properties = cluster.client_properties
+    write_all_kinds(properties, topic_name, seed)
+
+    assert read(properties, topic_name) == on_disk(cluster, topic_name)
+
+    wrong = dump({**properties, "sasl.password": "not-the-password"}, topic_name)
+    assert wrong.returncode == 1
+    assert "SCRAM-SHA-512 authentication failed: SASL_AUTHENTICATION_FAILED (58)" in wrong.stderr
+    assert "not-the-password" not in wrong.stderr
+    unknown = dump({**properties, "ssl.ca.location": "probe"}, topic_name)
+    assert unknown.returncode == 1
+    assert "no secure connection: invalid peer certificate: UnknownIssuer" in unknown.stderr
+    clear = dump({**properties, "security.protocol": "sasl_plaintext"}, topic_name)
+    assert clear.returncode == 1
+    assert "security.protocol" in clear.stderr
+
+
+def test_what_the_native_plane_cannot_honour_is_named(east: LocalCluster, topic_name: str) -> None:
+    """A caller can fall back to librdkafka, and say why."""
+    kerberos = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "GSSAPI"}
+
+    refused = dump({**east.client_properties, **kerberos}, topic_name)
+
+    assert refused.returncode == 1
+    assert "native plane cannot honour sasl.mechanism: Kerberos" in refused.stderr
+
+
+def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster) -> None:
+    """They need a broker, which this suite has."""
+    arguments = ("test", "--quiet", "--package", "eomirror-plane", "--test", "broker")
+
+    result = cargo(*arguments, EOMIRROR_BOOTSTRAP=east.bootstrap_servers)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "skipped" not in result.stderr
