@@ -295,7 +295,7 @@ impl Network {
             match outcome {
                 Ok(()) => {}
                 // brokers close connections that nobody uses
-                Err(Error::Lost { .. }) if connection.is_ready(now) && !connection.is_busy() => {
+                Err(Error::Lost { .. }) if !connection.is_opening() && !connection.is_busy() => {
                     link.connection = None;
                 }
                 Err(error) => failed.push((*peer, error)),
