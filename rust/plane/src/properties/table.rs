@@ -69,7 +69,7 @@ const METADATA: &str = "metadata is asked for when it is needed, and for the top
 const ALWAYS: &str = "it is always so here";
 const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
 
-const IGNORED: [(&str, &str); 86] = [
+const IGNORED: [(&str, &str); 98] = [
     ("acks", WRITER),
     (
         "allow.auto.create.topics",
@@ -96,12 +96,19 @@ const IGNORED: [(&str, &str); 86] = [
         "broker.address.ttl",
         "names are resolved for every connection",
     ),
+    (
+        "broker.version.fallback",
+        "brokers without ApiVersions are not supported",
+    ),
+    ("builtin.features", OWN),
     ("check.crcs", "the caller checks every batch"),
     (
         "client.dns.lookup",
         "all addresses of a name are tried in turn",
     ),
     ("client.rack", LEADER),
+    ("client.software.name", "this plane names itself"),
+    ("client.software.version", "this plane names itself"),
     ("compression.codec", WRITER),
     ("compression.level", WRITER),
     ("compression.type", WRITER),
@@ -127,6 +134,7 @@ const IGNORED: [(&str, &str); 86] = [
         "every answer says where the log ends",
     ),
     ("enable.random.seed", OWN),
+    ("enable.sasl.oauthbearer.unsecure.jwt", MECHANISM),
     ("enable.sparse.connections", ALWAYS),
     ("fetch.queue.backoff.ms", QUEUE),
     ("group.id", GROUP),
@@ -159,17 +167,25 @@ const IGNORED: [(&str, &str); 86] = [
         "metadata.recovery.strategy",
         "bootstrap.servers are asked again whenever no known broker answers",
     ),
+    ("metadata.request.timeout.ms", "socket.timeout.ms covers it"),
+    ("msg_order_cmp", WRITER),
     ("offset.store.method", GROUP),
     ("offset.store.path", GROUP),
     ("offset.store.sync.interval.ms", GROUP),
     ("partition.assignment.strategy", GROUP),
     ("partitioner", WRITER),
+    ("produce.offset.report", WRITER),
     ("queue.buffering.backpressure.threshold", WRITER),
     ("queue.buffering.max.kbytes", WRITER),
     ("queue.buffering.max.messages", WRITER),
     ("queue.buffering.max.ms", WRITER),
     ("queued.max.messages.kbytes", QUEUE),
     ("queued.min.messages", QUEUE),
+    ("queuing.strategy", WRITER),
+    (
+        "reconnect.backoff.jitter.ms",
+        "pauses are spread by a fifth",
+    ),
     ("request.required.acks", WRITER),
     ("request.timeout.ms", WRITER),
     ("retries", WRITER),
@@ -188,6 +204,7 @@ const IGNORED: [(&str, &str); 86] = [
     ("sasl.kerberos.service.name", MECHANISM),
     ("session.timeout.ms", GROUP),
     ("share.acknowledgement.mode", GROUP),
+    ("socket.blocking.max.ms", OWN),
     (
         "socket.max.fails",
         "a connection that fails once is opened anew",
@@ -196,6 +213,7 @@ const IGNORED: [(&str, &str); 86] = [
     ("statistics.interval.ms", OWN),
     ("sticky.partitioning.linger.ms", WRITER),
     ("topic.metadata.propagation.max.ms", METADATA),
+    ("topic.metadata.refresh.fast.cnt", METADATA),
     ("topic.metadata.refresh.fast.interval.ms", METADATA),
     ("topic.metadata.refresh.sparse", METADATA),
 ];

@@ -1,0 +1,336 @@
+//! What a fetcher makes of brokers that throttle, fall silent, or die in the middle of an answer.
+//!
+//! The broker is a thread with a script, because a real one does these things when it likes. It speaks through the
+//! independent implementation of the protocol that the unit tests use.
+
+#![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use eomirror_plane::{
+    Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
+    Outcome, Properties, SystemClock,
+};
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse, RequestHeader,
+    TopicName,
+};
+use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
+use uuid::Uuid;
+
+/// What the broker does with a Fetch.
+#[derive(Clone, Copy)]
+enum Reply {
+    /// Records, and a wish to be left alone for so many milliseconds.
+    Records { throttle_ms: i32 },
+    /// An error code for the partition.
+    Code(i16),
+    /// Nothing, ever.
+    Silence,
+    /// Half an answer, then the end of the connection.
+    Half,
+}
+
+/// A Fetch as the broker saw it.
+struct Seen {
+    at: Instant,
+    version: i16,
+    offset: i64,
+    leader_epoch: i32,
+}
+
+struct Broker {
+    port: u16,
+    seen: Receiver<Seen>,
+}
+
+/// How the broker presents itself.
+#[derive(Clone, Copy)]
+struct Nature {
+    fetch_versions: (i16, i16),
+    topic_id: Uuid,
+}
+
+const MODERN: Nature = Nature {
+    fetch_versions: (4, 17),
+    topic_id: Uuid::from_bytes([7; 16]),
+};
+
+impl Broker {
+    /// A broker that goes through `script` with every Fetch, and repeats its last line.
+    fn start(nature: Nature, script: &'static [Reply]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, seen) = channel();
+        let turn = Arc::new(Mutex::new(0));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (sender, turn) = (sender.clone(), Arc::clone(&turn));
+                thread::spawn(move || serve(stream, port, nature, script, &turn, &sender));
+            }
+        });
+        Self { port, seen }
+    }
+
+    fn seen(&self) -> Seen {
+        self.seen.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+}
+
+/// Ends with the connection, or with a test that wants no more.
+fn serve(
+    mut stream: TcpStream,
+    port: u16,
+    nature: Nature,
+    script: &[Reply],
+    turn: &Mutex<usize>,
+    sender: &Sender<Seen>,
+) -> Option<()> {
+    loop {
+        let mut size = [0; 4];
+        stream.read_exact(&mut size).ok()?;
+        let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).ok()?];
+        stream.read_exact(&mut request).ok()?;
+        let mut request = Bytes::from(request);
+        let key = i16::from_be_bytes([request[0], request[1]]);
+        let version = i16::from_be_bytes([request[2], request[3]]);
+        let header = RequestHeader::decode(&mut request, 2).unwrap();
+        let correlation = header.correlation_id;
+        let answer = match key {
+            18 => framed(correlation, false, &versions(nature), version),
+            3 => framed(correlation, true, &metadata(port, nature), version),
+            _ => {
+                let fetch = FetchRequest::decode(&mut request, version).unwrap();
+                let asked = &fetch.topics[0].partitions[0];
+                let seen = Seen {
+                    at: Instant::now(),
+                    version,
+                    offset: asked.fetch_offset,
+                    leader_epoch: asked.current_leader_epoch,
+                };
+                sender.send(seen).ok()?;
+                let mut turn = turn.lock().unwrap();
+                let reply = script[(*turn).min(script.len() - 1)];
+                *turn += 1;
+                drop(turn);
+                let (throttle_ms, code) = match reply {
+                    Reply::Records { throttle_ms } => (throttle_ms, 0),
+                    Reply::Code(code) => (0, code),
+                    Reply::Silence => continue,
+                    Reply::Half => {
+                        let whole =
+                            framed(correlation, true, &fetched(nature, version, 0, 0), version);
+                        stream.write_all(&whole[..whole.len() / 2]).ok()?;
+                        return None;
+                    }
+                };
+                let answer = fetched(nature, version, throttle_ms, code);
+                framed(correlation, true, &answer, version)
+            }
+        };
+        stream.write_all(&answer).ok()?;
+    }
+}
+
+fn framed(correlation: i32, tagged: bool, body: &impl Encodable, version: i16) -> Bytes {
+    let mut answer = BytesMut::new();
+    answer.put_i32(correlation);
+    if tagged {
+        answer.put_u8(0);
+    }
+    body.encode(&mut answer, version).unwrap();
+    let mut frame = BytesMut::new();
+    frame.put_u32(u32::try_from(answer.len()).unwrap());
+    frame.put(answer);
+    frame.freeze()
+}
+
+fn versions(nature: Nature) -> ApiVersionsResponse {
+    let (low, high) = nature.fetch_versions;
+    let api = |key, low, high| {
+        ApiVersion::default()
+            .with_api_key(key)
+            .with_min_version(low)
+            .with_max_version(high)
+    };
+    ApiVersionsResponse::default().with_api_keys(vec![
+        api(1, low, high),
+        api(3, 0, 13),
+        api(18, 0, 4),
+    ])
+}
+
+fn metadata(port: u16, nature: Nature) -> MetadataResponse {
+    let partition = MetadataResponsePartition::default()
+        .with_leader_id(BrokerId(1))
+        .with_leader_epoch(3);
+    let topic = MetadataResponseTopic::default()
+        .with_name(Some(TopicName(StrBytes::from_static_str("t"))))
+        .with_topic_id(nature.topic_id)
+        .with_partitions(vec![partition]);
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(BrokerId(1))
+        .with_host(StrBytes::from_static_str("127.0.0.1"))
+        .with_port(port.into());
+    MetadataResponse::default()
+        .with_brokers(vec![broker])
+        .with_topics(vec![topic])
+}
+
+fn fetched(nature: Nature, version: i16, throttle_ms: i32, code: i16) -> FetchResponse {
+    let partition = PartitionData::default()
+        .with_error_code(code)
+        .with_high_watermark(1000)
+        .with_records(Some(Bytes::from_static(b"a batch")));
+    let mut topic = FetchableTopicResponse::default().with_partitions(vec![partition]);
+    if version >= 13 {
+        topic = topic.with_topic_id(nature.topic_id);
+    } else {
+        topic = topic.with_topic(TopicName(StrBytes::from_static_str("t")));
+    }
+    FetchResponse::default()
+        .with_throttle_time_ms(throttle_ms)
+        .with_responses(vec![topic])
+}
+
+/// A fetcher of partition 0 from offset 5, that is patient for as long as `socket.timeout.ms` says.
+fn fetcher(port: u16, timeout_ms: &str) -> Fetcher {
+    let server = format!("127.0.0.1:{port}");
+    let pairs = [
+        ("bootstrap.servers", server.as_str()),
+        ("socket.timeout.ms", timeout_ms),
+        ("fetch.wait.max.ms", "50"),
+        ("fetch.error.backoff.ms", "20"),
+    ];
+    let properties = Properties::parse(pairs).unwrap();
+    let limits = Limits::from_properties(&properties);
+    let client = Client::connect(properties, Arc::new(SystemClock), soon()).unwrap();
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
+    fetcher.assign(&[Assignment::new("t", 0, 5)]);
+    fetcher
+}
+
+fn soon() -> Instant {
+    SystemClock.now() + Duration::from_secs(20)
+}
+
+fn one(polled: &[FetchedPartition]) -> &FetchedPartition {
+    let [one] = polled else {
+        panic!("one partition was expected: {polled:?}");
+    };
+    let Outcome::Records(records) = &one.outcome else {
+        panic!("no records: {one:?}");
+    };
+    assert_eq!(&records.records[..], b"a batch");
+    one
+}
+
+#[test]
+fn a_broker_that_asks_to_be_left_alone_is_left_alone() {
+    let broker = Broker::start(MODERN, &[Reply::Records { throttle_ms: 400 }]);
+    let mut fetcher = fetcher(broker.port, "60000");
+    let polled = fetcher.poll(soon()).unwrap();
+    assert!(fetcher.advance(&one(&polled).partition, 6, 3));
+    one(&fetcher.poll(soon()).unwrap());
+    let (first, second) = (broker.seen(), broker.seen());
+    assert_eq!((first.offset, second.offset), (5, 6));
+    let pause = second.at - first.at;
+    assert!(pause >= Duration::from_millis(400), "{pause:?}");
+}
+
+#[test]
+fn a_broker_that_falls_silent_is_asked_again_for_the_same() {
+    let script = &[Reply::Silence, Reply::Records { throttle_ms: 0 }];
+    let broker = Broker::start(MODERN, script);
+    let mut fetcher = fetcher(broker.port, "200");
+    assert_eq!(one(&fetcher.poll(soon()).unwrap()).offset, 5);
+    assert_eq!((broker.seen().offset, broker.seen().offset), (5, 5));
+}
+
+#[test]
+fn an_answer_that_is_cut_off_is_asked_for_again() {
+    let script = &[Reply::Half, Reply::Half, Reply::Records { throttle_ms: 0 }];
+    let broker = Broker::start(MODERN, script);
+    let mut fetcher = fetcher(broker.port, "60000");
+    assert_eq!(one(&fetcher.poll(soon()).unwrap()).offset, 5);
+    assert_eq!(
+        [
+            broker.seen().offset,
+            broker.seen().offset,
+            broker.seen().offset
+        ],
+        [5; 3]
+    );
+    assert!(fetcher.delays().is_empty());
+}
+
+#[test]
+fn a_leader_that_says_that_it_is_none_is_believed_only_for_a_while() {
+    let script = &[
+        Reply::Code(6),
+        Reply::Code(75),
+        Reply::Records { throttle_ms: 0 },
+    ];
+    let broker = Broker::start(MODERN, script);
+    let mut fetcher = fetcher(broker.port, "60000");
+    assert_eq!(one(&fetcher.poll(soon()).unwrap()).offset, 5);
+    assert_eq!(broker.seen().leader_epoch, 3);
+}
+
+#[test]
+fn why_nothing_comes_can_be_seen() {
+    let broker = Broker::start(MODERN, &[Reply::Code(78)]);
+    let mut fetcher = fetcher(broker.port, "60000");
+    let deadline = SystemClock.now() + Duration::from_millis(300);
+    assert!(fetcher.poll(deadline).unwrap().is_empty());
+    assert!(SystemClock.now() >= deadline);
+    let delays = fetcher.delays();
+    assert_eq!(delays[0].reason, "OFFSET_NOT_AVAILABLE (78)");
+    assert!(delays[0].since < deadline);
+    assert!(
+        broker.seen().at < deadline && broker.seen().at < deadline,
+        "it was asked again"
+    );
+}
+
+#[test]
+fn topics_go_by_name_where_they_have_no_id() {
+    let nature = Nature {
+        topic_id: Uuid::nil(),
+        ..MODERN
+    };
+    let broker = Broker::start(nature, &[Reply::Records { throttle_ms: 0 }]);
+    one(&fetcher(broker.port, "60000").poll(soon()).unwrap());
+    assert_eq!(broker.seen().version, 12);
+    let broker = Broker::start(MODERN, &[Reply::Records { throttle_ms: 0 }]);
+    one(&fetcher(broker.port, "60000").poll(soon()).unwrap());
+    assert_eq!(broker.seen().version, 17);
+}
+
+#[test]
+fn a_broker_that_is_too_old_is_named() {
+    let nature = Nature {
+        fetch_versions: (0, 11),
+        ..MODERN
+    };
+    let broker = Broker::start(nature, &[Reply::Silence]);
+    let error = fetcher(broker.port, "60000").poll(soon()).unwrap_err();
+    let expected = Error::Unsupported {
+        peer: format!("127.0.0.1:{}", broker.port),
+        api: "Fetch",
+        ours: (12, 17),
+        theirs: Some((0, 11)),
+    };
+    assert_eq!(error, expected);
+}
