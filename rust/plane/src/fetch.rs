@@ -79,7 +79,8 @@ pub struct Limits {
     pub answer_bytes: i32,
     /// Bytes of one partition in one answer, with the same exception.
     pub partition_bytes: i32,
-    /// Bytes that all outstanding answers together may have; at least one request is always made.
+    /// Bytes that the answers of all leaders together may have: each leader gets an equal share of it, but at least
+    /// `partition_bytes`.
     pub budget: u64,
     /// Pause before a partition is asked for again that a broker could not serve.
     pub retry: Duration,

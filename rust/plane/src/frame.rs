@@ -87,8 +87,8 @@ fn fill(source: &mut impl Read, into: &mut Vec<u8>, size: usize) -> io::Result<b
     Ok(true)
 }
 
-/// Bytes that wait to be sent, in chunks that are never copied together.
-#[derive(Debug, Default)]
+/// Bytes that wait to be sent, in chunks that are never copied together. No `Debug`: credentials pass through it.
+#[derive(Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Bytes>,
 }

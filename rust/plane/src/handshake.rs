@@ -174,6 +174,10 @@ impl Handshake {
             Mechanism::ScramSha512 => Hash::Sha512,
         };
         let nonce = std::mem::take(&mut self.nonce);
+        if nonce.is_empty() {
+            // with a nonce that others know, an old exchange could be replayed to us
+            return Err(self.unproven("this machine gives no random numbers"));
+        }
         let (scram, first) = Scram::begin(hash, &sasl.username, sasl.password, nonce);
         self.stage = Stage::ScramFirst(scram);
         self.authenticate(first.into_bytes())

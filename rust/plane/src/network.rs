@@ -323,7 +323,7 @@ impl Network {
 
     fn nonce(&self) -> String {
         let mut bytes = [0; 24];
-        // without randomness SCRAM must not go on: an empty nonce is refused by brokers
+        // the handshake refuses an empty one where it matters
         match self.random.fill(&mut bytes) {
             Ok(()) => STANDARD.encode(bytes),
             Err(_) => String::new(),

@@ -39,7 +39,6 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Outstanding {
     ticket: u64,
-    bytes: u64,
     partitions: Vec<AskedOf>,
 }
 
@@ -165,24 +164,33 @@ impl FetchState {
             .min()
     }
 
-    /// What to ask a broker that is ready. None when there is nothing to ask, or no room for an answer.
+    /// What one answer may have, so that the answers of all leaders together stay within the budget. A share for each,
+    /// and not what others have left: one that waits for new records must not keep the rest from being read.
+    fn share(&self, directory: &Directory) -> i32 {
+        let leaders: BTreeSet<i32> = self
+            .partitions
+            .iter()
+            .filter(|(_, tracked)| tracked.phase != Phase::Stopped)
+            .filter_map(|(at, _)| Some(directory.leader(&at.topic, at.partition)?.0))
+            .collect();
+        let leaders = u64::try_from(leaders.len()).unwrap_or(u64::MAX).max(1);
+        let share = i32::try_from(self.limits.budget / leaders).unwrap_or(i32::MAX);
+        share
+            .max(self.limits.partition_bytes)
+            .min(self.limits.answer_bytes)
+    }
+
+    /// What to ask a broker that is ready. None when there is nothing to ask.
     pub(crate) fn plan(
         &mut self,
         broker: i32,
         directory: &Directory,
         now: Instant,
     ) -> Option<FetchRequest> {
-        let taken: u64 = self.outstanding.values().map(|asked| asked.bytes).sum();
-        let room = self.limits.budget.saturating_sub(taken);
-        let full = u64::try_from(self.limits.answer_bytes).unwrap_or(0);
-        let least = u64::try_from(self.limits.partition_bytes)
-            .unwrap_or(0)
-            .min(full);
-        if self.outstanding.contains_key(&broker) || (room < least && !self.outstanding.is_empty())
-        {
+        if self.outstanding.contains_key(&broker) {
             return None;
         }
-        let bytes = full.min(room.max(least));
+        let bytes = self.share(directory);
         let leads = |partition: &TopicPartition| {
             directory
                 .leader(&partition.topic, partition.partition)
@@ -218,6 +226,7 @@ impl FetchState {
             self.limits.wait
         };
         let mut topics: Vec<AskedTopic> = Vec::new();
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, asked) in &chosen {
             let Some(tracked) = self.partitions.get_mut(&asked.partition) else {
                 continue;
@@ -231,30 +240,27 @@ impl FetchState {
                 last_epoch: tracked.last_epoch,
                 max_bytes: self.limits.partition_bytes,
             };
-            match topics
-                .iter_mut()
-                .find(|topic| topic.name == asked.partition.topic)
-            {
-                Some(topic) => topic.partitions.push(partition),
-                None => topics.push(AskedTopic {
+            let place = *places.entry(&asked.partition.topic).or_insert_with(|| {
+                topics.push(AskedTopic {
                     name: asked.partition.topic.clone(),
                     id: asked.topic_id,
-                    partitions: vec![partition],
-                }),
-            }
+                    partitions: Vec::new(),
+                });
+                topics.len() - 1
+            });
+            topics[place].partitions.push(partition);
         }
         self.outstanding.insert(
             broker,
             Outstanding {
                 ticket: self.turn,
-                bytes,
                 partitions: chosen.into_iter().map(|(_, asked)| asked).collect(),
             },
         );
         Some(FetchRequest {
             max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
             min_bytes: self.limits.min_bytes,
-            max_bytes: i32::try_from(bytes).unwrap_or(i32::MAX),
+            max_bytes: bytes,
             isolation: self.isolation,
             topics,
         })

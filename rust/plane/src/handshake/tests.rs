@@ -229,6 +229,21 @@ fn a_mechanism_that_is_not_offered_is_named_with_those_that_are() {
 }
 
 #[test]
+fn without_randomness_scram_is_not_begun() {
+    let (mut handshake, _) = begin(Some(Mechanism::ScramSha512));
+    handshake.nonce.clear();
+    sent(
+        handshake
+            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .unwrap(),
+    );
+    let error = handshake
+        .answer(frame(1, false, &SaslHandshakeResponse::default(), 1))
+        .unwrap_err();
+    assert!(error.to_string().contains("no random numbers"), "{error}");
+}
+
+#[test]
 fn a_broker_without_sasl_is_named() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     let error = handshake

@@ -212,6 +212,7 @@ fn an_answer_is_void_once_the_partition_was_assigned_anew() {
     reader.asked(1);
     reader.state.assign(&[]);
     reader.state.assign(&[Assignment::new("a", 0, 10)]);
+    assert!(reader.learn(metadata()).is_empty());
     assert!(reader.answer(1, vec![said(0, b"x")]).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 }
@@ -271,43 +272,21 @@ fn a_broker_answers_soon_while_a_partition_of_it_is_held() {
 }
 
 #[test]
-fn outstanding_answers_stay_within_the_budget() {
-    let mut reader = reading_with(
-        &[0, 1],
-        Limits {
-            budget: 1050,
-            ..LIMITS
-        },
-    );
-    assert_eq!(reader.plan(1).unwrap().max_bytes, 1000);
-    assert!(
-        reader.plan(2).is_none(),
-        "50 bytes are less than a partition may have"
-    );
-    reader.answer(1, vec![said(0, b"x")]);
-    assert_eq!(reader.plan(2).unwrap().max_bytes, 1000);
-
-    let mut reader = reading_with(
-        &[0, 1],
-        Limits {
-            budget: 1500,
-            ..LIMITS
-        },
-    );
-    reader.plan(1);
-    assert_eq!(reader.plan(2).unwrap().max_bytes, 500);
-
-    let mut reader = reading_with(
-        &[0],
-        Limits {
-            budget: 0,
-            ..LIMITS
-        },
-    );
+fn the_answers_of_all_leaders_together_stay_within_the_budget() {
+    let asked = |partitions: &[i32], budget| {
+        let mut reader = reading_with(partitions, Limits { budget, ..LIMITS });
+        [1, 2].map(|broker| reader.plan(broker).map(|request| request.max_bytes))
+    };
     assert_eq!(
-        reader.plan(1).unwrap().max_bytes,
-        100,
-        "one request is always made"
+        asked(&[0, 2], 1500),
+        [Some(1000), None],
+        "one answer has its own limit"
+    );
+    assert_eq!(asked(&[0, 1], 1500), [Some(750), Some(750)]);
+    assert_eq!(
+        asked(&[0, 1], 0),
+        [Some(100), Some(100)],
+        "a partition is always asked for"
     );
 }
 

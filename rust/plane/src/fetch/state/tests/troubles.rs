@@ -82,6 +82,7 @@ fn what_cannot_get_better_stops_the_partition_and_no_other() {
             "a stopped partition has to be assigned again"
         );
         reader.state.assign(&[Assignment::new("a", 0, 12)]);
+        assert!(reader.learn(metadata()).is_empty());
         reader.answer(1, vec![]);
         assert_eq!(reader.asked(1), [(0, 12)]);
     }
