@@ -104,9 +104,7 @@ impl FetchState {
         else {
             return false;
         };
-        if let Phase::Asked { .. } = tracked.phase
-            && tracked.offset == offset
-        {
+        if matches!(tracked.phase, Phase::Asked { .. }) && tracked.offset == offset {
             return true;
         }
         tracked.offset = offset;
@@ -288,11 +286,7 @@ impl FetchState {
             let Some(tracked) = self.partitions.get_mut(&one.partition) else {
                 continue;
             };
-            if tracked.phase
-                != (Phase::Asked {
-                    ticket: asked.ticket,
-                })
-            {
+            if !tracked.waits_for(asked.ticket) {
                 continue;
             }
             tracked.phase = Phase::Idle;
@@ -347,12 +341,10 @@ impl FetchState {
         };
         self.stale = true;
         for one in asked.partitions {
-            if let Some(tracked) = self.partitions.get_mut(&one.partition)
-                && tracked.phase
-                    == (Phase::Asked {
-                        ticket: asked.ticket,
-                    })
-            {
+            let Some(tracked) = self.partitions.get_mut(&one.partition) else {
+                continue;
+            };
+            if tracked.waits_for(asked.ticket) {
                 tracked.phase = Phase::Idle;
                 // the network decides when the broker can be asked again
                 tracked.delay(reason.to_owned(), now, Duration::ZERO);

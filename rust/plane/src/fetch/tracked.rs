@@ -62,6 +62,11 @@ impl Tracked {
             .is_some_and(|facts| self.topic_id == Some(facts.id))
     }
 
+    /// Whether an answer to this request is for it.
+    pub(super) fn waits_for(&self, ticket: u64) -> bool {
+        self.phase == (Phase::Asked { ticket })
+    }
+
     pub(super) fn can_be_asked(&self, now: Instant) -> bool {
         self.phase == Phase::Idle && self.retry_at.is_none_or(|at| at <= now)
     }
