@@ -24,7 +24,7 @@ use kafka_protocol::messages::metadata_response::{
 };
 use kafka_protocol::messages::{
     ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse, RequestHeader,
-    TopicName,
+    SaslAuthenticateResponse, SaslHandshakeResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
 use uuid::Uuid;
@@ -48,6 +48,8 @@ struct Seen {
     version: i16,
     offset: i64,
     leader_epoch: i32,
+    /// Which connection it came over, in the order in which they were opened.
+    connection: usize,
 }
 
 struct Broker {
@@ -60,11 +62,14 @@ struct Broker {
 struct Nature {
     fetch_versions: (i16, i16),
     topic_id: Uuid,
+    /// How long credentials hold.
+    lifetime_ms: i64,
 }
 
 const MODERN: Nature = Nature {
     fetch_versions: (4, 17),
     topic_id: Uuid::from_bytes([7; 16]),
+    lifetime_ms: 0,
 };
 
 impl Broker {
@@ -75,9 +80,10 @@ impl Broker {
         let (sender, seen) = channel();
         let turn = Arc::new(Mutex::new(0));
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for (connection, stream) in listener.incoming().flatten().enumerate() {
                 let (sender, turn) = (sender.clone(), Arc::clone(&turn));
-                thread::spawn(move || serve(stream, port, nature, script, &turn, &sender));
+                let place = (connection, port);
+                thread::spawn(move || serve(stream, place, nature, script, &turn, &sender));
             }
         });
         Self { port, seen }
@@ -91,7 +97,7 @@ impl Broker {
 /// Ends with the connection, or with a test that wants no more.
 fn serve(
     mut stream: TcpStream,
-    port: u16,
+    (connection, port): (usize, u16),
     nature: Nature,
     script: &[Reply],
     turn: &Mutex<usize>,
@@ -105,11 +111,22 @@ fn serve(
         let mut request = Bytes::from(request);
         let key = i16::from_be_bytes([request[0], request[1]]);
         let version = i16::from_be_bytes([request[2], request[3]]);
-        let header = RequestHeader::decode(&mut request, 2).unwrap();
+        let header = RequestHeader::decode(&mut request, if key == 17 { 1 } else { 2 }).unwrap();
         let correlation = header.correlation_id;
         let answer = match key {
             18 => framed(correlation, false, &versions(nature), version),
             3 => framed(correlation, true, &metadata(port, nature), version),
+            17 => framed(
+                correlation,
+                false,
+                &SaslHandshakeResponse::default(),
+                version,
+            ),
+            36 => {
+                let answer = SaslAuthenticateResponse::default()
+                    .with_session_lifetime_ms(nature.lifetime_ms);
+                framed(correlation, true, &answer, version)
+            }
             _ => {
                 let fetch = FetchRequest::decode(&mut request, version).unwrap();
                 let asked = &fetch.topics[0].partitions[0];
@@ -118,6 +135,7 @@ fn serve(
                     version,
                     offset: asked.fetch_offset,
                     leader_epoch: asked.current_leader_epoch,
+                    connection,
                 };
                 sender.send(seen).ok()?;
                 let mut turn = turn.lock().unwrap();
@@ -167,7 +185,9 @@ fn versions(nature: Nature) -> ApiVersionsResponse {
     ApiVersionsResponse::default().with_api_keys(vec![
         api(1, low, high),
         api(3, 0, 13),
+        api(17, 0, 1),
         api(18, 0, 4),
+        api(36, 0, 2),
     ])
 }
 
@@ -206,13 +226,18 @@ fn fetched(nature: Nature, version: i16, throttle_ms: i32, code: i16) -> FetchRe
 
 /// A fetcher of partition 0 from offset 5, that is patient for as long as `socket.timeout.ms` says.
 fn fetcher(port: u16, timeout_ms: &str) -> Fetcher {
+    fetcher_with(port, timeout_ms, &[])
+}
+
+fn fetcher_with(port: u16, timeout_ms: &str, more: &[(&str, &str)]) -> Fetcher {
     let server = format!("127.0.0.1:{port}");
-    let pairs = [
+    let mut pairs = vec![
         ("bootstrap.servers", server.as_str()),
         ("socket.timeout.ms", timeout_ms),
         ("fetch.wait.max.ms", "50"),
         ("fetch.error.backoff.ms", "20"),
     ];
+    pairs.extend(more);
     let properties = Properties::parse(pairs).unwrap();
     let limits = Limits::from_properties(&properties);
     let client = Client::connect(properties, Arc::new(SystemClock), soon()).unwrap();
@@ -333,4 +358,40 @@ fn a_broker_that_is_too_old_is_named() {
         theirs: Some((0, 11)),
     };
     assert_eq!(error, expected);
+}
+
+#[test]
+fn a_connection_whose_credentials_end_soon_is_replaced_before_it_is_closed() {
+    let nature = Nature {
+        lifetime_ms: 1000,
+        ..MODERN
+    };
+    let broker = Broker::start(nature, &[Reply::Records { throttle_ms: 0 }]);
+    let login = [
+        ("security.protocol", "sasl_plaintext"),
+        ("sasl.mechanism", "PLAIN"),
+        ("sasl.username", "user"),
+        ("sasl.password", "pencil"),
+    ];
+    let mut fetcher = fetcher_with(broker.port, "60000", &login);
+    let started = Instant::now();
+    let mut seen: Vec<Seen> = Vec::new();
+    while seen.len() < 2 || seen[seen.len() - 2].connection == seen[seen.len() - 1].connection {
+        let polled = fetcher.poll(soon()).unwrap();
+        let batch = one(&polled);
+        fetcher.advance(&batch.partition, batch.offset + 1, 3);
+        seen.push(broker.seen());
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "it was never replaced"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+    let offsets: Vec<i64> = seen.iter().map(|seen| seen.offset).collect();
+    let expected: Vec<i64> = (5..).take(offsets.len()).collect();
+    assert_eq!(offsets, expected);
+    assert!(
+        fetcher.delays().is_empty(),
+        "this broker never closes a connection itself"
+    );
 }
