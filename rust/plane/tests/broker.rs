@@ -1,6 +1,6 @@
 //! Against a real broker: `EOMIRROR_BOOTSTRAP=host:port cargo test -p eomirror-plane --test broker`.
 //!
-//! Without the variable the tests say so and pass; `tests/integration/test_native_fetch.py` starts the brokers, writes the
+//! Without the variable the tests say so and pass; `tests/interop/test_native_fetch.py` starts the brokers, writes the
 //! records and compares them.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
