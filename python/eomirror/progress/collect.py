@@ -186,6 +186,8 @@ class Progress:
             by_topic.setdefault(source.topic, []).append(self._partition(source, lane, now))
         topics = tuple(self._topic(topic, tuple(partitions)) for topic, partitions in by_topic.items())
         live = [topic for topic in topics if not topic.stopped]
+        # a link that has not got as far as its topics is not caught up with them
+        looked = bool(self._lane_of) or self.state == "running"
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
@@ -198,8 +200,8 @@ class Progress:
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,
             commit_ms=sum(commits) / len(commits) if commits else 0.0,
-            lag_records=sum_known([topic.lag_records for topic in live]),
-            lag_seconds=max_known([topic.lag_seconds for topic in live]),
+            lag_records=sum_known([topic.lag_records for topic in live]) if looked else None,
+            lag_seconds=max_known([topic.lag_seconds for topic in live]) if looked else None,
             lanes=tuple(lane.snapshot(number) for number, lane in sorted(self._lanes.items())),
             topics=topics,
             goals=len(self._goals),

@@ -193,3 +193,11 @@ def test_a_line_says_how_many_topics_are_stopped() -> None:
     assert ", 1 topic stopped" in progress_line(made.snapshot(1))
     made.take(said(0, stopped_topics={"orders": "gone"}), attempt=1, now=1)
     assert ", 2 topics stopped" in progress_line(made.snapshot(1))
+
+
+def test_a_link_that_has_not_seen_its_topics_has_no_lag_yet() -> None:
+    """Nothing is assigned while it prepares; a link that runs without a topic has none to lag behind."""
+    made = Progress("a->b")
+    assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (None, None)
+    made.state = "running"
+    assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (0, 0.0)
