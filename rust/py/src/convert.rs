@@ -302,7 +302,7 @@ fn headers_are_whole(message: &Bound<'_, PyAny>) -> bool {
     };
     (0..list.len()).all(|index| {
         list.get_item(index)
-            .and_then(|header| Ok(header.cast_into::<PyTuple>()?.get_item(0)?))
+            .and_then(|header| header.cast_into::<PyTuple>()?.get_item(0))
             .is_ok()
     })
 }
