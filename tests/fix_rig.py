@@ -12,7 +12,7 @@ from rig.clusters import Rig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REPEATS = int(os.environ.get("EOMIRROR_REPEATS", "4"))
+REPEATS = int(os.environ.get("EOMIRROR_REPEATS", "2"))
 """How often a test repeats a seeded fault; ``EOMIRROR_REPEATS=200`` for a long run."""
 
 

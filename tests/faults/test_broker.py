@@ -103,7 +103,8 @@ class Run:
         assert read_committed(self.target, f"left.{self.topic}") == self.written
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
+# the source alone does not touch a transaction: it is for the long run
+@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
 @pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_and_comes_back(
     side: str, pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path, spark_context: Any
