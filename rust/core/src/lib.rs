@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod compare;
 pub mod digest;
 pub mod error;
 pub mod header;
