@@ -71,7 +71,7 @@ def test_every_third_commit_is_suspect(
         TransactionalProducer, "init", lambda self, seconds=60.0: (inits.append("x"), init(self, seconds))[1]
     )
     # small transactions, so that there are many
-    monkeypatch.setattr("eomirror.kafka.plane._BATCH", 100)
+    monkeypatch.setattr("eomirror.kafka.pace.MOST_RECORDS", 100)
     monkeypatch.setattr("eomirror.lane.machine.CutRule.due", lambda _self, _transaction: True)
     try:
         layout = owner.acquire(1, discovery.prepare())
