@@ -424,6 +424,8 @@ class LanePump:
         self._stopped.setdefault(topic, (error.exit_code, str(error)))
         for source in [source for source in self._positions if source.topic == topic]:
             del self._positions[source]
+        # a gap of its other partitions is not skipped either
+        self._gaps = [gap for gap in self._gaps if gap.topic != topic]
 
     def _note_gap(self, position: Position, decision: Resume) -> None:
         if decision.accepted_gap is None:

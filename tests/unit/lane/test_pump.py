@@ -34,6 +34,7 @@ from eomirror.lane.plane import CommitOutcome
 from eomirror.lane.pump import LanePump
 from eomirror.lane.recover import SourceFacts
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+from eomirror.types import SourcePartition
 
 
 class Rig:
@@ -381,3 +382,17 @@ def test_an_end_that_shows_itself_late_is_reported_without_a_commit() -> None:
     assert [(item.topic, item.lso) for item in said] == [
         ("orders", None), ("payments", None), ("orders", 10), ("payments", 7),
     ]  # fmt: skip
+
+
+def test_an_accepted_gap_of_a_topic_that_is_stopped_is_not_skipped() -> None:
+    """EO-6: one partition begins behind an accepted gap, another stops the topic: the claim records no gap."""
+    more = SourcePartition(ORDERS.topic, 1)
+    rig = Rig(spec(ORDERS, more, PAYMENTS, on_gap="accept"), payments=3)
+    rig.state.positions[more] = position(more, 5)
+    rig.topics.source[ORDERS] = SourceFacts("id-orders", log_start=20, high_watermark=30)
+    rig.topics.source[more] = SourceFacts("recreated", log_start=0, high_watermark=30)
+
+    report = rig.run()
+
+    assert set(report.stopped_topics) == {"orders"}
+    assert [record.topic for record in rig.plane.committed[0]] == ["eomirror.east.west.positions"]
