@@ -414,7 +414,8 @@ class LanePump:
             starts.append(
                 Start(position.source, decision.offset, decision.leader_epoch, position.target_topic)
             )
-            self._note_gap(position, decision)
+            if position.topic not in self._stopped:
+                self._note_gap(position, decision)
         self._plane.start([start for start in starts if start.source.topic not in self._stopped])
 
     def _stop_topic(self, topic: str, error: MirrorError) -> None:
@@ -424,7 +425,6 @@ class LanePump:
         self._stopped.setdefault(topic, (error.exit_code, str(error)))
         for source in [source for source in self._positions if source.topic == topic]:
             del self._positions[source]
-        # a gap of its other partitions is not skipped either
         self._gaps = [gap for gap in self._gaps if gap.topic != topic]
 
     def _note_gap(self, position: Position, decision: Resume) -> None:

@@ -384,13 +384,15 @@ def test_an_end_that_shows_itself_late_is_reported_without_a_commit() -> None:
     ]  # fmt: skip
 
 
-def test_an_accepted_gap_of_a_topic_that_is_stopped_is_not_skipped() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_an_accepted_gap_of_a_topic_that_is_stopped_is_not_skipped(*, first: bool) -> None:
     """EO-6: one partition begins behind an accepted gap, another stops the topic: the claim records no gap."""
     more = SourcePartition(ORDERS.topic, 1)
     rig = Rig(spec(ORDERS, more, PAYMENTS, on_gap="accept"), payments=3)
     rig.state.positions[more] = position(more, 5)
-    rig.topics.source[ORDERS] = SourceFacts("id-orders", log_start=20, high_watermark=30)
-    rig.topics.source[more] = SourceFacts("recreated", log_start=0, high_watermark=30)
+    gap, recreated = (ORDERS, more) if first else (more, ORDERS)
+    rig.topics.source[gap] = SourceFacts("id-orders", log_start=20, high_watermark=30)
+    rig.topics.source[recreated] = SourceFacts("recreated", log_start=0, high_watermark=30)
 
     report = rig.run()
 
