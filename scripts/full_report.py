@@ -137,8 +137,9 @@ def main(names: list[str]) -> int:
         print(f"{__doc__}\nsuites: {', '.join(SUITES)}", file=sys.stderr)
         return 2
     seed = os.environ.setdefault("EOMIRROR_SEED", str(secrets.randbits(32)))
-    # CI has little time for the faults that are drawn anew with each repeat
+    # CI has little time for faults and schedules that are drawn anew with each repeat
     os.environ.setdefault("EOMIRROR_REPEATS", "20")
+    os.environ.setdefault("EOMIRROR_SIM_SCHEDULES", "100000")
     began = time.monotonic()
     sections = {suite: run_suite(suite) for suite in names or SUITES}
     if not names:

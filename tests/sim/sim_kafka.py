@@ -1,0 +1,239 @@
+"""
+Two Kafka clusters as small exact values: logs, producer epochs, and a transaction coordinator of protocol V1.
+
+What a broker does to one request, at one moment, and nothing else: the network, which decides when a request
+arrives and how often, is `sim_network`.  Sources: KIP-98 (coordinator, markers), KIP-360 (epoch bump),
+KIP-890 part 1 (a first write to a partition is verified with the coordinator); not part 2, whose epoch per
+transaction is what librdkafka lacks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any
+
+DATA, META = 0, 1
+ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED, EMPTY = range(6)
+OPEN, VISIBLE, GONE = range(3)
+
+OK = "ok"
+FENCED = "fenced"
+CONCURRENT = "concurrent transactions"
+INVALID_STATE = "invalid transaction state"
+OUT_OF_ORDER = "out of order sequence"
+
+
+class SourceLog:
+    """One incarnation of a source partition; offsets hold committed data, or something a reader skips."""
+
+    __slots__ = ("committed", "end", "open_from", "start", "topic_id")
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.start = 0
+        self.end = 0
+        self.open_from: int | None = None
+        self.committed: list[int] = []
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset."""
+        return self.end if self.open_from is None else self.open_from
+
+    def append(self, records: int) -> None:
+        """A plain producer's records; behind an open transaction they wait with it."""
+        self.committed.extend(range(self.end, self.end + records))
+        self.end += records
+
+    def append_aborted(self, records: int) -> None:
+        """An aborted transaction and its marker: nothing for a reader."""
+        self.end += records + 1
+
+    def begin(self) -> None:
+        """A transaction opens with one record."""
+        self.open_from = self.end
+        self.end += 1
+
+    def finish(self, *, commit: bool) -> None:
+        """The open transaction ends with a marker."""
+        if self.open_from is not None and commit:
+            self.committed.insert(bisect_left(self.committed, self.open_from), self.open_from)
+        self.open_from = None
+        self.end += 1
+
+    def readable(self, start: int, end: int) -> list[int]:
+        """Offsets of committed records in ``[start, end)``, those that retention removed included."""
+        return self.committed[bisect_left(self.committed, start) : bisect_left(self.committed, end)]
+
+
+class TargetLog:
+    """A partition of the target: what a read_committed reader sees is `visible`, and only ever grows."""
+
+    __slots__ = ("cursor", "entries", "open", "sequences", "status", "visible")
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.status: list[int] = []
+        self.open: dict[int, tuple[int, list[int]]] = {}
+        self.sequences: dict[int, tuple[int, int]] = {}
+        self.cursor = 0
+        self.visible: list[Any] = []
+
+    def mark(self, producer_id: int, *, commit: bool) -> list[Any]:
+        """Write a transaction marker; returns what became visible by it."""
+        _, offsets = self.open.pop(producer_id, (0, []))
+        for offset in offsets:
+            self.status[offset] = VISIBLE if commit else GONE
+        self.entries.append(None)
+        self.status.append(GONE)
+        before = len(self.visible)
+        status, end = self.status, len(self.entries)
+        while self.cursor < end and status[self.cursor] != OPEN:
+            if status[self.cursor] == VISIBLE:
+                self.visible.append((self.cursor, self.entries[self.cursor]))
+            self.cursor += 1
+        return self.visible[before:]
+
+
+class Coordinated:
+    """What the coordinator knows of one transactional.id."""
+
+    __slots__ = ("epoch", "name", "partitions", "producer_id", "started", "state")
+
+    def __init__(self, name: str, producer_id: int) -> None:
+        self.name = name
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.state = EMPTY
+        self.partitions: list[Any] = []
+        self.started = 0.0
+
+
+class Target:
+    """The target cluster: logs and one transaction coordinator."""
+
+    __slots__ = ("ids", "logs", "on_decision", "on_visible", "timeout")
+
+    def __init__(self, timeout: float) -> None:
+        self.logs: dict[Any, TargetLog] = {}
+        self.ids: dict[str, Coordinated] = {}
+        self.timeout = timeout
+        self.on_decision: Any = None
+        self.on_visible: Any = None
+
+    def log(self, name: Any) -> TargetLog:
+        """A partition, made at first use."""
+        found = self.logs.get(name)
+        if found is None:
+            found = self.logs[name] = TargetLog()
+        return found
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def init_producer(self, name: str, now: float) -> tuple[str, int, int]:
+        """InitProducerId without a producer id: bump the epoch, abort what is open first."""
+        del now
+        it = self.ids.get(name)
+        if it is None:
+            it = self.ids[name] = Coordinated(name, 1000 + len(self.ids))
+        if it.state == ONGOING:
+            it.epoch += 1
+            self._prepare(it, commit=False)
+            return CONCURRENT, -1, -1
+        if it.state in {PREPARE_COMMIT, PREPARE_ABORT}:
+            return CONCURRENT, -1, -1
+        it.epoch += 1
+        it.state = EMPTY
+        return OK, it.producer_id, it.epoch
+
+    def add_partitions(self, name: str, epoch: int, partitions: tuple[Any, ...], now: float) -> str:
+        """AddPartitionsToTxn: opens a transaction when none is open, which is why a late copy does harm."""
+        it = self.ids[name]
+        if epoch != it.epoch:
+            return FENCED
+        if it.state in {PREPARE_COMMIT, PREPARE_ABORT}:
+            return CONCURRENT
+        if it.state != ONGOING:
+            it.state, it.partitions, it.started = ONGOING, [], now
+        it.partitions.extend(name for name in partitions if name not in it.partitions)
+        return OK
+
+    def produce(self, name: str, epoch: int, where: Any, sequence: int, items: list[Any]) -> str:
+        """Produce: idempotent by sequence, verified with the coordinator when it opens the partition."""
+        it = self.ids[name]
+        log = self.log(where)
+        opened = log.open.get(it.producer_id)
+        known = log.sequences.get(it.producer_id, (-1, 0))
+        if epoch < known[0] or (epoch < it.epoch and (opened is None or opened[0] != epoch)):
+            return FENCED
+        if (opened is None or opened[0] != epoch) and (it.state != ONGOING or where not in it.partitions):
+            return INVALID_STATE
+        following = known[1] if known[0] == epoch else 0
+        if sequence < following:
+            return OK
+        if sequence > following:
+            return OUT_OF_ORDER
+        if opened is None:
+            opened = log.open[it.producer_id] = (epoch, [])
+        first = len(log.entries)
+        opened[1].extend(range(first, first + len(items)))
+        log.entries.extend(items)
+        log.status.extend([OPEN] * len(items))
+        log.sequences[it.producer_id] = (epoch, sequence + len(items))
+        return OK
+
+    def end(self, name: str, epoch: int, *, commit: bool) -> str:
+        """EndTxn of protocol V1: ends whatever transaction of this id and epoch is open now."""
+        it = self.ids[name]
+        if epoch != it.epoch:
+            return FENCED
+        if it.state == ONGOING:
+            self._prepare(it, commit=commit)
+            return OK
+        if it.state == (COMMITTED if commit else ABORTED):
+            return OK
+        if it.state == (PREPARE_COMMIT if commit else PREPARE_ABORT):
+            return CONCURRENT
+        return INVALID_STATE
+
+    # -- what the broker does by itself ------------------------------------------------------------
+
+    def write_marker(self, it: Coordinated, which: int) -> None:
+        """One leader writes its marker; each partition shows a commit at its own moment."""
+        where = it.partitions.pop(which % len(it.partitions))
+        shown = self.log(where).mark(it.producer_id, commit=it.state == PREPARE_COMMIT)
+        if not it.partitions:
+            it.state = COMMITTED if it.state == PREPARE_COMMIT else ABORTED
+        if shown and self.on_visible is not None:
+            self.on_visible(where, shown)
+
+    def expire(self, now: float) -> list[str]:
+        """Abort what has been open for longer than transaction.timeout.ms; its epoch is bumped, so it is fenced."""
+        expired = []
+        for it in self.ids.values():
+            if it.state == ONGOING and now - it.started > self.timeout:
+                it.epoch += 1
+                self._prepare(it, commit=False)
+                expired.append(it.name)
+        return expired
+
+    def unmarked(self) -> list[Coordinated]:
+        """Transactions that are decided and not yet shown everywhere."""
+        return [it for it in self.ids.values() if it.state in {PREPARE_COMMIT, PREPARE_ABORT}]
+
+    def _prepare(self, it: Coordinated, *, commit: bool) -> None:
+        it.state = PREPARE_COMMIT if commit else PREPARE_ABORT
+        if commit:
+            self.on_decision(it)
+        if not it.partitions:
+            it.state = COMMITTED if commit else ABORTED
+
+    def written(self, it: Coordinated) -> dict[Any, list[Any]]:
+        """What the open transaction of an id holds, by partition."""
+        found = {}
+        for where in it.partitions:
+            log = self.log(where)
+            opened = log.open.get(it.producer_id)
+            if opened is not None:
+                found[where] = [log.entries[offset] for offset in opened[1]]
+        return found

@@ -1,0 +1,176 @@
+"""
+The network as a set of messages, and a producer library on top of it that repeats requests in silence.
+
+A request either arrives now, after whatever else the scheduler lets happen first; or its answer is lost; or it
+never arrives; or its connection dies and it stays in the network, to arrive at any later moment or never.  In
+the last three cases the library sends it again and tells nobody, as librdkafka does with EndTxn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from sim_kafka import CONCURRENT, FENCED, OK
+
+from eomirror.errors import FencedError, OutcomeUnknownError, TransactionFailedError
+from eomirror.lane.plane import CommitOutcome, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim_world import Actor, World
+
+_TRIES = 4
+_WAITS = 60
+INIT, ADD, PRODUCE, END = "InitProducerId", "AddPartitions", "Produce", "EndTxn"
+
+
+class SimProducer:
+    """A transactional producer of protocol V1, with a witness that counts copies of its requests."""
+
+    __slots__ = (
+        "_actor",
+        "_world",
+        "added",
+        "copies",
+        "epoch",
+        "failures",
+        "id",
+        "name",
+        "queue",
+        "sequences",
+    )
+
+    def __init__(self, world: World, actor: Actor, name: str) -> None:
+        self._world = world
+        self._actor = actor
+        self.name = name
+        self.id = self.epoch = -1
+        self.copies = 0
+        self.failures = 0
+        self.sequences: dict[Any, int] = {}
+        self.added: set[Any] = set()
+        self.queue: list[tuple[Any, list[Any]]] = []
+
+    def init(self) -> ProducerIdentity:
+        world = self._world
+        for _ in range(_WAITS):
+            status, self.id, self.epoch = self._ask(
+                INIT, lambda: world.target.init_producer(self.name, world.now)
+            )
+            if status == OK:
+                self.copies = self.failures = 0
+                return ProducerIdentity(self.id, self.epoch)
+            world.wait(self._actor)
+        raise TransactionFailedError("InitProducerId: markers are not written in time")
+
+    def begin(self) -> None:
+        self.copies = self.failures = 0
+        self.added.clear()
+
+    def produce(self, where: Any, items: list[Any]) -> None:
+        """Queue records; the library sends them when it likes, at the latest in `flush`."""
+        self.queue.append((where, items))
+
+    def flush(self) -> None:
+        world, target, name = self._world, self._world.target, self.name
+        while self.queue:
+            where, items = self.queue.pop(0)
+            epoch = self.epoch
+            if where not in self.added:
+                for _ in range(_WAITS):
+                    status = self._ask(ADD, _AddPartition(world, name, epoch, where))[0]
+                    if status != CONCURRENT:
+                        break
+                    world.wait(self._actor)
+                self._judge(ADD, status)
+                self.added.add(where)
+            sequence = self.sequences.get(where, 0)
+            request = _Produce(target, name, epoch, where, sequence, items)
+            self._judge(PRODUCE, self._ask(PRODUCE, request)[0])
+            self.sequences[where] = sequence + len(items)
+
+    def commit(self) -> CommitOutcome:
+        """EndTxn, repeated inside the library for as long as it takes."""
+        target, name, epoch = self._world.target, self.name, self.epoch
+        for _ in range(_WAITS):
+            try:
+                status = self._ask(END, lambda: (target.end(name, epoch, commit=True),))[0]
+            except TransactionFailedError as error:
+                raise OutcomeUnknownError(str(error)) from error
+            if status != CONCURRENT:
+                break
+            self.copies += 1
+            self._world.wait(self._actor)
+        if status == FENCED:
+            raise FencedError("EndTxn: a newer producer has the id")
+        if status != OK:
+            raise OutcomeUnknownError(f"EndTxn: {status}")
+        return CommitOutcome.SUSPECT if self.copies or self.failures else CommitOutcome.CLEAN
+
+    def abort(self) -> None:
+        self.queue.clear()
+        if self.epoch < 0:
+            return
+        target, name, epoch = self._world.target, self.name, self.epoch
+        # when it is not answered, the next InitProducerId of this id aborts what is open
+        with contextlib.suppress(TransactionFailedError):
+            self._ask(END, lambda: (target.end(name, epoch, commit=False),))
+
+    def _judge(self, what: str, status: str) -> None:
+        if status == OK:
+            return
+        self.failures += 1
+        if status == FENCED:
+            raise FencedError(f"{what}: a newer producer has the id")
+        raise TransactionFailedError(f"{what}: {status}")
+
+    def _ask(self, what: str, request: Callable[[], Any]) -> Any:
+        """Send one request and wait for its answer; every copy beyond the first makes the commit suspect."""
+        world, actor = self._world, self._actor
+        for _ in range(_TRIES):
+            world.pause(actor)
+            fate = world.fate()
+            if fate == 0:
+                answer = request()
+                world.say(actor, what, self.name, self.epoch, answer[0])
+                return answer
+            self.copies += 1
+            if fate == 1:
+                world.say(actor, what, self.name, self.epoch, "applied, answer lost:", request()[0])
+            elif fate == 2:
+                world.say(actor, what, self.name, self.epoch, "lost")
+            else:
+                world.say(actor, what, self.name, self.epoch, "held in the network, connection died")
+                world.network.append((what, self.name, self.epoch, request))
+            if world.out_of_time():
+                break
+        raise TransactionFailedError(f"{what} was not answered in time")
+
+
+class _AddPartition:
+    """An AddPartitionsToTxn request as a value."""
+
+    __slots__ = ("_epoch", "_name", "_where", "_world")
+
+    def __init__(self, world: World, name: str, epoch: int, where: Any) -> None:
+        self._world, self._name, self._epoch, self._where = world, name, epoch, where
+
+    def __call__(self) -> tuple[str]:
+        return (self._world.target.add_partitions(self._name, self._epoch, (self._where,), self._world.now),)
+
+
+class _Produce:
+    """A Produce request as a value: a late copy carries what it carried when it was sent."""
+
+    __slots__ = ("_epoch", "_items", "_name", "_sequence", "_target", "_where")
+
+    def __init__(
+        self, target: Any, name: str, epoch: int, where: Any, sequence: int, items: list[Any]
+    ) -> None:
+        self._target, self._name, self._epoch = target, name, epoch
+        self._where, self._sequence, self._items = where, sequence, items
+
+    def __call__(self) -> tuple[str]:
+        return (self._target.produce(self._name, self._epoch, self._where, self._sequence, self._items),)

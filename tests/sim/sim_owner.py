@@ -1,0 +1,230 @@
+"""
+The owner of the link in the model: the steps of `eomirror.kafka.ownership.LinkOwner`, one per action.
+
+Its decisions are the real ones (`eomirror.lane.ownership`); its I/O is the simulated cluster's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim_lane import SimAttempt, SimState, assigned, meta, spec_of
+from sim_network import SimProducer
+
+from eomirror.errors import LaneError, MirrorError
+from eomirror.formats.control import Claim, Generation
+from eomirror.formats.position import Position
+from eomirror.lane.ownership import (
+    AfterFencing,
+    Looked,
+    after_fencing,
+    check_positions,
+    judge_claim,
+    next_generation,
+    revised,
+)
+from eomirror.lane.plane import CommitOutcome, MetadataRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sim_world import World
+
+    from eomirror.formats.control import ControlView
+    from eomirror.lane.spec import LaneSpec
+    from eomirror.types import SourcePartition
+
+
+_TRIES = 5
+
+
+class SimOwner:
+    """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
+
+    __slots__ = (
+        "_attempts", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes", "layout", "name",
+        "producer", "relayout", "run", "running", "take_over",
+    )  # fmt: skip
+
+    def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
+        self.run = self.name = run
+        self.lanes = lanes
+        self.dead = self.busy = False
+        self.relayout = self.extend = self.running = False
+        self.take_over = take_over
+        self.layout: Generation | None = None
+        self.producer: SimProducer | None = None
+        self._world = world
+        self._state = SimState(world, self)
+        self._attempts = 0
+        self._sequence = 0
+        self._steps = self._life()
+
+    def step(self, world: World) -> None:
+        """The next step of its life; a MirrorError ends it, as it ends the program."""
+        try:
+            what = next(self._steps)
+            world.say(self, what)
+        except (MirrorError, LaneError) as error:
+            # the program ends, and whoever watches it starts another run
+            world.say(self, "gives up:", error)
+            self.dead = True
+
+    def start_lane(self, lane: int) -> SimAttempt:
+        """A new attempt; Spark may start one while the one before it still runs."""
+        spec = self.next_spec(lane)
+        name = f"{self.run}/g{spec.generation}/lane{lane}#{self._attempts}"
+        return SimAttempt(self._world, self, spec, name)
+
+    def next_spec(self, lane: int) -> LaneSpec:
+        """What the next attempt of a lane is told."""
+        layout = self.layout
+        assert layout is not None
+        self._attempts += 1
+        partitions = tuple(assigned(self._world, item) for item in layout.assignment.of(lane))
+        return spec_of(self, lane, self._attempts, partitions, self._world.on_gap)
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def _life(self) -> Iterator[str]:
+        while True:
+            yield from self._until_acquired()
+            self.running = True
+            while not self.relayout:
+                if self.extend:
+                    self.extend = False
+                    self._extend()
+                    yield "extended"
+                    continue
+                self._start_missing()
+                yield "supervised"
+            self.relayout = self.running = False
+            for attempt in self._world.attempts:
+                if attempt.owner is self:
+                    attempt.mailbox.stopping = True
+
+    def _until_acquired(self) -> Iterator[str]:
+        for _ in range(_TRIES):
+            try:
+                yield from self._acquire()
+            except LaneError as error:
+                yield f"failed to take the link: {error}"
+                if self._superseded():
+                    raise MirrorError("another mirror owns the link") from error
+            else:
+                return
+        raise MirrorError("could not take the link")
+
+    def _acquire(self) -> Iterator[str]:
+        world, state = self._world, self._state
+        claim = self._view(wait_for_open=False).claim
+        looked = judge_claim(
+            claim, claim, run=self.run, watched=1e9, take_over=self.take_over, is_dead=lambda _: False
+        )
+        assert looked is Looked.TAKE
+        self.take_over = False
+        yield "watched"
+        producer = self.producer = SimProducer(world, self, "control")
+        producer.init()
+        yield "initialized"
+        view = self._view()
+        yield "control read"
+        positions = state.read("positions", wait_for_open=False)
+        check_positions("l", view, positions, map_has_records=False)
+        yield "positions checked"
+        known = frozenset() if view.generation is None else view.generation.assignment.known
+        before = [] if view.generation is None else list(view.generation.assignment.partitions)
+        generation = next_generation(
+            view, run=self.run, lanes=self.lanes, partitions=sorted({*before, *world.first}), now_ms=0
+        )
+        self._publish(generation, [item for item in generation.assignment.partitions if item not in known])
+        self.layout = generation
+        yield f"published generation {generation.generation}"
+        for lane in range(generation.highest_lane + 1):
+            SimProducer(world, self, f"lane-{lane}").init()
+            yield f"fenced lane {lane}"
+        world.fenced_generation = max(world.fenced_generation, generation.generation)
+
+    def _publish(self, generation: Generation, fresh: Sequence[SourcePartition]) -> None:
+        world, producer = self._world, self.producer
+        assert producer is not None
+        self._sequence += 1
+        claim = Claim(
+            run=self.run, host="h", pid=1, boot="", started="", sequence=self._sequence, interval_ms=5000,
+            released=False, timestamp=0,
+        )  # fmt: skip
+        records = [
+            MetadataRecord("l.control", 0, generation.key(), generation.value()),
+            MetadataRecord("l.control", 0, claim.key(), claim.value()),
+        ]
+        for source in fresh:
+            lane = generation.assignment.partitions[source]
+            first = Position(
+                topic=source.topic, partition=source.partition, offset=world.source[source].start,
+                source_cluster_id="S", topic_id=world.topic_ids[source.topic],
+                target_topic=f"east.{source.topic}", target_partition=source.partition,
+                target_topic_id=f"id-east.{source.topic}", generation=generation.generation, lane=lane,
+                run=self.run, epoch=0, attempt=0, producer_id=producer.id, producer_epoch=producer.epoch,
+                txn=0, timestamp=0,
+            )  # fmt: skip
+            records.append(MetadataRecord("l.positions", lane % world.positions, first.key(), first.value()))
+        producer.begin()
+        try:
+            for where, items in meta(records, generation.generation).items():
+                producer.produce(where, items)
+            producer.flush()
+            outcome = producer.commit()
+        except LaneError:
+            producer.abort()
+            self.producer = None
+            raise
+        if outcome is CommitOutcome.SUSPECT and world.mutation != "suspect taken for clean":
+            self.producer = None
+
+    def _extend(self) -> None:
+        world, before = self._world, self.layout
+        assert before is not None
+        view = self._view()
+        if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
+            raise MirrorError("another mirror owns the link")
+        try:
+            if self.producer is None:
+                self.producer = SimProducer(world, self, "control")
+                self.producer.init()
+            # somebody may have taken the link between the look and our InitProducerId
+            view = self._view()
+            if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
+                raise MirrorError("another mirror owns the link")
+            # a revision whose outcome was not known may have been committed: LinkOwner publishes it again
+            before = view.generation if view.generation is not None else before
+            fresh = [item for item in world.later if item not in before.assignment.partitions]
+            after = revised(before, fresh, now_ms=0)
+            self._publish(after, fresh)
+        except LaneError:
+            self.extend = True
+            self.producer = None
+            return
+        self.layout = after
+        for attempt in world.attempts:
+            if attempt.owner is self:
+                attempt.mailbox.letters.extend(
+                    assigned(world, item)
+                    for item in fresh
+                    if after.assignment.partitions[item] == attempt.lane
+                )
+
+    def _start_missing(self) -> None:
+        assert self.layout is not None
+        if self._superseded():
+            raise MirrorError("another mirror owns the link")
+        running = {attempt.lane for attempt in self._world.attempts if attempt.owner is self}
+        for lane in range(self.layout.assignment.lanes):
+            if lane not in running and self.layout.assignment.of(lane):
+                self._world.attempts.append(self.start_lane(lane))
+
+    def _superseded(self) -> bool:
+        return after_fencing(self._view(), run=self.run) is AfterFencing.LEAVE
+
+    def _view(self, *, wait_for_open: bool = True) -> ControlView:
+        view: ControlView = self._state.read("control", wait_for_open=wait_for_open)
+        return view

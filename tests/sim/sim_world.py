@@ -1,0 +1,318 @@
+"""
+The world of one schedule: clusters, network, actors, and a scheduler that draws what happens next.
+
+Everything that can differ between two schedules is a number drawn from `Choices`, and 0 is always the dull
+one: no fault, go on.  So a schedule is its list of draws; a replay reads the list, and shrinking shortens it.
+
+What happens between two steps of an actor's command happens inside its call (`World.pause`): other actors,
+messages, markers, crashes, time.  An actor that was overtaken in the middle of a command goes on when the
+overtaking command is over; two commands do not overtake each other crosswise.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim_kafka import SourceLog, Target
+from sim_owner import SimOwner
+from sim_rules import BrokenRuleError, Oracle
+
+import eomirror.lane.pump
+from eomirror.errors import ClusterError, TransactionFailedError
+from eomirror.lane.spec import Ending
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim_lane import SimAttempt
+
+    from eomirror.lane.machine import Event, LaneState
+
+    Actor = SimAttempt | SimOwner
+
+_TIMEOUT = 15.0
+_CALM_ROUNDS = 400
+_DEPTH = 3
+
+
+class Crashed(BaseException):
+    """The process of an actor is gone."""
+
+
+class Choices:
+    """Draws of a schedule: from a seed, or from a list whose end is followed by zeros."""
+
+    __slots__ = ("_random", "_script", "drawn")
+
+    def __init__(self, seed: int | None = None, script: Sequence[int] = ()) -> None:
+        self._random = None if seed is None else random.Random(seed).random
+        self._script = iter(script)
+        self.drawn: list[int] = []
+
+    def draw(self, size: int) -> int:
+        value = next(self._script, 0) % size if self._random is None else int(self._random() * size)
+        self.drawn.append(value)
+        return value
+
+
+class Silent:
+    """Takes the pump's log lines."""
+
+    def error(self, event: str, **fields: object) -> None:
+        del event, fields
+
+    warning = info = debug = error
+
+
+eomirror.lane.pump.log = Silent()
+
+
+class World:
+    """One schedule; see the module's docstring."""
+
+    def __init__(self, choices: Choices, *, mutation: str = "", trace: list[str] | None = None) -> None:
+        self.draw = choices.draw
+        self.mutation = mutation
+        self.trace = trace
+        self.now = 0.0
+        self.calm = False
+        self._depth = 0
+        self.network: list[Any] = []
+        self.decoded: dict[str, tuple[int, Any]] = {}
+        self.target = Target(_TIMEOUT)
+        self.oracle = Oracle(self)
+        self.target.on_decision = self.oracle.decision
+        self.target.on_visible = self.oracle.visible
+        self.positions = 1 + self.draw(2)
+        self.on_gap = ("accept", "stop")[self.draw(2)]
+        self.first = [SourcePartition("a", 0), SourcePartition("a", 1), SourcePartition("b", 0)]
+        self.later = [SourcePartition("b", 1)]
+        self.topic_ids = {"a": "a1", "b": "b1"}
+        self.source = {item: SourceLog(self.topic_ids[item.topic]) for item in [*self.first, *self.later]}
+        self.incarnations = {(log.topic_id, item): log for item, log in self.source.items()}
+        self.began: dict[SourcePartition, int] = {}
+        self.fenced_generation = 0
+        self.attempts: list[SimAttempt] = []
+        self.owners = [SimOwner(self, "run1", 1 + self.draw(2), take_over=False)]
+        self._runs = 1
+        self.taken: set[tuple[LaneState, Event]] = set()
+        self.steps = 0
+
+    # -- the clock, for the pump -----------------------------------------------------------------
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    # -- what the edges call -----------------------------------------------------------------------
+
+    def pause(self, actor: Actor) -> None:
+        """A point where anything may happen before the actor's next step."""
+        if not self.calm and self._depth < _DEPTH and (many := self.draw(20) - 16) > 0:
+            self._depth += 1
+            for _ in range(many * 4):
+                self.act()
+            self._depth -= 1
+        if actor.dead:
+            raise Crashed
+
+    def wait(self, actor: Actor) -> None:
+        """The actor waits for brokers or for time."""
+        self.pause(actor)
+        self.now += 0.5
+        self.progress()
+        if self.calm:
+            self.now += 1
+
+    def progress(self) -> None:
+        """Brokers do one thing they have to do."""
+        for name in self.target.expire(self.now):
+            self.say(None, "transaction of", name, "timed out: aborted, epoch bumped")
+        unmarked = self.target.unmarked()
+        if unmarked:
+            it = unmarked[self.draw(len(unmarked)) if not self.calm else 0]
+            self.target.write_marker(it, 0 if self.calm else self.draw(len(it.partitions)))
+
+    def trouble(self) -> None:
+        """Sometimes a call fails for a reason of its own."""
+        if not self.calm and (kind := self.draw(150)) >= 148:
+            if kind == 148:
+                raise TransactionFailedError("injected: a broker went away")
+            raise ClusterError("injected: a right was taken away")
+
+    def fate(self) -> int:
+        """Of a request: 0 answered, 1 answer lost, 2 request lost, 3 held in the network."""
+        return 0 if self.calm else max(0, self.draw(32) - 28)
+
+    def out_of_time(self) -> bool:
+        """Whether the library gives a request up after a failed try, its transaction's time being over."""
+        return not self.calm and self.draw(3) == 2
+
+    def say(self, actor: Actor | None, *words: object) -> None:
+        if self.trace is not None:
+            name = "brokers" if actor is None else actor.name
+            self.trace.append(f"{self.now:8.2f} {'  ' * self._depth}{name}: {' '.join(map(str, words))}")
+
+    # -- the scheduler -----------------------------------------------------------------------------
+
+    def run(self, actions: int) -> None:
+        """
+        A storm of ``actions``, then calm until everything is mirrored.
+
+        Raises:
+            BrokenRuleError: A rule does not hold.
+        """
+        for _ in range(actions):
+            self.act()
+        self.calm = True
+        self.say(None, "calm: faults stop, what the network still holds arrives")
+        while self.network:
+            self._deliver(0)
+        for log in self.source.values():
+            if log.open_from is not None:
+                log.finish(commit=True)
+        for _ in range(_CALM_ROUNDS):
+            self._round()
+            if not self.target.unmarked() and not self.oracle.missing():
+                return
+        raise BrokenRuleError("EO-progress", f"after {_CALM_ROUNDS} calm rounds {self.oracle.missing()}")
+
+    def act(self) -> None:
+        """One action; 0 is a step of the first actor that is free."""
+        self.now += 0.004
+        self.steps += 1
+        kind = self.draw(100)
+        if kind < 58:
+            self._step_one()
+        elif kind < 70:
+            self._source_event()
+        elif kind < 82:
+            self.progress()
+        elif kind < 89:
+            if self.network:
+                self._deliver(self.draw(len(self.network)))
+        elif kind < 91:
+            self._pass_time()
+        elif kind < 93:
+            self._crash()
+        else:
+            self._driver_event(kind - 93)
+
+    def _actors(self) -> list[Actor]:
+        return [*self.owners, *self.attempts]
+
+    def _step_one(self) -> None:
+        free = [actor for actor in self._actors() if not actor.busy and not actor.dead]
+        if free:
+            self._step(free[self.draw(len(free))])
+        elif not self.owners:
+            self._newcomer()
+
+    def _step(self, actor: Actor) -> None:
+        actor.busy = True
+        try:
+            actor.step(self)
+        except Crashed:
+            self.say(actor, "is dead")
+        finally:
+            actor.busy = False
+            self._bury()
+
+    def _bury(self) -> None:
+        for attempt in self.attempts:
+            if attempt.next.value == "end" and not attempt.dead and not attempt.busy:
+                # a lane that left between two transactions keeps its producer for a while, and may go on with it
+                left = attempt.pump._ending is Ending.EPOCH and not attempt.pump._stopped
+                attempt.dead = not (left and self.draw(2) and attempt.resume(self))
+            if attempt.dead:
+                self.taken |= attempt.pump.machine.taken
+        self.attempts = [attempt for attempt in self.attempts if not attempt.dead]
+        self.owners = [owner for owner in self.owners if not owner.dead]
+
+    def _round(self) -> None:
+        self.now += 0.3
+        self.progress()
+        if not self.owners:
+            self._newcomer()
+        for actor in self._actors():
+            if not actor.dead:
+                self._step(actor)
+
+    def _deliver(self, which: int) -> None:
+        what, name, epoch, request = self.network.pop(which)
+        answer = request()
+        self.say(None, f"late {what} of {name} epoch {epoch} arrives:", answer[0])
+
+    def _pass_time(self) -> None:
+        self.now += (0.3, 1.0, 5.0, 20.0)[self.draw(4)]
+        self.progress()
+
+    def _crash(self) -> None:
+        actors = self._actors()
+        if actors:
+            victim = actors[self.draw(len(actors))]
+            self.say(victim, "is killed")
+            victim.dead = True
+            self._bury()
+
+    def _newcomer(self) -> None:
+        self._runs += 1
+        self.owners.append(SimOwner(self, f"run{self._runs}", 1 + self.draw(2), take_over=True))
+
+    def _driver_event(self, kind: int) -> None:
+        owners = [owner for owner in self.owners if owner.running]
+        if kind == 0 and len(self.owners) < 2:
+            if self.draw(3) == 2:
+                self._newcomer()
+        elif not owners:
+            return
+        elif kind in {1, 5} and len(self.attempts) < 5:
+            owner = owners[self.draw(len(owners))]
+            if owner.layout is not None:
+                lane = self.draw(owner.layout.assignment.lanes)
+                if owner.layout.assignment.of(lane):
+                    self.attempts.append(owner.start_lane(lane))
+        elif kind == 2:
+            owners[0].relayout = True
+            owners[0].lanes = 1 + self.draw(3)
+        elif kind == 3:
+            owners[0].extend = True
+        elif kind in {4, 6} and self.attempts:
+            self.attempts[self.draw(len(self.attempts))].mailbox.stopping = True
+
+    def _source_event(self) -> None:
+        sources = list(self.source)
+        source = sources[self.draw(len(sources))]
+        log = self.source[source]
+        kind = self.draw(40)
+        if kind < 24:
+            log.append(1 + self.draw(3))
+        elif kind < 29:
+            log.append_aborted(1 + self.draw(2))
+        elif kind < 38:
+            if log.open_from is None:
+                log.begin()
+            else:
+                log.finish(commit=self.draw(2) == 0)
+        elif kind == 38:
+            log.start += self.draw(max(1, log.stable - log.start + 1))
+            self.say(None, f"retention: {source} starts at {log.start}")
+        elif self.draw(4) == 3:
+            self._recreate(source.topic)
+
+    def _recreate(self, topic: str) -> None:
+        number = int(self.topic_ids[topic][1:]) + 1
+        self.topic_ids[topic] = f"{topic}{number}"
+        self.say(None, f"source topic {topic} is deleted and created again")
+        for source in self.source:
+            if source.topic == topic:
+                log = self.source[source] = SourceLog(self.topic_ids[topic])
+                log.append(self.draw(12))
+                self.incarnations[log.topic_id, source] = log
