@@ -69,6 +69,10 @@ integration *ARGS:
 faults *ARGS:
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
+# tests of the Spark engine, which make and end contexts of their own
+engine *ARGS:
+    python scripts/ci.py --suite engine -m "not slow" "$@"
+
 # against MirrorMaker 2's own classes, other broker versions, other topologies
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"

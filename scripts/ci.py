@@ -35,8 +35,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SUITES: dict[str, tuple[str, ...]] = {
     "unit": ("unit", "properties", "golden", "sim"),
     "integration": ("contract", "integration"),
-    # most of the engine's tests kill a worker, a driver or an executor
-    "faults": ("faults", "spark"),
+    "faults": ("faults",),
+    # a process of its own: each of these makes Spark contexts, and a process can have one
+    "engine": ("spark",),
     "interop": ("interop", "topologies"),
 }
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -83,7 +84,8 @@ STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
     Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit")),
     Stage("integration", 8, ("integration",), test_files("integration")),
-    Stage("faults", 12, ("faults",), test_files("faults")),
+    # most of the engine's tests kill a worker, a driver or an executor
+    Stage("faults", 12, ("faults", "engine"), test_files("faults")),
     Stage("interop", 5, ("interop",), test_files("interop")),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )

@@ -1,7 +1,7 @@
 """
 A cluster that goes away under a running mirror and comes back (faults F10, F12): nobody has to do anything.
 
-The mirror runs as a library in this process, its lanes in Spark's workers; brokers are killed and paused.
+The mirror is the real command, in processes of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from eomirror import Mirror, load_config
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.errors import SupersededError
-from eomirror.types import SourcePartition
+from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -39,46 +37,50 @@ def pair() -> Iterator[tuple[LocalCluster, LocalCluster]]:
 
 
 class Run:
-    """A mirror of one topic that runs until it is told to stop."""
+    """A mirror of one topic, in processes of its own, that runs until it is told to stop."""
 
-    def __init__(self, pair: tuple[LocalCluster, LocalCluster], topic: str, folder: Path, spark: Any) -> None:
+    def __init__(self, pair: tuple[LocalCluster, LocalCluster], topic: str, folder: Path) -> None:
         self.source, self.target = (dict(cluster.client_properties) for cluster in pair)
         self.topic = topic
         self.written: dict[int, list[Any]] = {number: [] for number in range(_PARTITIONS)}
-        self._spark = spark
         self._seeds = iter(range(900, 1000))
-        self.path = folder / "mirror.yaml"
+        self._folder = folder
+        self._path = folder / "mirror.yaml"
         clusters = {"left": self.source, "right": self.target}
         link = {"name": topic, "source": "left", "target": "right", "topics": [topic]}
-        self.path.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
-        self.path.chmod(0o600)
+        self._path.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
+        self._path.chmod(0o600)
+        (folder / "tmp").mkdir()
+
+    def start(self, *arguments: str) -> ProcessTree:
+        """Start ``eomirror run`` with these arguments."""
+        environment = {"TMPDIR": str(self._folder / "tmp"), "SPARK_LOCAL_DIRS": str(self._folder / "spark")}
+        command = mirror_command(self._path, *arguments)
+        return ProcessTree(command, log=self._folder / "mirror.log", environment=environment)
 
     @contextmanager
-    def running(self, *, ends_with: type[BaseException] | None = None) -> Iterator[None]:
-        """Run it in a thread; what ends it early is the test's failure, unless the test waits for it."""
-        mirror = Mirror(load_config(self.path), spark=self._spark)
-        ended: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                mirror.run()
-            except BaseException as error:  # noqa: BLE001  raised again below
-                ended.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
+    def running(self, *, exit_code: int = 0) -> Iterator[None]:
+        """Run it; what ends it early is the test's failure, unless the test waits for it."""
+        tree = self.start()
         try:
             yield
-            if ends_with is not None:
-                thread.join(60)
-            assert thread.is_alive() or ended, "the mirror ended by itself"
+            if exit_code:
+                assert tree.wait(60) == exit_code, tree.last_lines()
+            else:
+                assert tree.exit_code is None, tree.last_lines()
+                assert tree.terminate(30.0) == 0, tree.last_lines()
         finally:
-            mirror.stop()
-            thread.join(60)
-        if ends_with is not None:
-            assert [type(error) for error in ended] == [ends_with]
-        elif ended:
-            raise ended[0]
+            if tree.exit_code is None:
+                tree.kill()
+
+    def catch_up(self, *arguments: str) -> None:
+        """Run it until it has caught up."""
+        tree = self.start("--until", "caught-up", *arguments)
+        try:
+            assert tree.wait(120) == 0, tree.last_lines()
+        finally:
+            if tree.exit_code is None:
+                tree.kill()
 
     def write(self, count: int = 400) -> None:
         """Write in transactions, one in ten aborted."""
@@ -107,11 +109,11 @@ class Run:
 @pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
 @pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_and_comes_back(
-    side: str, pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path, spark_context: Any
+    side: str, pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """EO-8: the mirror goes on by itself; nothing is missing, twice, or out of order."""
     (broker,) = pair[0 if side == "source" else 1].brokers
-    run = Run(pair, topic_name, tmp_path, spark_context)
+    run = Run(pair, topic_name, tmp_path)
     create_topic(run.source, topic_name, _PARTITIONS)
     run.write()
     with run.running():
@@ -133,10 +135,10 @@ def test_a_broker_that_is_killed_and_comes_back(
 
 @pytest.mark.timeout(300)
 def test_an_adopted_position_holds_against_a_lane_that_still_lives(
-    pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path, spark_context: Any
+    pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """EO-3, EO-10: taken over while the old lane commits; the new one goes on where the user says."""
-    run = Run(pair, topic_name, tmp_path, spark_context)
+    run = Run(pair, topic_name, tmp_path)
     create_topic(run.source, topic_name, _PARTITIONS)
     run.write(2_000)
     before = len(run.written[0])
@@ -146,15 +148,13 @@ def test_an_adopted_position_holds_against_a_lane_that_still_lives(
             run.write(50)
 
     writer = threading.Thread(target=keep_writing)
-    with run.running(ends_with=SupersededError):
+    with run.running(exit_code=5):
         wait_for(run.copied, 90)
         # so that the old lane has a reason to commit while it is taken over
         writer.start()
-        adopt = {SourcePartition(topic_name, 0): 0}
-        newer = Mirror(load_config(run.path), spark=spark_context, take_over=True, adopt=adopt)
-        assert newer.run(until="caught-up").exit_code == 0
+        run.catch_up("--take-over", "--adopt", f"{topic_name}-0=0")
     writer.join()
-    assert Mirror(load_config(run.path), spark=spark_context).run(until="caught-up").exit_code == 0
+    run.catch_up()
 
     found = read_committed(run.target, f"left.{topic_name}")
     # everything of partition 0 came once more, in order, behind what the old lane had copied
