@@ -105,8 +105,9 @@ class Run:
         assert read_committed(self.target, f"left.{self.topic}") == self.written
 
 
-# the source alone does not touch a transaction: it is for the long run
-@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
+# a minute each; links that are cut are in CI (test_network.py)
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_and_comes_back(
     side: str, pair: tuple[LocalCluster, LocalCluster], topic_name: str, tmp_path: Path
