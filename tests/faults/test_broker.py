@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+# a minute each; links that are cut, and kills, are in CI (test_network.py, test_kill.py)
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 _PARTITIONS = 3
 # longer than a lane waits for an answer about its topics
@@ -105,8 +106,6 @@ class Run:
         assert read_committed(self.target, f"left.{self.topic}") == self.written
 
 
-# a minute each; links that are cut are in CI (test_network.py)
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_and_comes_back(
