@@ -124,6 +124,9 @@ _REACH: Final[_Table] = {
     _E._RESOLVE: Verdict(Action.UNREACHABLE, "the name of a broker did not resolve"),
     _E._ALL_BROKERS_DOWN: Verdict(Action.UNREACHABLE, "no broker is connected"),
     _E._FAIL: Verdict(Action.UNREACHABLE, "the connection broke"),
+    # said of requests that were queued for a broker whose address went out of use: by a change of the
+    # cluster, or of the list that we bootstrapped from
+    _E._DESTROY_BROKER: Verdict(Action.UNREACHABLE, "the connection was given up for another"),
     _E._TIMED_OUT: Verdict(Action.UNREACHABLE, "no answer in time"),
     _E._TIMED_OUT_QUEUE: Verdict(Action.UNREACHABLE, "the request was not even sent in time"),
     _E.REQUEST_TIMED_OUT: Verdict(Action.UNREACHABLE, "the broker gave up waiting for its replicas"),

@@ -59,6 +59,7 @@ ROWS = {
     "POLICY_VIOLATION": "cccc",
     # nobody answers: a consumer goes on by itself, a delivery report is final
     "_TRANSPORT": "ubru",
+    "_DESTROY_BROKER": "ubru",
     "_RESOLVE": "ubru",
     "_ALL_BROKERS_DOWN": "ubru",
     "_FAIL": "ubru",
