@@ -106,6 +106,7 @@ class ClientPlane:
             transactional_id=self._names.transactional_id(spec.lane),
             transaction_timeout=spec.link.transaction_timeout,
             known_topic=self._names.control_topic,
+            partitions=len(spec.partitions),
             clock=self._clock,
         )
         self._producer.init()

@@ -63,8 +63,25 @@ _NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
 _STATISTICS_INTERVAL_MS = 100
 _INIT_SLICE_SECONDS = 5.0
 _MOST_BYTES = 100_000_000
+# longer than any transaction that is behind stays open before it is flushed
+_LINGER_MS = 1000
+# max.in.flight of an idempotent producer
+_REQUESTS_IN_FLIGHT = 5
 # an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
 _ABORT_SECONDS = 5.0
+
+
+def _linger_ms(partitions: int) -> int:
+    """
+    How long a batch that is not full may wait for more; `flush`, which ends every transaction, waits for nothing.
+
+    An idempotent librdkafka keeps one request of a partition on the wire.  While the next batch is due by its
+    age, the broker thread polls without pause for that answer: a fifth of a lane's CPU where few partitions
+    carry much.  A batch that is due by its size alone waits in peace.  With more partitions than the connection
+    takes requests, the thread waits for the socket instead, and the batches of a transaction would all be left to
+    its end: there, what is at hand is sent.
+    """
+    return _LINGER_MS if partitions <= _REQUESTS_IN_FLIGHT else 0
 
 
 # What a call of the client raises.  When librdkafka has a fatal error for its error callback while it runs a
@@ -93,6 +110,7 @@ class TransactionalProducer:
         transactional_id: The id to take; older producers with it are fenced by `init`.
         transaction_timeout: Seconds after which the coordinator aborts what is left open.
         known_topic: A topic that exists and that we may describe.
+        partitions: How many partitions it will write to at a time, about; decides when batches are sent.
         clock: Where time comes from.
     """
 
@@ -104,6 +122,7 @@ class TransactionalProducer:
         transactional_id: str,
         transaction_timeout: float,
         known_topic: str,
+        partitions: int = 1,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._known_topic = known_topic
@@ -131,10 +150,9 @@ class TransactionalProducer:
                 "logger": ClientLog(transactional_id=transactional_id),
             }
         )
-        # the queue holds a whole transaction (lane.machine.CutRule); a lane cuts its transactions itself, so
-        # lingering only adds to each of them, and a lane that is behind fills batches by being quicker than the wire
+        # the queue holds a whole transaction (lane.machine.CutRule)
         properties.setdefault("queue.buffering.max.messages", 500_000)
-        properties.setdefault("linger.ms", 0)
+        properties.setdefault("linger.ms", _linger_ms(partitions))
         # librdkafka's default is below the brokers' 1048576 + overhead; what is too large is for the broker to say
         properties.setdefault("message.max.bytes", _MOST_BYTES)
         self._witness = Witness.arm(str(cimpl.__file__))
