@@ -110,7 +110,8 @@ def install_requirements() -> None:
     options = ["--require-hashes", "-r", str(REQUIREMENTS)]
     uv = shutil.which("uv")
     if uv and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0:
-        install = [uv, "pip", "install", "--python", str(PYTHON), *options]
+        # pip compiles what it installs, uv only when it is told to; else the first start of everything does it
+        install = [uv, "pip", "install", "--compile-bytecode", "--python", str(PYTHON), *options]
     else:
         install = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *options]
     advice = (
