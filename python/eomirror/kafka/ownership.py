@@ -5,7 +5,7 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 
 1. watch: read control, and wait until the claim in it is released, dead, or advances (then leave);
 2. initialize: InitProducerId of the control producer, which fences an older owner's;
-3. read control again, to its end: nobody else can write it now;
+3. read control again, to its end: nobody else can write it now; leave when somebody else has claimed the link since;
 4. check the positions against it (advisory: lanes of the old owner may still write);
 5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
    transaction;
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.formats.control import Claim
     from eomirror.formats.position import Position
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
@@ -121,7 +123,7 @@ class LinkOwner:
         self._target = target
         self._run = run
         self._clock = clock
-        self._take_over = take_over
+        self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
         self._adopt = dict(adopt or {})
         self._tell = on_event or (lambda _: None)
         self._names = LinkNames(link.state_name)
@@ -158,16 +160,21 @@ class LinkOwner:
                 self._source_admin.describe_cluster().cluster_id,
                 self._target_admin.describe_cluster().cluster_id,
             )
+            met: ControlView | None = None
+            fenced = False
             for attempt in range(_TRIES):
                 try:
-                    return self._acquire(lanes, partitions)
+                    met = met or self._read_control(wait_for_open=False)
+                    return self._acquire(lanes, partitions, met.claim, fenced=fenced)
                 except FencedError as error:
-                    # somebody else initialized between two of our steps: look again like any newcomer
+                    # somebody else initialized between two of our steps, and goes first now
+                    fenced = True
                     log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
                     self._tell("somebody else is taking the link; looking again")
                 except SupersededError:
                     raise
                 except LaneError as error:
+                    fenced = False
                     log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
                     self._clock.sleep(0.2 * (attempt + 1))
             raise MirrorError(
@@ -175,12 +182,17 @@ class LinkOwner:
                 fix="see the log for what each try met; the target's coordinator may be unavailable",
             )
 
-    def _acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> Layout:
-        self._watch()
+    def _acquire(
+        self, lanes: int, partitions: Sequence[AssignedPartition], met: Claim | None, *, fenced: bool
+    ) -> Layout:
+        self._watch(met, fenced=fenced)
         crash_point("owner.watched")
         producer = self._initialize()
         crash_point("owner.initialized")
         view = self._read_control()
+        # claims that became visible between the last look and our InitProducerId
+        if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
         crash_point("owner.control_read")
         # before the old lanes are fenced: what their open transactions hide is of no newer generation
         positions = self._read_positions(wait_for_open=False)
@@ -224,25 +236,17 @@ class LinkOwner:
         self._adopt.clear()
         return self._layout(generation, partitions)
 
-    def _watch(self) -> None:
-        first = latest = self._read_control(wait_for_open=False).claim
+    def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
         while True:
-            looked = judge_claim(
-                first,
-                latest,
-                run=self._run,
-                watched=self._clock.monotonic() - started,
-                take_over=self._take_over,
-                is_dead=is_dead,
-            )
+            latest = self._read_control(wait_for_open=False).claim
+            looked = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
             if looked is Looked.TAKE:
                 return
             if looked is Looked.LEAVE:
                 raise superseded_by(self._link.name, latest, None)
             self._tell(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
-            latest = self._read_control(wait_for_open=False).claim
 
     def _initialize(self) -> TransactionalProducer:
         if self._producer is not None:

@@ -7,6 +7,10 @@ InitProducerId kills the other's producer, the other rebuilds, and so on.  So a 
 * it watches the owner's claim for longer than the owner's renewal interval; a claim that advances has a living
   owner, and the newcomer leaves (exit 5) unless it was told to take over;
 * a claim that stands still, was released, or whose process is known to be dead on this very machine is taken;
+* ``--take-over`` is meant for the owner that is there when the newcomer comes.  Of several newcomers with it, the
+  first that publishes owns the link, and the others leave: nobody asked them to take it from that one;
+* a newcomer that is fenced on its way gives way: whoever did it publishes its claim within moments, and taking the
+  link back before would fence it in turn.  Only when nothing appears it goes on;
 * a mirror that finds itself fenced reads control: its own run there means that a lane of its own did it, and
   it rebuilds; another run means that it was superseded, and it leaves.
 """
@@ -63,28 +67,40 @@ def judge_claim(
     watched: float,
     take_over: bool,
     is_dead: Callable[[Claim], bool],
+    fenced: bool = False,
 ) -> Looked:
     """
     Decide about a claim that has been watched for ``watched`` seconds.
 
     Args:
-        first: The claim as first seen.
+        first: The claim as it was when we came.
         latest: The claim as seen now.
         run: Our own run.
-        watched: Seconds between the two looks, on our own monotonic clock (clocks are never compared).
+        watched: For how long, on our own monotonic clock (clocks are never compared).
         take_over: ``--take-over``.
         is_dead: Whether the claim's process is known to be dead: only ever True on its own machine.
+        fenced: Whether somebody fenced our control producer before we had published anything.
     """
-    if take_over or latest is None or latest.released or latest.run == run:
+    moved = _renewal(first) != _renewal(latest)
+    if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
+        # the claim of whoever did it is on its way
+        return Looked.WATCH
+    if latest is None or latest.released or latest.run == run:
         return Looked.TAKE
     if is_dead(latest):
         # whatever the claim does: its last renewal may become visible after its owner is gone
         return Looked.TAKE
-    if first is not None and (first.run, first.sequence) != (latest.run, latest.sequence):
+    if take_over and first is not None and first.run == latest.run:
+        return Looked.TAKE
+    if moved:
         return Looked.LEAVE
     if watched >= WATCH_SHARE * latest.interval_ms / 1000:
         return Looked.TAKE
     return Looked.WATCH
+
+
+def _renewal(claim: Claim | None) -> tuple[str, int] | None:
+    return None if claim is None else (claim.run, claim.sequence)
 
 
 def superseded_by(link: str, claim: Claim | None, generation: Generation | None) -> SupersededError:

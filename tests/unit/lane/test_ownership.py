@@ -55,6 +55,24 @@ def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
         (claim(), claim(sequence=6, released=True), {}, Looked.TAKE),
         (claim(released=True), claim(released=True), {}, Looked.TAKE),
         (claim(), claim(sequence=6), {"take_over": True}, Looked.TAKE),
+        # --take-over is meant for the owner that was there, and not for another newcomer that was quicker
+        (claim(), claim(run="third"), {"take_over": True}, Looked.LEAVE),
+        (None, claim(run="third"), {"take_over": True}, Looked.LEAVE),
+        (claim(), claim(run="third", released=True), {"take_over": True}, Looked.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "is_dead": lambda _: True}, Looked.TAKE),
+        # fenced on the way: whoever did it publishes within moments, or is gone
+        (claim(), claim(), {"take_over": True, "fenced": True}, Looked.WATCH),
+        (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, Looked.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "fenced": True}, Looked.LEAVE),
+        # it was the owner, which rebuilt its producer
+        (claim(), claim(sequence=6), {"take_over": True, "fenced": True}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"fenced": True}, Looked.LEAVE),
+        (None, None, {"fenced": True}, Looked.WATCH),
+        (None, None, {"fenced": True, "watched": 7.1}, Looked.TAKE),
+        (None, claim(run="third"), {"fenced": True}, Looked.LEAVE),
+        (claim(released=True), claim(released=True), {"fenced": True}, Looked.WATCH),
+        # we had published when it happened
+        (claim(), claim(run="ours"), {"fenced": True}, Looked.TAKE),
         (claim(), claim(), {"is_dead": lambda _: True}, Looked.TAKE),
         # its last renewal became visible after it was killed
         (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.TAKE),

@@ -1,0 +1,198 @@
+"""EO-10 on real brokers: several mirrors that are told to take a link over, and the one that has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.clock import new_run_id
+from eomirror.config import load_config
+from eomirror.errors import MirrorError, SupersededError
+from eomirror.kafka.ownership import Layout, LinkOwner
+from eomirror.kafka.producer import TransactionalProducer
+from eomirror.sync.discovery import Discovery
+from records import create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eomirror.lane.spec import AssignedPartition
+
+pytestmark = pytest.mark.integration
+
+NEWCOMERS = 3
+
+
+class Mirrors:
+    """Owners of one link, each on behalf of a run of its own."""
+
+    def __init__(self, east: Any, west: Any, name: str) -> None:
+        create_topic(east.client_properties, name, 2)
+        config = load_config(
+            {
+                "clusters": {"east": dict(east.client_properties), "west": dict(west.client_properties)},
+                "links": [{"name": name, "source": "east", "target": "west", "topics": [name]}],
+            }
+        )
+        self._link = config.links[0]
+        self._clusters = config.clusters["east"], config.clusters["west"]
+        discovery = Discovery(self._link, *self._clusters)
+        self.partitions: tuple[AssignedPartition, ...] = discovery.prepare()
+        discovery.close()
+        self._owners: list[LinkOwner] = []
+
+    def owner(self, run: str = "", **options: Any) -> LinkOwner:
+        """Another one."""
+        made = LinkOwner(self._link, *self._clusters, run=run or new_run_id(), **options)
+        self._owners.append(made)
+        return made
+
+    def close(self) -> None:
+        for owner in self._owners:
+            owner.close()
+
+
+@pytest.fixture
+def mirrors(east: Any, west: Any, topic_name: str) -> Iterator[Mirrors]:
+    """Mirrors of a link of this test's own."""
+    made = Mirrors(east, west, topic_name)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
+    """When a newcomer initialized the link's control producer, which fences the one before it."""
+    told: list[tuple[float, str]] = []
+    init = TransactionalProducer.init
+
+    def noted(self: TransactionalProducer, *arguments: Any) -> None:
+        init(self, *arguments)
+        if threading.current_thread().name.startswith("newcomer"):
+            told.append((time.monotonic(), threading.current_thread().name))
+
+    monkeypatch.setattr(TransactionalProducer, "init", noted)
+    return told
+
+
+def take_all(mirrors: Mirrors, runs: list[str]) -> dict[str, Layout | MirrorError]:
+    """Newcomers take the link over at the same time; how it ended for each run."""
+    ended: dict[str, Layout | MirrorError] = {}
+
+    def take(owner: LinkOwner, run: str) -> None:
+        try:
+            ended[run] = owner.acquire(1, mirrors.partitions)
+        except MirrorError as error:
+            ended[run] = error
+
+    threads = [
+        threading.Thread(
+            target=take,
+            args=(mirrors.owner(run, take_over=True), run),
+            name=f"newcomer-{number}",
+            daemon=True,
+        )
+        for number, run in enumerate(runs)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    return ended
+
+
+@pytest.mark.parametrize("owned", [True, False])
+@pytest.mark.timeout(120)
+def test_of_several_newcomers_one_takes_the_link(
+    mirrors: Mirrors, inits: list[tuple[float, str]], monkeypatch: pytest.MonkeyPatch, *, owned: bool
+) -> None:
+    """All have looked, and all fence each other before any has published: one goes on, the others leave by name."""
+    before = mirrors.owner()
+    if owned:
+        before.acquire(1, mirrors.partitions)
+    looked = threading.Barrier(NEWCOMERS, timeout=60)
+    initialized = threading.Barrier(NEWCOMERS, timeout=60)
+    one_by_one = threading.Lock()
+    first = threading.local()
+    initialize = LinkOwner._initialize
+
+    def together(self: LinkOwner) -> TransactionalProducer:
+        # each has made up its mind, and each is fenced by the next before it writes; the first time only
+        again, first.done = getattr(first, "done", False), True
+        if not again:
+            looked.wait()
+        with one_by_one:
+            made = initialize(self)
+        if not again:
+            initialized.wait()
+        return made
+
+    monkeypatch.setattr(LinkOwner, "_initialize", together)
+    ended = take_all(mirrors, [new_run_id() for _ in range(NEWCOMERS)])
+
+    (winner,) = [run for run, end in ended.items() if isinstance(end, Layout)]
+    losers = [end for run, end in ended.items() if run != winner]
+    assert len(losers) == NEWCOMERS - 1
+    for error in losers:
+        assert isinstance(error, SupersededError), error
+        assert f"owned by run {winner}" in error.message
+    # nobody fences back: each newcomer initialized the control producer once
+    assert len(inits) == NEWCOMERS, inits
+    if owned:
+        with pytest.raises(SupersededError, match=winner):
+            before.renew()
+
+
+@pytest.mark.timeout(120)
+def test_a_link_that_was_taken_meanwhile_is_left_alone(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newcomer that was slow between its look and its InitProducerId finds another's claim, and leaves."""
+    before, quick, slow_run = mirrors.owner(), mirrors.owner(take_over=True), new_run_id()
+    before.acquire(1, mirrors.partitions)
+    slow = mirrors.owner(slow_run, take_over=True)
+    initialize = LinkOwner._initialize
+
+    def late(self: LinkOwner) -> TransactionalProducer:
+        if self is slow:
+            monkeypatch.setattr(LinkOwner, "_initialize", initialize)
+            quick.acquire(1, mirrors.partitions)
+        return initialize(self)
+
+    monkeypatch.setattr(LinkOwner, "_initialize", late)
+
+    with pytest.raises(SupersededError):
+        slow.acquire(1, mirrors.partitions)
+    # the slow one fenced the quick one's control producer on its way, which is rebuilt: its own run is in control
+    quick.renew()
+    quick.check()
+    with pytest.raises(SupersededError):
+        before.check()
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_that_defends_itself_is_taken_over_all_the_same(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner was fenced, found its own run in control and came back: it is the one that the user meant."""
+    before = mirrors.owner()
+    before.acquire(1, mirrors.partitions)
+    newcomer = mirrors.owner(take_over=True)
+    publish = LinkOwner._publish
+
+    def after_the_owner(self: LinkOwner, *arguments: Any) -> None:
+        if self is newcomer:
+            monkeypatch.setattr(LinkOwner, "_publish", publish)
+            before.renew()
+        publish(self, *arguments)
+
+    monkeypatch.setattr(LinkOwner, "_publish", after_the_owner)
+
+    layout = newcomer.acquire(1, mirrors.partitions)
+
+    assert layout.generation == 2
+    with pytest.raises(SupersededError):
+        before.renew()
