@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config import Secret
 from eomirror.config.clients import admin_properties
-from eomirror.errors import ClusterError, MirrorError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, TopicError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts, config_value, operations, topic_facts
@@ -98,17 +98,37 @@ class PendingTopics:
             AuthorizationError: We may not see one of them.
             ClusterError: The cluster cannot be reached.
         """
+        found, refused = self.visible(timeout)
+        for error in refused.values():
+            raise error
+        return found
+
+    def visible(
+        self, timeout: float = _OPERATION_SECONDS
+    ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
+        """
+        The topics that we may see (None for one that does not exist), and why not the others.
+
+        Raises:
+            ClusterError: The cluster cannot be reached, or refuses us as a whole.
+        """
         deadline = Deadline(timeout)
         found: dict[str, TopicFacts | None] = {}
+        refused: dict[str, AuthorizationError] = {}
         for name, future in self._futures.items():
             try:
                 found[name] = topic_facts(future.result(deadline.remaining()))
             except (KafkaException, FutureTimeoutError) as raised:
-                if _code(raised) not in _MISSING:
-                    right = Right("Describe", "topic", name)
-                    raise self._admin.translated(raised, f"describe topic {name}", right) from raised
-                found[name] = None
-        return found
+                code = _code(raised)
+                if code in _MISSING:
+                    found[name] = None
+                    continue
+                right = Right("Describe", "topic", name)
+                error = self._admin.translated(raised, f"describe topic {name}", right)
+                if code != KafkaError.TOPIC_AUTHORIZATION_FAILED or not isinstance(error, AuthorizationError):
+                    raise error from raised
+                refused[name] = error
+        return found, refused
 
 
 class _Answered:

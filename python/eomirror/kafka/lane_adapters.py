@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["LaneState", "LaneTopics"]
 
 _ASK_SECONDS = 10.0
+# what the admin client itself waits, and a little more
+_DESCRIBE_SECONDS = 31.0
 
 
 class LaneState:
@@ -90,22 +92,30 @@ class LaneTopics:
         role = names.client_id(f"lane-{spec.lane}")
         self._source = ClusterAdmin(spec.source, client_id=role)
         self.target_admin = ClusterAdmin(spec.target, client_id=role)
+        # target topic -> source topic; of several that share a target, any one
+        self._source_of = {item.target_topic: item.source.topic for item in spec.partitions}
 
     def facts(
         self, positions: Sequence[Position]
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now."""
-        source_topics = self._source.describe_topics(sorted({item.topic for item in positions}))
-        target_topics = self.target_admin.describe_topics(sorted({item.target_topic for item in positions}))
+        """Both sides of each partition, now; a topic that we may not see is told as refused."""
+        self._source_of.update({item.target_topic: item.topic for item in positions})
+        on_both = (
+            self._source.begin_describe(sorted({item.topic for item in positions})),
+            (self.target_admin.begin_describe(sorted({item.target_topic for item in positions}))),
+        )
+        (source_topics, source_refused), (target_topics, target_refused) = (
+            pending.visible(_DESCRIBE_SECONDS) for pending in on_both
+        )
         on_source = [
             item.source
             for item in positions
-            if (topic := source_topics[item.topic]) is not None and item.partition < topic.partitions
+            if (topic := source_topics.get(item.topic)) is not None and item.partition < topic.partitions
         ]
         on_target = [
             (item.target_topic, item.target_partition)
             for item in positions
-            if (topic := target_topics[item.target_topic]) is not None
+            if (topic := target_topics.get(item.target_topic)) is not None
             and item.target_partition < topic.partitions
         ]
         starts = self._source.offsets(on_source, at="earliest", read_committed=False)
@@ -113,16 +123,18 @@ class LaneTopics:
         target_ends = self.target_admin.offsets(on_target, at="latest", read_committed=False)
         found = {}
         for item in positions:
-            source, target = source_topics[item.topic], target_topics[item.target_topic]
+            source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
             found[item.source] = (
                 SourceFacts(
                     source.topic_id if source is not None and item.source in ends else None,
                     starts.get(item.source, 0),
                     ends.get(item.source, 0),
+                    source_refused.get(item.topic),
                 ),
                 TargetFacts(
                     target.topic_id if target is not None else None,
                     target_ends.get((item.target_topic, item.target_partition), 0),
+                    target_refused.get(item.target_topic),
                 ),
             )
         return found
@@ -132,6 +144,7 @@ class LaneTopics:
         return PendingPair(
             self._source.begin_describe(list(source_topics)),
             self.target_admin.begin_describe(list(target_topics)),
+            self._source_of,
         )
 
     def close(self) -> None:
@@ -142,18 +155,26 @@ class LaneTopics:
 
 @dataclass(frozen=True, slots=True)
 class PendingPair:
-    """Two describe requests that are on their way."""
+    """Two describe requests that are on their way; ``source_of`` knows whose copy a target topic is."""
 
     source: PendingTopics
     target: PendingTopics
+    source_of: Mapping[str, str]
 
     def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-        """Ids on the source and on the target; None for a topic that does not exist."""
-        return _ids(self.source), _ids(self.target)
+        """
+        Ids on the source and on the target; None for a topic that does not exist.
+
+        Raises:
+            AuthorizationError: We may not see a topic; names the source topic, which the lane stops.
+            ClusterError: A cluster cannot be reached.
+        """
+        return _ids(self.source, {}), _ids(self.target, self.source_of)
 
 
-def _ids(pending: PendingTopics) -> dict[str, str | None]:
-    return {
-        name: None if facts is None else facts.topic_id
-        for name, facts in pending.result(_ASK_SECONDS).items()
-    }
+def _ids(pending: PendingTopics, source_of: Mapping[str, str]) -> dict[str, str | None]:
+    found, refused = pending.visible(_ASK_SECONDS)
+    for name, error in refused.items():
+        error.topic = source_of.get(name, name)
+        raise error
+    return {name: None if facts is None else facts.topic_id for name, facts in found.items()}

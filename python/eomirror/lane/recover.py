@@ -30,19 +30,29 @@ class SourceFacts:
         topic_id: Id of the topic; None when the topic does not exist.
         log_start: First offset that exists.
         high_watermark: Offset after the last replicated record, open transactions included.
+        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
     """
 
     topic_id: str | None
     log_start: int
     high_watermark: int
+    refused: MirrorError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """A target partition: id of its topic (None when it does not exist), and its high watermark."""
+    """
+    A target partition as its cluster describes it now.
+
+    Attributes:
+        topic_id: Id of the topic; None when the topic does not exist.
+        high_watermark: Offset after its last record.
+        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
+    """
 
     topic_id: str | None
     high_watermark: int
+    refused: MirrorError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,10 @@ def decide_resume(
         accept_gaps: ``on_gap: accept``.
     """
     name = position.source
+    refused = source.refused or target.refused
+    if refused is not None:
+        # a right that was taken away is about this topic; the others have theirs
+        return Stop(refused)
     if source.topic_id is None:
         return Stop(
             TopicError(

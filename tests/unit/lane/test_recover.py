@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, position
 
-from eomirror.errors import DataLossError, TopicError
+from eomirror.errors import AuthorizationError, DataLossError, TopicError
 from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
 
 POSITION = position(ORDERS, 100, leader_epoch=4, target_offset=120)
@@ -72,3 +72,18 @@ def test_an_accepted_gap_resumes_at_the_log_start_without_an_epoch() -> None:
 def test_accepting_gaps_does_not_accept_another_topic() -> None:
     """EO-5: on_gap says nothing about a recreated topic."""
     assert isinstance(decide(SourceFacts("other", 150, 500), accept_gaps=True), Stop)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_that_we_may_not_see_is_stopped_for_that(side: str) -> None:
+    """Nothing else about it is known: not that it is gone, nor that it lost anything; other topics go on."""
+    error = AuthorizationError("lacks Describe on topic orders", fix="kafka-acls.sh")
+    source, target = SOURCE, TARGET
+    if side == "source":
+        source = SourceFacts(None, 0, 0, error)
+    else:
+        target = TargetFacts(None, 0, error)
+
+    decision = decide(source, target)
+
+    assert decision == Stop(error)

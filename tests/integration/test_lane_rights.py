@@ -1,0 +1,157 @@
+"""A right that is taken away under a running mirror stops the topic that it was for, and no other."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eomirror.clock import new_run_id
+from eomirror.config import load_config
+from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.errors import AuthorizationError
+from eomirror.kafka.lane_adapters import LaneTopics
+from eomirror.kafka.ownership import LinkOwner
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
+from eomirror.sync.discovery import Discovery
+from records import create_topic, produce, read_committed, some_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+_WHO = "User:mirror"
+
+
+class Guarded:
+    """A cluster that asks who we are, mirrored into itself; every topic has rights of its own."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.everything = cluster.client_properties
+        self.ours = cluster.client_properties_of("mirror")
+        self._admin = AdminClient(dict(self.everything))
+
+    def grant(self, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
+        """All rights on it."""
+        binding = AclBinding(kind, name, pattern, _WHO, "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for future in self._admin.create_acls([binding]).values():
+            future.result(30)
+
+    def revoke(self, topic: str) -> None:
+        """All rights on one topic."""
+        one = AclBindingFilter(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            _WHO,
+            "*",
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        for future in self._admin.delete_acls([one]).values():
+            assert future.result(30)
+
+    def config(self, topics: list[str]) -> Any:
+        """Of a link that copies these within the cluster."""
+        clusters = {"east": dict(self.ours), "west": dict(self.ours)}
+        link = {"name": "within", "source": "east", "target": "west", "topics": topics, "lanes": 1}
+        return load_config({"clusters": clusters, "links": [link]})
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    """The cluster, where the mirror may write its own topics."""
+    spec = ClusterSpec(
+        "guarded", security="sasl_plaintext", authorizer=True, users={"mirror": "secret"}, heap="384m"
+    )
+    with LocalCluster.start(spec) as cluster:
+        made = Guarded(cluster)
+        # librdkafka looks for the coordinator of a group that is never used, and is refused without a right to it
+        for kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID, ResourceType.GROUP):
+            made.grant(kind, "eomirror.", ResourcePatternType.PREFIXED)
+        yield made
+
+
+class UntilReached:
+    """A mailbox that stops the lane once the topic's position is at the goal."""
+
+    def __init__(self, topic: str, goal: int) -> None:
+        self._topic, self._goal = topic, goal
+        self._reached = False
+        self._end = time.monotonic() + 60
+
+    def report(self, progress: LaneProgress) -> None:
+        self._reached |= any(
+            item.topic == self._topic and item.position >= self._goal for item in progress.partitions
+        )
+
+    def stop(self) -> StopReason | None:
+        return StopReason.SHUTDOWN if self._reached or time.monotonic() > self._end else None
+
+    def added(self) -> tuple[Any, ...]:
+        return ()
+
+
+def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
+    """On the source or on the target: the topic's reason names right, topic and principal; others are mirrored."""
+    topics = ["kept", "hidden", "walled"]
+    committed = {}
+    for number, topic in enumerate(topics):
+        create_topic(guarded.everything, topic)
+        for name in (topic, f"east.{topic}"):
+            guarded.grant(ResourceType.TOPIC, name, ResourcePatternType.LITERAL)
+        committed[topic] = produce(
+            guarded.everything, topic, 1, some_records(70 + number, 100), transactional_id=topic
+        )
+    config = guarded.config(topics)
+    link, source, target = config.links[0], config.clusters["east"], config.clusters["west"]
+    discovery, run = Discovery(link, source, target), new_run_id()
+    owner = LinkOwner(link, source, target, run=run)
+    try:
+        layout = owner.acquire(1, discovery.prepare())
+        goals = {item.topic: goal for item, goal in discovery.goals().items()}
+        spec = LaneSpec(
+            link=link, source=source, target=target, source_cluster_id=layout.source_cluster_id,
+            target_cluster_id=layout.target_cluster_id, run=run, generation=layout.generation, lane=0,
+            epoch=1, attempt=1, seconds=60, partitions=layout.lanes[0],
+        )  # fmt: skip
+        guarded.revoke("hidden")
+        guarded.revoke("east.walled")
+
+        report = run_lane(spec, UntilReached("kept", goals["kept"]))
+    finally:
+        owner.release()
+        owner.close()
+        discovery.close()
+
+    assert (report.ending, report.error) == (Ending.STOPPED, ""), report
+    assert set(report.stopped_topics) == {"hidden", "walled"}
+    for topic, name in (("hidden", "hidden"), ("walled", "east.walled")):
+        code, said = report.stopped_topics[topic]
+        assert code == 1
+        assert f"User:mirror lacks Describe on topic {name}" in said
+        assert "kafka-acls.sh" in said
+    assert read_committed(guarded.everything, "east.kept") == committed["kept"]
+    assert read_committed(guarded.everything, "east.walled") == {0: []}
+
+    lane_topics = LaneTopics(spec)
+    try:
+        # asked in mid-transaction (rule 5), the answer names the source topic, which is what a lane stops
+        for asked in ((["hidden", "kept"], ["east.kept"]), (["kept"], ["east.kept", "east.walled"])):
+            with pytest.raises(AuthorizationError, match="lacks Describe") as raised:
+                lane_topics.ask_ids(*asked).result()
+            assert raised.value.topic in {"hidden", "walled"}
+    finally:
+        lane_topics.close()
