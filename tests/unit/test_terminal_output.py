@@ -114,6 +114,48 @@ def test_a_remark_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+SHOW_A_DEMO = """
+from types import SimpleNamespace
+from eomirror.cli.demo import _print_next
+from eomirror.demo.display import DemoDisplay
+from eomirror.demo.progress import Step, show_progress
+with DemoDisplay() as display, show_progress() as on_step:
+    display.phase("starting"); display.note("seed 7"); display.live({"records": "7"})
+    on_step(Step("fetching", 0, 1)); on_step(Step("fetching", 1, 1))
+_print_next(SimpleNamespace(kept=[1], clusters=[], config="mirror.yaml"))
+"""
+
+
+def test_a_demo_that_cannot_say_how_it_goes_goes_on() -> None:
+    """`eomirror demo 2>/dev/full`, or into a closed pipe: brokers and mirror must not be left behind half-way."""
+    with open("/dev/full", "w") as full, closed_pipe() as pipe:  # noqa: PTH123 -- a device, not a file
+        for stream in (full, pipe):
+            done = subprocess.run(
+                [sys.executable, "-c", SHOW_A_DEMO],
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                timeout=60,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["check", "/nowhere"], 78), (["cluster", "status", "-o", "json"], 0), (["jog"], 2)],
+)
+def test_a_stderr_that_is_closed_ends_nothing(arguments: list[str], code: int, tmp_path: Path) -> None:
+    """`eomirror status 2>&-`: there is no such stream at all, and no other file may take its number."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m eomirror "$@" 2>&-', sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        env=environment(EOMIRROR_STATE=str(tmp_path)),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code
+
+
 def test_only_what_cannot_be_written_is_dropped() -> None:
     """A bug in what is written, or a closed stream, is still seen."""
     stream = io.StringIO()

@@ -117,7 +117,18 @@ cli.params.append(_log_level_option(default="info", envvar="EOMIRROR_LOG_LEVEL",
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never returns."""
+    _stand_in_for_stderr()
     sys.exit(_run(arguments))
+
+
+def _stand_in_for_stderr() -> None:
+    """With ``2>&-`` there is no stderr, and the first file that is opened gets its number, a broker's socket too."""
+    if sys.stderr is None:
+        number = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(number, 2)
+        sys.stderr = os.fdopen(2, "w")
+        if number != 2:  # noqa: PLR2004  the number of stderr
+            os.close(number)
 
 
 def _run(arguments: list[str] | None) -> int:

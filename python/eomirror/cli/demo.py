@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, wants_table
+from eomirror.cli.render import output_option, print_structured, say, wants_table
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -97,11 +97,10 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
 def _print_next(played: Demo) -> None:
     pids = " ".join(str(pid) for pid in played.kept)
     folders = " ".join(str(cluster.folder) for cluster in played.clusters)
-    click.echo(
+    say(
         f"\nboth clusters are still up; next:\n"
         f"  eomirror status {played.config}\n"
         f"  eomirror run {played.config}\n"
         f"end them:\n"
-        f"  kill {pids}; rm -r {folders}",
-        err=True,
+        f"  kill {pids}; rm -r {folders}"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,7 +25,7 @@ class DemoDisplay:
     """Shows phases with their times, what happened, and live numbers; implements `scenario.Listener`."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._console = Console(file=sys.stderr, highlight=False)
+        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)), highlight=False)
         self._clock = clock
         self._began = clock.monotonic()
         self._drawn = float("-inf")

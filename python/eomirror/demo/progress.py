@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +22,8 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+
+from eomirror.log import LossyStream
 
 __all__ = ["OnProgress", "Step", "quiet", "show_progress"]
 
@@ -56,9 +59,10 @@ def quiet(_step: Step) -> None:
 @contextmanager
 def show_progress() -> Iterator[OnProgress]:
     """A callback that shows steps on standard error until the block ends; callable from any thread."""
-    console = Console(file=sys.stderr)
+    stream = cast("TextIO", LossyStream(sys.stderr))
+    console = Console(file=stream)
     if not console.is_terminal:
-        yield _Lines()
+        yield _Lines(stream)
         return
     columns = (
         SpinnerColumn(),
@@ -81,12 +85,13 @@ def show_progress() -> Iterator[OnProgress]:
 class _Lines:
     """First and last report of each step, one line each."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         self._begun: set[str] = set()
 
     def __call__(self, step: Step) -> None:
         if step.name not in self._begun:
             self._begun.add(step.name)
-            print(f"{step.name} ...", file=sys.stderr, flush=True)  # noqa: T201  the point of this class
+            print(f"{step.name} ...", file=self._stream, flush=True)
         elif step.ended:
-            print(f"{step.name}: done", file=sys.stderr, flush=True)  # noqa: T201  see above
+            print(f"{step.name}: done", file=self._stream, flush=True)
