@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.lane.spec import LaneReport, LaneSpec
+from eomirror.lane.spec import Ending, LaneReport, LaneSpec
 from eomirror.spark.epochs import Crash, classify_job_error
-from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask
+from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["LaneCrashedError", "LaneJobs"]
 
 log = structlog.get_logger(__name__)
+
+_THRESHOLD = "spark.broadcast.UDFCompressionThreshold"
+# of a closure besides the spec: other fields of the task, PySpark's serializers
+_AROUND_BYTES = 64 << 10
 
 
 class LaneCrashedError(Exception):
@@ -71,6 +75,7 @@ class LaneJobs:
         self._lane = lane
         self._lock = threading.Lock()
         self._seed: Any = None
+        self._limit: int | None = None
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """A thread whose Spark jobs have local properties of their own."""
@@ -86,8 +91,10 @@ class LaneJobs:
         Raises:
             LaneCrashedError: It ended without a report.
         """
+        packed = pack_spec(spec)
         task = LaneTask(
-            spec=spec,
+            packed=packed,
+            number=(spec.lane, spec.epoch, spec.attempt),
             host=self._host,
             port=self._port,
             token=self._token,
@@ -97,6 +104,8 @@ class LaneJobs:
         )
         name, lane = spec.link.name, spec.lane
         try:
+            if (refused := self._too_large(spec, len(packed))) is not None:
+                return refused
             self._context.setLocalProperty("spark.scheduler.pool", f"eomirror/{name}/lane-{lane}")
             self._context.setJobGroup(
                 _group(name, lane),
@@ -145,6 +154,33 @@ class LaneJobs:
             return java is not None and not java.sc().isStopped()
         except Exception:  # noqa: BLE001  the JVM is gone
             return False
+
+    def _too_large(self, spec: LaneSpec, size: int) -> LaneReport | None:
+        """A report that refuses a task which PySpark would write to a file, for its passwords would be in there."""
+        if self._limit is None:
+            # what PySpark itself asks, for each closure (pyspark.core.rdd._prepare_for_python_RDD)
+            self._limit = int(
+                self._context._jvm.PythonUtils.getBroadcastThreshold(self._context._jsc)  # noqa: SLF001
+            )
+        if size + _AROUND_BYTES <= self._limit:
+            return None
+        reason = (
+            f"link {spec.link.name}: lane {spec.lane} has {len(spec.partitions)} partitions, and its task of {size} "
+            "bytes would pass through a file, passwords included"
+        )
+        fix = (
+            f"take more lanes, or set {_THRESHOLD}={2 * (size + _AROUND_BYTES)} on the Spark context that runs "
+            "the mirror"
+        )
+        return LaneReport(
+            lane=spec.lane,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            ending=Ending.FAILED,
+            reason=reason,
+            error=f"{reason}\n  fix: {fix}",
+            exit_code=1,
+        )
 
     def _one_row(self) -> Any:
         # the same input serves every attempt: what differs is in the task, which never touches a file

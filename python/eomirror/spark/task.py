@@ -3,7 +3,11 @@ What Spark runs on a worker: one attempt of a lane.
 
 `LaneTask` is pickled by reference, so eomirror must be installed where the workers' Python is (``PYSPARK_PYTHON``;
 docs describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure and hold broker
-passwords: nothing here prints them, and the driver keeps closures out of files.
+passwords: nothing here prints them, and PySpark never writes them to a file.  It would, in the clear, for a closure
+above `spark.broadcast.UDFCompressionThreshold` (1 MiB in a context of the user's own): so the spec travels compressed,
+which leaves room for more than 10,000 topics, and `eomirror.spark.jobs` refuses what is still larger.  Spark itself
+keeps the closures of running stages in memory and moves them to ``spark.local.dir`` only when the driver's or an
+executor's storage memory is full; where that folder is not trusted, ``spark.io.encryption.enabled`` encrypts it.
 
 PySpark forks workers from a daemon and reuses them.  So: import clients here and not in the daemon, drain the input
 (a worker whose task leaves some of it unread exits, and the next epoch pays 1.5 s for a new one), put signal
@@ -16,9 +20,11 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +37,7 @@ from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["LaneFunction", "LaneTask", "WarmUpTask"]
+__all__ = ["LaneFunction", "LaneTask", "WarmUpTask", "pack_spec", "unpack_spec"]
 
 LaneFunction = Callable[[LaneSpec, LaneMailbox, Clock], LaneReport]
 
@@ -44,13 +50,27 @@ _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 _LAST_SECONDS = 10
 
 
+def pack_spec(spec: LaneSpec) -> bytes:
+    """The spec in few bytes: names and ids repeat, and the quickest level finds most of that."""
+    return zlib.compress(pickle.dumps(spec, protocol=pickle.HIGHEST_PROTOCOL), 1)
+
+
+def unpack_spec(packed: bytes) -> LaneSpec:
+    """What `pack_spec` packed, in the same release."""
+    spec = pickle.loads(zlib.decompress(packed))  # noqa: S301  came in the same closure as this code's own name
+    if not isinstance(spec, LaneSpec):
+        raise TypeError(f"the task holds {type(spec).__name__}, not a LaneSpec")
+    return spec
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTask:
     """
     The function of a one-partition Spark job.
 
     Attributes:
-        spec: What to run.
+        packed: What to run, as `pack_spec` made it.
+        number: Lane, epoch and attempt, for a report on a spec that cannot be read.
         host: Where the driver's channel listens.
         port: Its port.
         token: The run's secret.
@@ -59,7 +79,8 @@ class LaneTask:
         lane: What runs the lane.
     """
 
-    spec: LaneSpec = field(repr=False)
+    packed: bytes = field(repr=False)
+    number: tuple[int, int, int]
     host: str
     port: int
     token: str = field(repr=False)
@@ -95,17 +116,18 @@ class LaneTask:
                 Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
             )
         configure_logging(self.log_level)
+        spec = unpack_spec(self.packed)
         with _Interrupts() as interrupts, _rare_collections():
             try:
                 mailbox = ChannelMailbox.connect(
-                    self.host, self.port, token=self.token, spec=self.spec, clock=SYSTEM_CLOCK
+                    self.host, self.port, token=self.token, spec=spec, clock=SYSTEM_CLOCK
                 )
             except NoLineError as error:
                 return self._report(Ending.REBUILD, str(error))
             except interrupts.kind as interrupt:
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
             try:
-                return self.lane(self.spec, mailbox, SYSTEM_CLOCK)
+                return self.lane(spec, mailbox, SYSTEM_CLOCK)
             except interrupts.kind as interrupt:
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
             finally:
@@ -113,10 +135,11 @@ class LaneTask:
 
     def _report(self, ending: Ending, reason: str, *, fix: str = "") -> LaneReport:
         failed = ending is Ending.FAILED
+        lane, epoch, attempt = self.number
         return LaneReport(
-            lane=self.spec.lane,
-            epoch=self.spec.epoch,
-            attempt=self.spec.attempt,
+            lane=lane,
+            epoch=epoch,
+            attempt=attempt,
             ending=ending,
             reason=reason,
             error=f"{reason}\n  fix: {fix}" if failed else "",

@@ -1,0 +1,170 @@
+"""What travels to a worker: no client, no word of a password, and never through a file."""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.serializers import CloudPickleSerializer
+
+from eomirror import __version__
+from eomirror.config import Cluster, Link, Secret
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
+from eomirror.spark.jobs import LaneJobs
+from eomirror.spark.task import LaneTask, WarmUpTask, pack_spec, unpack_spec
+from eomirror.types import SourcePartition
+
+_PASSWORD = "a-password-that-must-not-show"  # noqa: S105  of nobody
+# PySpark's own limit above which a closure becomes a broadcast variable, and with it a file
+_LIMIT = 1 << 20
+
+
+def spec(topics: int, partitions: int = 1) -> LaneSpec:
+    """A lane of so many topics; ids are as random as a broker's."""
+    rng = random.Random(7)
+
+    def topic_id() -> str:
+        return "".join(rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", k=22))
+
+    assigned = []
+    for topic in range(topics):
+        name, ids = f"team-{topic % 50}.orders.v{topic}.events", (topic_id(), topic_id())
+        assigned += [
+            AssignedPartition(SourcePartition(name, number), ids[0], f"east.{name}", ids[1])
+            for number in range(partitions)
+        ]
+    clusters = [
+        Cluster(alias, {"bootstrap.servers": "127.0.0.1:1", "sasl.password": Secret(_PASSWORD)})
+        for alias in ("east", "west")
+    ]
+    return LaneSpec(
+        link=Link(name="east->west", source="east", target="west", topics=(".*",)), source=clusters[0],
+        target=clusters[1], source_cluster_id="S", target_cluster_id="T", run="r", generation=1, lane=3,
+        epoch=5, attempt=2, seconds=300.0, partitions=tuple(assigned),
+    )  # fmt: skip
+
+
+def task(made: LaneSpec, **changes: Any) -> LaneTask:
+    """The task of a lane."""
+    given = LaneTask(
+        packed=pack_spec(made), number=(made.lane, made.epoch, made.attempt), host="127.0.0.1", port=1,
+        token="t" * 64, version=__version__, log_level="info", lane=run_lane,
+    )  # fmt: skip
+    return replace(given, **changes)
+
+
+def names_in(pickled: bytes) -> set[str]:
+    """Every module that unpickling imports from."""
+    texts: list[str] = []
+    found = set()
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name == "GLOBAL":
+            found.add(str(argument).split()[0])
+        elif operation.name == "STACK_GLOBAL":
+            # the last two texts on the stack are module and name; memoized ones were texts before
+            found |= set(texts)
+        elif isinstance(argument, str):
+            texts.append(argument)
+    return found
+
+
+def test_a_task_arrives_as_it_was_sent() -> None:
+    """Through PySpark's own serializer, which is not Python's."""
+    made = spec(3, 4)
+    serializer = CloudPickleSerializer()
+
+    arrived = serializer.loads(serializer.dumps(task(made)))
+
+    assert arrived == task(made)
+    assert unpack_spec(arrived.packed) == made
+
+
+def test_a_task_holds_plain_values_and_no_client() -> None:
+    """What a worker unpickles names our own values, and neither clients, threads, sockets nor Spark."""
+    pickled = CloudPickleSerializer().dumps(task(spec(2)))
+    modules = names_in(pickled) | names_in(pickle.dumps(spec(2)))
+
+    assert "eomirror.lane.spec" in modules
+    foreign = (
+        "confluent_kafka",
+        "threading",
+        "socket",
+        "py4j",
+        "pyspark",
+        "eomirror.kafka",
+        "eomirror._native",
+    )
+    assert not [name for name in modules if name.startswith(foreign)]
+
+
+def test_a_task_that_is_shown_shows_no_secret() -> None:
+    """A task's text stands in tracebacks, and in Spark's own log."""
+    assert _PASSWORD not in repr(task(spec(2)))
+    assert "t" * 64 not in repr(task(spec(2)))
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(10_000, 1), (1, 100_000), (500, 100)])
+def test_very_many_partitions_travel_in_memory(topics: int, partitions: int) -> None:
+    """A context of the user's own has PySpark's limit; above it passwords would pass through a file."""
+    closure = CloudPickleSerializer().dumps((task(spec(topics, partitions)), None, None, None))
+
+    assert len(closure) < _LIMIT - (64 << 10)
+
+
+class FakeContext:
+    """A Spark context that must not be asked for a job."""
+
+    def __init__(self, limit: int) -> None:
+        self._jsc = object()
+        self._jvm = SimpleNamespace(PythonUtils=SimpleNamespace(getBroadcastThreshold=lambda _: limit))
+
+
+def test_a_task_that_would_pass_through_a_file_is_refused() -> None:
+    """Before Spark sees it; the report says how large it is and what to set."""
+    jobs = LaneJobs(
+        FakeContext(100_000), host="h", port=1, token="", version="1", log_level="info", lane=run_lane
+    )
+
+    report = jobs.run(spec(5_000))
+
+    assert (report.ending, report.exit_code) == (Ending.FAILED, 1)
+    assert (report.lane, report.epoch, report.attempt) == (3, 5, 2)
+    assert "lane 3 has 5000 partitions" in report.error
+    assert "spark.broadcast.UDFCompressionThreshold=" in report.error
+
+
+def test_a_worker_of_another_release_says_so_before_it_reads_the_spec() -> None:
+    """What the spec looks like in that release is not known."""
+    wrong = task(spec(1), version="0.0.0", packed=b"of another release")
+
+    (report,) = wrong([])
+
+    assert (report.ending, report.lane, report.epoch, report.attempt) == (Ending.FAILED, 3, 5, 2)
+    assert "the driver 0.0.0" in report.error
+
+
+@pytest.mark.parametrize("modules", [("eomirror",), ("eomirror.spark.task", *WarmUpTask().modules)])
+def test_an_import_starts_no_thread_and_loads_no_client(modules: tuple[str, ...]) -> None:
+    """A process that has imported the library, or PySpark's daemon for a lane, may fork as it likes."""
+    program = (
+        "import importlib, os, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "threads = os.listdir('/proc/self/task')\n"
+        "loaded = [name for name in sys.modules if name.startswith(('confluent_kafka', 'pyspark', 'py4j'))]\n"
+        "mapped = 'rdkafka' in open('/proc/self/maps').read()\n"
+        "print(len(threads), loaded, mapped)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout.strip() == "1 [] False", done.stderr
