@@ -8,7 +8,7 @@
 //! Batch                  typed view of the 61-byte header; nothing is copied
 //!   | check_crc          before anything in it is believed
 //!   | AbortedFilter      data, aborted or control, and the position behind it
-//!   | rewritten_header   pass: the same body under our producer's header
+//!   | rewritten_header   pass: the same body under our producer's header (passing_header, later stamp_header)
 //!   | records            re-encode, verify: records borrowed from the batch or from Memory
 //! BatchWriter            records into a new batch
 //! ```
@@ -43,7 +43,7 @@ pub use control::{Control, Marker};
 pub use digest::digest_batch;
 pub use error::{BatchError, Obstacle};
 pub use records::{Headers, Record, Records};
-pub use rewrite::{Stamp, rewrite, rewritten_header};
+pub use rewrite::{Stamp, passing_header, rewrite, rewritten_header, stamp_header};
 pub use split::{Batches, Partial};
 pub use view::{Batch, HEADER_SIZE, MAGIC, TimestampType};
 pub use writer::BatchWriter;

@@ -18,6 +18,11 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
+    /// All that is left.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(super) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;

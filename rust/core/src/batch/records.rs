@@ -19,6 +19,18 @@ pub struct Record<'a> {
     pub value: Option<&'a [u8]>,
     /// The headers in their order, duplicates included.
     pub headers: Headers<'a>,
+    /// The same once more, as bytes: what a writer copies that changes neither.
+    pub(super) raw: Raw<'a>,
+}
+
+/// What a record holds behind its timestamp and offset, as it was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw<'a> {
+    /// Key and value with their lengths.
+    pub(super) fields: &'a [u8],
+    /// The headers without their count.
+    pub(super) headers: &'a [u8],
+    pub(super) header_count: i32,
 }
 
 impl<'a> Record<'a> {
@@ -135,12 +147,19 @@ impl<'a> Records<'a> {
                 .checked_add(timestamp_delta)
                 .ok_or("its timestamp is beyond 64 bits")?,
         };
+        let fields = body.rest();
         let key = body.field().ok_or("its key is malformed")?;
         let value = body.field().ok_or("its value is malformed")?;
-        let left = body
+        let fields = &fields[..fields.len() - body.remaining()];
+        let (header_count, left) = body
             .varint()
-            .and_then(|count| usize::try_from(count).ok())
+            .and_then(|count| Some((count, usize::try_from(count).ok()?)))
             .ok_or("its header count is malformed")?;
+        let raw = Raw {
+            fields,
+            headers: body.rest(),
+            header_count,
+        };
         let headers = Headers { rest: body, left };
         for _ in 0..left {
             header(&mut body).ok_or("a header is malformed")?;
@@ -155,6 +174,7 @@ impl<'a> Records<'a> {
             key,
             value,
             headers,
+            raw,
         })
     }
 

@@ -1,13 +1,13 @@
 //! Passing a batch on: the same body under another producer's header.
 //!
 //! Of the 61 bytes only these change: base offset (0; the target's broker assigns offsets), leader epoch (-1), the
-//! transactional bit, the delete horizon bit, producer id, producer epoch, base sequence and, because of them, the
-//! checksum. Of the attributes, codec and timestamp type stay. The delete horizon is the source's decision about its
+//! transactional bit, the delete horizon bit, the timestamp type (a broker refuses or ignores one that says append
+//! time), producer id, producer epoch, base sequence and, because of them, the checksum. The codec stays. The delete horizon is the source's decision about its
 //! own tombstones and would mark the target's for removal; without the bit the base timestamp is what it was all
 //! along, the base of the deltas (KIP-534).
 
 use super::error::{BatchError, Obstacle};
-use super::view::{Batch, CRC_FROM, HEADER_SIZE, at, bit};
+use super::view::{Batch, CRC_FROM, HEADER_SIZE, TimestampType, at, bit};
 
 /// Who writes a batch, and where in the producer's sequence it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,18 +59,40 @@ impl Stamp {
 /// The header under which the batch's body may be produced by `stamp`'s producer. The body need not be copied: send
 /// these bytes, then [`Batch::body`]. The batch's own checksum is the caller's to check before.
 pub fn rewritten_header(batch: &Batch<'_>, stamp: &Stamp) -> Result<[u8; HEADER_SIZE], BatchError> {
-    if let Some(obstacle) = batch.obstacle() {
+    let mut head = passing_header(batch, TimestampType::CreateTime)?;
+    stamp_header(&mut head, batch.body(), stamp);
+    Ok(head)
+}
+
+/// The same for a target topic with `timestamps`, before it is known who sends it and when: it has no checksum until
+/// [`stamp_header`] gives it one.
+pub fn passing_header(
+    batch: &Batch<'_>,
+    timestamps: TimestampType,
+) -> Result<[u8; HEADER_SIZE], BatchError> {
+    if let Some(obstacle) = batch.obstacle_for(timestamps) {
         return Err(cannot_pass(batch, obstacle));
     }
     let mut head = *batch.header();
-    let mut attributes = batch.attributes() & !(bit::TRANSACTIONAL | bit::DELETE_HORIZON);
+    let attributes =
+        batch.attributes() & !(bit::TRANSACTIONAL | bit::DELETE_HORIZON | bit::LOG_APPEND_TIME);
+    put(&mut head, at::ATTRIBUTES, attributes.to_be_bytes());
+    Stamp::NONE.put(&mut head);
+    put(&mut head, at::CRC, [0; 4]);
+    Ok(head)
+}
+
+/// Writes into the header of a batch whose records are `body` who sends it, and the checksum. A header may be stamped
+/// again, for another producer or a later place in the sequence.
+pub fn stamp_header(head: &mut [u8; HEADER_SIZE], body: &[u8], stamp: &Stamp) {
+    let mut attributes =
+        i16::from_be_bytes([head[at::ATTRIBUTES], head[at::ATTRIBUTES + 1]]) & !bit::TRANSACTIONAL;
     if stamp.transactional {
         attributes |= bit::TRANSACTIONAL;
     }
-    put(&mut head, at::ATTRIBUTES, attributes.to_be_bytes());
-    stamp.put(&mut head);
-    seal(&mut head, batch.body());
-    Ok(head)
+    put(head, at::ATTRIBUTES, attributes.to_be_bytes());
+    stamp.put(head);
+    seal(head, body);
 }
 
 /// The same in place; `bytes` are exactly one batch, and stay as they are on an error.

@@ -303,6 +303,12 @@ impl<'a> Batch<'a> {
     /// the batch, a filter, another header) is the caller's to know.
     #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {
+        self.obstacle_for(TimestampType::CreateTime)
+    }
+
+    /// The same for a target topic with `timestamps`: one that sets its own times replaces the records' anyway.
+    #[must_use]
+    pub fn obstacle_for(&self, timestamps: TimestampType) -> Option<Obstacle> {
         let count = i64::from(self.record_count());
         if self.is_control() {
             Some(Obstacle::Control)
@@ -310,7 +316,9 @@ impl<'a> Batch<'a> {
             Some(Obstacle::Empty)
         } else if count != i64::from(self.last_offset_delta()) + 1 {
             Some(Obstacle::Gaps)
-        } else if self.timestamp_type() == TimestampType::LogAppendTime {
+        } else if self.timestamp_type() == TimestampType::LogAppendTime
+            && timestamps == TimestampType::CreateTime
+        {
             Some(Obstacle::LogAppendTime)
         } else {
             None

@@ -5,22 +5,38 @@ use std::fmt;
 use super::codec::{Codec, Compressor};
 use super::cursor::{field_size, put, put_field, size};
 use super::error::BatchError;
+use super::records::Record;
 use super::rewrite::{self, Stamp};
-use super::view::{HEADER_SIZE, LENGTH_BASE, MAGIC, at, bit};
+use super::view::{HEADER_SIZE, LENGTH_BASE, MAGIC, at};
 use crate::types::HeaderRef;
 
 /// A buffer above this size is given back after use; one huge batch must not stay in memory.
 const KEEP: usize = 16 * 1024 * 1024;
+/// A finished batch above this size is not kept for reuse, and no more than [`SPARES`] are.
+const KEEP_SPARE: usize = 2 * 1024 * 1024;
+const SPARES: usize = 8;
 
 /// Collects records and writes them as one batch, as often as wanted. Offsets are consecutive from 0, as a Produce
 /// request must have them; timestamps are the producer's (`CreateTime`).
 pub struct BatchWriter {
     codec: Codec,
     compressor: Compressor,
-    body: Vec<u8>,
+    /// Room for a header and then the records; a batch without compression is moved out of here, not copied.
+    bytes: Vec<u8>,
+    spare: Vec<Vec<u8>>,
     count: i32,
     base_timestamp: i64,
     max_timestamp: i64,
+}
+
+/// Sizes and numbers of a record that is to be added, all of them representable.
+struct Place {
+    length: i64,
+    timestamp_delta: i64,
+    offset_delta: i64,
+    count: i32,
+    /// Of the whole record, its length included.
+    size: usize,
 }
 
 impl fmt::Debug for BatchWriter {
@@ -40,11 +56,18 @@ impl BatchWriter {
         Self {
             codec,
             compressor: Compressor::default(),
-            body: Vec::new(),
+            bytes: Vec::new(),
+            spare: Vec::new(),
             count: 0,
             base_timestamp: -1,
             max_timestamp: -1,
         }
+    }
+
+    /// How the batch will be compressed.
+    #[must_use]
+    pub fn codec(&self) -> Codec {
+        self.codec
     }
 
     /// How many records have been added since the last batch.
@@ -56,7 +79,17 @@ impl BatchWriter {
     /// Size in bytes that the batch would have without compression, header included.
     #[must_use]
     pub fn size(&self) -> usize {
-        HEADER_SIZE + self.body.len()
+        self.bytes.len().max(HEADER_SIZE)
+    }
+
+    /// Largest timestamp of the records since the last batch, -1 without records.
+    #[must_use]
+    pub fn max_timestamp(&self) -> i64 {
+        if self.count == 0 {
+            -1
+        } else {
+            self.max_timestamp
+        }
     }
 
     /// Adds a record; a refused one changes nothing. `headers` are counted and walked twice, so a slice's iterator or
@@ -68,54 +101,80 @@ impl BatchWriter {
         value: Option<&[u8]>,
         headers: impl ExactSizeIterator<Item = HeaderRef<'h>> + Clone,
     ) -> Result<(), BatchError> {
-        let base = if self.count == 0 {
-            timestamp
-        } else {
-            self.base_timestamp
-        };
-        let delta = timestamp
-            .checked_sub(base)
-            .ok_or_else(|| unwritable("timestamps lie too far apart"))?;
-        let offset_delta = i64::from(self.count);
+        self.add_within(usize::MAX, timestamp, key, value, headers)
+            .map(|_| ())
+    }
+
+    /// Adds a record unless the batch would then have more than `most` bytes, header included and not compressed.
+    /// Tells whether it was added; a first record always is.
+    pub fn add_within<'h>(
+        &mut self,
+        most: usize,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: impl ExactSizeIterator<Item = HeaderRef<'h>> + Clone,
+    ) -> Result<bool, BatchError> {
         let header_count = i32::try_from(headers.len())
             .map(i64::from)
             .map_err(|_| unwritable("a record has too many headers"))?;
-        let length = (|| {
-            // one byte of attributes
-            let mut length = 1 + size(delta) + size(offset_delta) + size(header_count);
-            length = length.checked_add(field_size(key)?)?;
-            length = length.checked_add(field_size(value)?)?;
+        let content = (|| {
+            let mut content = size(header_count).checked_add(field_size(key)?)?;
+            content = content.checked_add(field_size(value)?)?;
             for header in headers.clone() {
-                length = length.checked_add(field_size(Some(header.key))?)?;
-                length = length.checked_add(field_size(header.value)?)?;
+                content = content.checked_add(field_size(Some(header.key))?)?;
+                content = content.checked_add(field_size(header.value)?)?;
             }
-            i32::try_from(length).ok()
-        })()
-        .map(i64::from)
-        .ok_or_else(|| unwritable("a record has more than 2 GiB"))?;
-        let count = self
-            .count
-            .checked_add(1)
-            .ok_or_else(|| unwritable("it has too many records"))?;
-
-        put(&mut self.body, length);
-        self.body.push(0);
-        put(&mut self.body, delta);
-        put(&mut self.body, offset_delta);
-        put_field(&mut self.body, key);
-        put_field(&mut self.body, value);
-        put(&mut self.body, header_count);
+            Some(content)
+        })();
+        let place = self.place(timestamp, content)?;
+        if !self.has_room(&place, most) {
+            return Ok(false);
+        }
+        self.begin(timestamp, &place);
+        put_field(&mut self.bytes, key);
+        put_field(&mut self.bytes, value);
+        put(&mut self.bytes, header_count);
         for header in headers {
-            put_field(&mut self.body, Some(header.key));
-            put_field(&mut self.body, header.value);
+            put_field(&mut self.bytes, Some(header.key));
+            put_field(&mut self.bytes, header.value);
         }
-        if self.count == 0 {
-            self.base_timestamp = timestamp;
-            self.max_timestamp = timestamp;
+        Ok(true)
+    }
+
+    /// As [`BatchWriter::add_within`], for a record that was read: key, value and headers are copied as the bytes
+    /// that they were, and `own` goes behind the last header.
+    pub fn copy_within(
+        &mut self,
+        most: usize,
+        record: &Record<'_>,
+        own: Option<HeaderRef<'_>>,
+    ) -> Result<bool, BatchError> {
+        let raw = record.raw;
+        let header_count = i64::from(raw.header_count) + i64::from(own.is_some());
+        let content = (|| {
+            let mut content = size(header_count).checked_add(raw.fields.len())?;
+            content = content.checked_add(raw.headers.len())?;
+            if let Some(header) = own {
+                i32::try_from(header_count).ok()?;
+                content = content.checked_add(field_size(Some(header.key))?)?;
+                content = content.checked_add(field_size(header.value)?)?;
+            }
+            Some(content)
+        })();
+        let place = self.place(record.timestamp, content)?;
+        if !self.has_room(&place, most) {
+            return Ok(false);
         }
-        self.max_timestamp = self.max_timestamp.max(timestamp);
-        self.count = count;
-        Ok(())
+        self.begin(record.timestamp, &place);
+        self.bytes.extend_from_slice(raw.fields);
+        put(&mut self.bytes, header_count);
+        self.bytes.extend_from_slice(raw.headers);
+        if let Some(header) = own {
+            put_field(&mut self.bytes, Some(header.key));
+            put_field(&mut self.bytes, header.value);
+        }
+        Ok(true)
     }
 
     /// Appends the batch to `out` and begins a new one. On an error `out` and the records stay as they were.
@@ -133,29 +192,89 @@ impl BatchWriter {
         written
     }
 
+    /// The batch in a buffer of its own, and begins a new one. It has no producer and no checksum yet: see
+    /// [`super::stamp_header`]. On an error the records stay as they were.
+    pub fn take(&mut self) -> Result<Vec<u8>, BatchError> {
+        if self.count == 0 {
+            return Err(unwritable("it has no records"));
+        }
+        if self.codec == Codec::None {
+            let head = self.head(self.bytes.len())?;
+            self.bytes[..HEADER_SIZE].copy_from_slice(&head);
+            let next = self.spare.pop().unwrap_or_default();
+            let batch = std::mem::replace(&mut self.bytes, next);
+            self.clear();
+            return Ok(batch);
+        }
+        let mut batch = self.spare.pop().unwrap_or_default();
+        batch.resize(HEADER_SIZE, 0);
+        let head = self
+            .compress(&mut batch)
+            .and_then(|()| self.head(batch.len()));
+        match head {
+            Ok(head) => {
+                batch[..HEADER_SIZE].copy_from_slice(&head);
+                self.clear();
+                Ok(batch)
+            }
+            Err(error) => {
+                self.give_back(batch);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the buffer of a batch that is done with, for a later one.
+    pub fn give_back(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARES && (1..=KEEP_SPARE).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Forgets the records.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > KEEP {
+            self.bytes = Vec::new();
+        }
+        self.count = 0;
+    }
+
+    /// Forgets the records, and compresses the next batch another way.
+    pub fn restart(&mut self, codec: Codec) {
+        self.clear();
+        self.codec = codec;
+    }
+
     fn write(&mut self, stamp: &Stamp, out: &mut Vec<u8>) -> Result<(), BatchError> {
         let start = out.len();
         let body_at = start + HEADER_SIZE;
         out.resize(body_at, 0);
+        self.compress(out)?;
+        let mut head = self.head(out.len() - start)?;
+        rewrite::stamp_header(&mut head, &out[body_at..], stamp);
+        out[start..body_at].copy_from_slice(&head);
+        Ok(())
+    }
+
+    fn compress(&mut self, out: &mut Vec<u8>) -> Result<(), BatchError> {
         self.compressor
-            .compress(self.codec, &self.body, out)
-            .map_err(|reason| unwritable(&reason))?;
-        let length = i32::try_from(out.len() - start - LENGTH_BASE)
-            .map_err(|_| unwritable("it has more than 2 GiB"))?;
-        let mut attributes = self.codec.bits();
-        if stamp.transactional {
-            attributes |= bit::TRANSACTIONAL;
-        }
+            .compress(self.codec, &self.bytes[HEADER_SIZE..], out)
+            .map_err(|reason| unwritable(&reason))
+    }
+
+    /// The header of a batch that has `size` bytes in all.
+    fn head(&self, size: usize) -> Result<[u8; HEADER_SIZE], BatchError> {
+        let length =
+            i32::try_from(size - LENGTH_BASE).map_err(|_| unwritable("it has more than 2 GiB"))?;
+        let last_delta = self.count - 1;
         let mut head = [0; HEADER_SIZE];
-        stamp.put(&mut head);
+        Stamp::NONE.put(&mut head);
         rewrite::put(&mut head, at::LENGTH, length.to_be_bytes());
         rewrite::put(&mut head, at::MAGIC, [MAGIC]);
-        rewrite::put(&mut head, at::ATTRIBUTES, attributes.to_be_bytes());
-        rewrite::put(
-            &mut head,
-            at::LAST_OFFSET_DELTA,
-            (self.count - 1).to_be_bytes(),
-        );
+        rewrite::put(&mut head, at::ATTRIBUTES, self.codec.bits().to_be_bytes());
+        rewrite::put(&mut head, at::LAST_OFFSET_DELTA, last_delta.to_be_bytes());
         rewrite::put(
             &mut head,
             at::BASE_TIMESTAMP,
@@ -167,18 +286,57 @@ impl BatchWriter {
             self.max_timestamp.to_be_bytes(),
         );
         rewrite::put(&mut head, at::RECORD_COUNT, self.count.to_be_bytes());
-        rewrite::seal(&mut head, &out[body_at..]);
-        out[start..body_at].copy_from_slice(&head);
-        Ok(())
+        Ok(head)
     }
 
-    /// Forgets the records.
-    pub fn clear(&mut self) {
-        self.body.clear();
-        if self.body.capacity() > KEEP {
-            self.body = Vec::new();
+    /// `content` is the size of all that follows the offset delta; `None` when the format cannot say it.
+    fn place(&self, timestamp: i64, content: Option<usize>) -> Result<Place, BatchError> {
+        let base = if self.count == 0 {
+            timestamp
+        } else {
+            self.base_timestamp
+        };
+        let timestamp_delta = timestamp
+            .checked_sub(base)
+            .ok_or_else(|| unwritable("timestamps lie too far apart"))?;
+        let offset_delta = i64::from(self.count);
+        // one byte of attributes
+        let deltas = 1 + size(timestamp_delta) + size(offset_delta);
+        let length = content
+            .and_then(|content| i32::try_from(content.checked_add(deltas)?).ok())
+            .map(i64::from)
+            .ok_or_else(|| unwritable("a record has more than 2 GiB"))?;
+        let count = self
+            .count
+            .checked_add(1)
+            .ok_or_else(|| unwritable("it has too many records"))?;
+        Ok(Place {
+            length,
+            timestamp_delta,
+            offset_delta,
+            count,
+            size: size(length) + deltas + content.unwrap_or(0),
+        })
+    }
+
+    fn has_room(&self, place: &Place, most: usize) -> bool {
+        self.count == 0 || self.size().saturating_add(place.size) <= most
+    }
+
+    fn begin(&mut self, timestamp: i64, place: &Place) {
+        if self.count == 0 {
+            self.bytes.clear();
+            self.bytes.resize(HEADER_SIZE, 0);
+            self.base_timestamp = timestamp;
+            self.max_timestamp = timestamp;
         }
-        self.count = 0;
+        self.bytes.reserve(place.size);
+        put(&mut self.bytes, place.length);
+        self.bytes.push(0);
+        put(&mut self.bytes, place.timestamp_delta);
+        put(&mut self.bytes, place.offset_delta);
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+        self.count = place.count;
     }
 }
 
