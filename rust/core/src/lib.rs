@@ -25,6 +25,7 @@ pub mod loop_guard;
 pub mod offset_map;
 pub mod pattern;
 pub mod plan;
+pub mod relay;
 pub mod route;
 pub mod types;
 mod varint;

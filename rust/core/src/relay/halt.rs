@@ -1,0 +1,63 @@
+//! Where a partition cannot go on, within the module.
+
+use super::error::RelayError;
+use super::treatment::Treatment;
+use crate::batch::BatchError;
+use crate::error::Error;
+
+/// Where a partition cannot go on, and why.
+pub(super) struct Halt {
+    pub(super) before: Before,
+    pub(super) error: RelayError,
+}
+
+/// What stands before the place of a [`Halt`] is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Before {
+    /// The batch with this number in the answer, from 0.
+    Batch(usize),
+    /// The record with this offset.
+    Record(i64),
+}
+
+/// The partition that is being relayed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'w> {
+    pub(super) treatment: &'w Treatment,
+    pub(super) partition: i32,
+}
+
+impl Source<'_> {
+    /// The batch with number `index` is malformed.
+    pub(super) fn malformed(self, index: usize, error: BatchError) -> Halt {
+        Halt {
+            before: Before::Batch(index),
+            error: RelayError::batch(self.treatment.source_topic(), self.partition, error),
+        }
+    }
+
+    /// The record at `offset`, or one behind it, cannot be written.
+    pub(super) fn unwritable(self, offset: i64, error: BatchError) -> Halt {
+        Halt {
+            before: Before::Record(offset),
+            error: RelayError::batch(self.treatment.source_topic(), self.partition, error),
+        }
+    }
+
+    /// The record at `offset` alone needs a batch of `size` bytes.
+    pub(super) fn too_large(self, offset: i64, size: usize, limit: usize) -> Halt {
+        let topic = self.treatment.source_topic();
+        Halt {
+            before: Before::Record(offset),
+            error: RelayError::too_large(topic, self.partition, offset, size, Some(limit)),
+        }
+    }
+}
+
+/// The guard refuses the record at `offset`.
+pub(super) fn refused(offset: i64, error: Error) -> Halt {
+    Halt {
+        before: Before::Record(offset),
+        error: error.into(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Outgoing batches in their order, and the one that records are being collected in.
+
+use super::halt::{Halt, Source};
+use super::outgoing::{Content, Outgoing, SourceRun, extend};
+use super::split;
+use super::target::Target;
+use super::treatment::Change;
+use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
+use crate::header;
+use crate::types::HeaderRef;
+
+/// Collects what is to be sent of one partition.
+pub(super) struct Merge<'w> {
+    source: Source<'w>,
+    target: &'w Target,
+    writer: &'w mut BatchWriter,
+    /// For batches that turn out to be too large.
+    memory: &'w mut Memory,
+    runs: Vec<SourceRun>,
+    batches: Vec<Outgoing>,
+}
+
+impl<'w> Merge<'w> {
+    pub(super) fn new(
+        source: Source<'w>,
+        target: &'w Target,
+        writer: &'w mut BatchWriter,
+        memory: &'w mut Memory,
+    ) -> Self {
+        // an attempt that was given up may have left records
+        writer.clear();
+        Self {
+            source,
+            target,
+            writer,
+            memory,
+            runs: Vec::new(),
+            batches: Vec::new(),
+        }
+    }
+
+    /// Whether records with this codec may join those that are being collected.
+    pub(super) fn accepts(&self, codec: Codec) -> bool {
+        self.writer.count() > 0
+            && self.writer.codec() == codec
+            && self.writer.size() < self.target.merge_until()
+    }
+
+    /// Ends the batch that is being collected; the next one has `codec`.
+    pub(super) fn begin(&mut self, codec: Codec) -> Result<(), Halt> {
+        self.flush()?;
+        self.writer.restart(codec);
+        Ok(())
+    }
+
+    /// Adds a record with its change, in a batch of its own if the present one is full.
+    pub(super) fn add(
+        &mut self,
+        record: &Record<'_>,
+        change: Change,
+        provenance: &[u8],
+    ) -> Result<(), Halt> {
+        let mut added = self.write(record, change, provenance);
+        if !matches!(added, Ok(true)) && self.writer.count() > 0 {
+            // full, or its timestamp lies too far from those that are there
+            self.flush()?;
+            added = self.write(record, change, provenance);
+        }
+        added.map_err(|error| self.source.unwritable(record.offset, error))?;
+        extend(&mut self.runs, record.offset);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        record: &Record<'_>,
+        change: Change,
+        provenance: &[u8],
+    ) -> Result<bool, BatchError> {
+        let most = self.target.most_plain(self.writer.codec());
+        let own = HeaderRef {
+            key: header::NAME.as_bytes(),
+            value: Some(provenance),
+        };
+        match change {
+            Change::Nothing => self.writer.copy_within(most, record, None),
+            Change::Append => self.writer.copy_within(most, record, Some(own)),
+            Change::Replace => {
+                let others = record.headers.clone();
+                let headers: Vec<HeaderRef<'_>> = others
+                    .filter(|header| header.key != own.key)
+                    .chain([own])
+                    .collect();
+                let headers = headers.iter().copied();
+                self.writer
+                    .add_within(most, record.timestamp, record.key, record.value, headers)
+            }
+        }
+    }
+
+    /// Adds a whole batch behind those that are there; nothing may be being collected.
+    pub(super) fn push(&mut self, batch: Outgoing) {
+        self.batches.push(batch);
+    }
+
+    /// Ends the batch that is being collected, if one is.
+    pub(super) fn flush(&mut self) -> Result<(), Halt> {
+        if self.writer.count() == 0 {
+            return Ok(());
+        }
+        let max_timestamp = self.writer.max_timestamp();
+        let runs = std::mem::take(&mut self.runs);
+        let first = runs.first().map_or(0, |run| run.first);
+        let bytes = self
+            .writer
+            .take()
+            .map_err(|error| self.source.unwritable(first, error))?;
+        let mut waiting = vec![Outgoing::new(Content::Written(bytes), runs, max_timestamp)];
+        while let Some(batch) = waiting.pop() {
+            if batch.size() <= self.target.max_batch_bytes {
+                self.batches.push(batch);
+                continue;
+            }
+            let [before, after] = self.halve(batch)?;
+            waiting.push(after);
+            waiting.push(before);
+        }
+        Ok(())
+    }
+
+    fn halve(&mut self, batch: Outgoing) -> Result<[Outgoing; 2], Halt> {
+        let (offset, size) = (batch.first_offset(), batch.size());
+        let (source, limit) = (self.source, self.target.max_batch_bytes);
+        let runs = batch.runs().to_vec();
+        let Content::Written(bytes) = batch.into_content() else {
+            return Err(source.too_large(offset, size, limit));
+        };
+        let halves = split::in_two(&bytes, &runs, self.memory, split::OURS);
+        self.writer.give_back(bytes);
+        halves
+            .map_err(|error| self.source.unwritable(offset, error))?
+            .ok_or_else(|| source.too_large(offset, size, limit))
+    }
+
+    /// All of it, in order.
+    pub(super) fn finish(mut self) -> Result<Vec<Outgoing>, Halt> {
+        self.flush()?;
+        Ok(self.batches)
+    }
+}

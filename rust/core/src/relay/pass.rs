@@ -1,0 +1,277 @@
+//! The pass over one answer: what happens to each batch. See the drawing in [`super`].
+
+use std::ops::Range;
+
+use super::Fetched;
+use super::books::{Books, Relayed, Skipped};
+use super::halt::{Before, Halt, Source, refused};
+use super::merge::Merge;
+use super::outgoing::{Content, Outgoing, SourceRun};
+use super::target::Target;
+use super::treatment::{Decision, Need};
+use crate::batch::{
+    AbortedFilter, Batch, Batches, HEADER_SIZE, Limits, Memory, Verdict, passing_header,
+};
+use crate::types::DropReason;
+
+/// A batch of the answer.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    batch: Batch<'a>,
+    /// Where it starts in the answer's bytes.
+    start: usize,
+    /// How many are before it.
+    index: usize,
+}
+
+/// What is to be done with a batch of data.
+enum Way {
+    /// It is large enough to be sent alone.
+    Pass,
+    /// It could be passed, and is better merged.
+    Join,
+    Write,
+}
+
+/// One pass, begun with what it is about.
+pub(super) struct Pass<'w, 'a> {
+    pub(super) source: Source<'w>,
+    pub(super) target: &'w Target,
+    pub(super) limits: Limits,
+    pub(super) offsets: Range<i64>,
+    pub(super) memory: &'w mut Memory,
+    /// The value of the header that the present record gets.
+    pub(super) provenance: &'w mut Vec<u8>,
+    pub(super) merge: Merge<'w>,
+    pub(super) progress: Progress<'a>,
+}
+
+/// What a pass has done so far.
+#[derive(Default)]
+pub(super) struct Progress<'a> {
+    /// A small batch that waits for a neighbour to be merged with. While there is one, no record is being collected.
+    lone: Option<Piece<'a>>,
+    books: Books,
+    skipped: Skipped,
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// Goes over the answer's first `most` batches.
+    pub(super) fn run(mut self, fetched: &Fetched<'a>, most: usize) -> Result<Relayed, Halt> {
+        let mut filter = AbortedFilter::new(fetched.aborted.to_vec());
+        let mut batches = Batches::new(fetched.records);
+        let (mut start, mut next_position, mut leader_epoch) = (0, self.offsets.start, -1);
+        for (index, batch) in batches.by_ref().enumerate().take(most) {
+            let batch = batch.map_err(|error| self.source.malformed(index, error))?;
+            let piece = Piece {
+                batch,
+                start,
+                index,
+            };
+            start += batch.bytes().len();
+            if batch.base_offset() >= self.offsets.end {
+                break;
+            }
+            batch
+                .check_crc()
+                .map_err(|e| self.source.malformed(index, e))?;
+            let judged = filter
+                .judge(&batch)
+                .map_err(|e| self.source.malformed(index, e))?;
+            match judged.verdict {
+                Verdict::Control(_) => self.progress.skipped.control += 1,
+                Verdict::Aborted => self.progress.skipped.aborted += 1,
+                Verdict::Data if batch.record_count() == 0 => self.progress.skipped.empty += 1,
+                Verdict::Data => self.data(piece)?,
+            }
+            leader_epoch = batch.leader_epoch();
+            next_position = next_position.max(judged.next_offset.min(self.offsets.end));
+        }
+        self.pass_lone()?;
+        let Source {
+            treatment,
+            partition,
+        } = self.source;
+        let outgoing = self.merge.finish()?;
+        let mut books = self.progress.books;
+        for batch in &outgoing {
+            books.sent += u64::from(batch.count().unsigned_abs());
+        }
+        books
+            .settle(treatment.source_topic(), partition, books.sent)
+            .map_err(|error| Halt {
+                before: Before::Batch(0),
+                error: error.into(),
+            })?;
+        let times = outgoing.iter().map(Outgoing::max_timestamp);
+        Ok(Relayed {
+            max_timestamp: times.max().unwrap_or(-1),
+            batches: outgoing,
+            books,
+            skipped: self.progress.skipped,
+            next_position,
+            leader_epoch,
+            partial: batches.partial(),
+            stopped: None,
+        })
+    }
+
+    fn data(&mut self, piece: Piece<'a>) -> Result<(), Halt> {
+        if piece.batch.last_offset() < self.offsets.start {
+            return Ok(());
+        }
+        if self.source.treatment.is_opposite(piece.batch.producer_id()) {
+            return self.drop_whole(&piece);
+        }
+        match self.way(&piece)? {
+            Way::Pass => {
+                self.pass_lone()?;
+                self.merge.flush()?;
+                self.pass(&piece)
+            }
+            Way::Join if self.has_neighbour(&piece) => self.write(&piece),
+            Way::Join => {
+                self.pass_lone()?;
+                self.merge.flush()?;
+                self.progress.lone = Some(piece);
+                Ok(())
+            }
+            Way::Write => self.write(&piece),
+        }
+    }
+
+    fn way(&mut self, piece: &Piece<'a>) -> Result<Way, Halt> {
+        let batch = &piece.batch;
+        let size = batch.bytes().len();
+        let must_write = self.source.treatment.need() == Need::Write
+            || !self.is_within(batch)
+            || batch.obstacle_for(self.target.timestamps).is_some()
+            || size > self.target.max_batch_bytes;
+        if must_write {
+            return Ok(Way::Write);
+        }
+        let small = self.target.is_small(batch.codec(), size);
+        if small && self.has_neighbour(piece) {
+            // its records are judged when they are written
+            return Ok(Way::Join);
+        }
+        if self.source.treatment.need() == Need::Read && self.drops_one_of(piece)? {
+            return Ok(Way::Write);
+        }
+        Ok(if small { Way::Join } else { Way::Pass })
+    }
+
+    /// Whether there is something before it that it can be merged with.
+    fn has_neighbour(&self, piece: &Piece<'a>) -> bool {
+        let codec = piece.batch.codec();
+        match &self.progress.lone {
+            Some(lone) => lone.batch.codec() == codec,
+            None => self.merge.accepts(codec),
+        }
+    }
+
+    fn is_within(&self, batch: &Batch<'_>) -> bool {
+        self.offsets.start <= batch.base_offset() && batch.last_offset() < self.offsets.end
+    }
+
+    fn drops_one_of(&mut self, piece: &Piece<'a>) -> Result<bool, Halt> {
+        let source = self.source;
+        let malformed = |error| source.malformed(piece.index, error);
+        let records = piece.batch.records(self.memory, self.limits);
+        for record in records.map_err(malformed)? {
+            let record = record.map_err(malformed)?;
+            let decision = source
+                .treatment
+                .decide(&record, source.partition, self.provenance)
+                .map_err(|error| refused(record.offset, error))?;
+            if let Decision::Drop(_) = decision {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Passes the batch that waits, if one does.
+    fn pass_lone(&mut self) -> Result<(), Halt> {
+        match self.progress.lone.take() {
+            Some(lone) => self.pass(&lone),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the batch's body as it is. No record may be being collected.
+    fn pass(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+        let batch = &piece.batch;
+        let head = passing_header(batch, self.target.timestamps)
+            .map_err(|error| self.source.malformed(piece.index, error))?;
+        let body = piece.start + HEADER_SIZE..piece.start + batch.bytes().len();
+        let run = SourceRun {
+            first: batch.base_offset(),
+            count: i64::from(batch.record_count()),
+        };
+        self.progress.books.fetched += u64::from(batch.record_count().unsigned_abs());
+        self.merge.push(Outgoing::new(
+            Content::Passed { head, body },
+            vec![run],
+            batch.max_timestamp(),
+        ));
+        Ok(())
+    }
+
+    /// Writes the batch's records, together with what waits or is being collected if that is possible.
+    fn write(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+        let codec = piece.batch.codec();
+        match self.progress.lone.take() {
+            Some(lone) if lone.batch.codec() == codec => {
+                self.merge.begin(codec)?;
+                self.collect(&lone)?;
+            }
+            Some(lone) => {
+                self.pass(&lone)?;
+                self.merge.begin(codec)?;
+            }
+            None if !self.merge.accepts(codec) => self.merge.begin(codec)?,
+            None => {}
+        }
+        self.collect(piece)
+    }
+
+    fn collect(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+        let source = self.source;
+        let malformed = |error| source.malformed(piece.index, error);
+        let records = piece.batch.records(self.memory, self.limits);
+        for record in records.map_err(malformed)? {
+            let record = record.map_err(malformed)?;
+            if !self.offsets.contains(&record.offset) {
+                continue;
+            }
+            self.progress.books.fetched += 1;
+            let decision = source
+                .treatment
+                .decide(&record, source.partition, self.provenance)
+                .map_err(|error| refused(record.offset, error))?;
+            match decision {
+                Decision::Drop(reason) => self.progress.books.drop(reason, 1),
+                Decision::Keep(change) => self.merge.add(&record, change, self.provenance)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a batch that came from the target: its records have been there.
+    fn drop_whole(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+        let mut count = u64::from(piece.batch.record_count().unsigned_abs());
+        if !self.is_within(&piece.batch) {
+            let malformed = |error| self.source.malformed(piece.index, error);
+            let records = piece.batch.records(self.memory, self.limits);
+            count = 0;
+            for record in records.map_err(malformed)? {
+                let offset = record.map_err(malformed)?.offset;
+                count += u64::from(self.offsets.contains(&offset));
+            }
+        }
+        self.progress.books.fetched += count;
+        self.progress.books.drop(DropReason::Hop, count);
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! A batch that is too large becomes two.
+
+use super::outgoing::{Content, Outgoing, SourceRun, divide};
+use crate::batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record};
+
+/// For batches that we have compressed ourselves: they were within limits before.
+pub(super) const OURS: Limits = Limits {
+    bytes: usize::MAX,
+    ratio: usize::MAX,
+    unchecked: usize::MAX,
+};
+
+/// Halves the batch in `bytes`, whose records have the offsets in `runs`, between two records so that both parts have
+/// about as many bytes before compression; `None` when it is one record.
+pub(super) fn in_two(
+    bytes: &[u8],
+    runs: &[SourceRun],
+    memory: &mut Memory,
+    limits: Limits,
+) -> Result<Option<[Outgoing; 2]>, BatchError> {
+    let batch = Batch::parse(bytes)?;
+    let last = i64::from(batch.record_count()) - 1;
+    if last < 1 {
+        return Ok(None);
+    }
+    let records = batch.records(memory, limits)?;
+    let mut whole = 0;
+    for record in records.clone() {
+        whole += weight(&record?);
+    }
+    let mut writer = BatchWriter::new(batch.codec());
+    let mut records = records;
+    let (mut count, mut weighed) = (0, 0);
+    // one record at least on either side
+    while count < last && (count == 0 || weighed < whole / 2) {
+        let Some(record) = records.next().transpose()? else {
+            break;
+        };
+        weighed += weight(&record);
+        writer.copy_within(usize::MAX, &record, None)?;
+        count += 1;
+    }
+    let (before, after) = divide(runs, count);
+    let first = finish(&mut writer, before)?;
+    for record in records {
+        writer.copy_within(usize::MAX, &record?, None)?;
+    }
+    let second = finish(&mut writer, after)?;
+    Ok(Some([first, second]))
+}
+
+fn finish(writer: &mut BatchWriter, runs: Vec<SourceRun>) -> Result<Outgoing, BatchError> {
+    let max_timestamp = writer.max_timestamp();
+    let bytes = writer.take()?;
+    Ok(Outgoing::new(Content::Written(bytes), runs, max_timestamp))
+}
+
+/// About the record's size before compression.
+fn weight(record: &Record<'_>) -> usize {
+    let length = |field: Option<&[u8]>| field.map_or(1, <[u8]>::len);
+    let headers: usize = record
+        .headers
+        .clone()
+        .map(|header| 2 + header.key.len() + length(header.value))
+        .sum();
+    8 + length(record.key) + length(record.value) + headers
+}

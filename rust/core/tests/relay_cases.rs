@@ -1,0 +1,396 @@
+//! Cases of the relay: which batches are passed, merged and written anew, and what stops a partition.
+
+// a test ends with a panic; clippy sees that only inside of test functions
+#![allow(clippy::unwrap_used)]
+
+mod batch_forge;
+mod produced;
+mod relay_log;
+
+use std::collections::HashSet;
+
+use batch_forge::{Forge, LOG_APPEND_TIME, plain};
+use eomirror_core::batch::{BatchError, Codec, Limits, Stamp, TimestampType};
+use eomirror_core::header::NAME;
+use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::relay::{
+    Books, Content, Fetched, Outgoing, Relay, RelayError, Relayed, SourceRun, Target, Treatment,
+};
+use eomirror_core::{DropReason, Error};
+use produced::compress;
+use relay_log::rules::Rules;
+use relay_log::{LARGE, LIMITS, OPPOSITE, TARGET_TOPIC, TOPIC, arrive, is_passed, one_batch, run};
+
+/// `count` batches of two records each, of `size` bytes.
+fn batches(count: i64, size: usize) -> Vec<u8> {
+    let value = vec![7; size];
+    (0..count)
+        .flat_map(|index| {
+            let records = [
+                plain(2 * index, 10 + index, &value),
+                plain(2 * index + 1, 5, b""),
+            ];
+            Forge::new(2 * index, &records).bytes()
+        })
+        .collect()
+}
+
+fn shape(relayed: &Relayed) -> Vec<(bool, i64, i64)> {
+    let shape = |batch: &Outgoing| (is_passed(batch), batch.first_offset(), batch.last_offset());
+    relayed.batches.iter().map(shape).collect()
+}
+
+#[test]
+fn a_large_batch_is_passed_where_it_lies() {
+    let bytes = batches(2, 1000);
+    let mut relayed = one_batch(&bytes, 0..i64::MAX);
+    assert_eq!(shape(&relayed), [(true, 0, 1), (true, 2, 3)]);
+    let batch = &mut relayed.batches[1];
+    batch.stamp(&bytes, &Stamp::NONE).unwrap();
+    let [head, body] = batch.parts(&bytes).unwrap();
+    assert_eq!(head.len(), 61);
+    assert!(std::ptr::eq(
+        body,
+        &raw const bytes[bytes.len() - body.len()..]
+    ));
+}
+
+#[test]
+fn small_batches_are_merged_and_a_large_one_between_them_is_passed() {
+    let (small, large) = (batches(5, 10), batches(1, 1000));
+    let each = small.len() / 5;
+    let mut bytes = small[..2 * each].to_vec();
+    let mut middle = large;
+    middle[..8].copy_from_slice(&4_i64.to_be_bytes());
+    bytes.extend(middle);
+    for index in 3..5_i64 {
+        let at = usize::try_from(index).unwrap() * each;
+        bytes.extend(&small[at..at + each]);
+    }
+    let target = Target {
+        merge_bytes: 1 << 20,
+        small_bytes: 500,
+        ..LARGE
+    };
+    let relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    assert_eq!(
+        shape(&relayed),
+        [(false, 0, 3), (true, 4, 5), (false, 6, 9)]
+    );
+    assert_eq!(
+        relayed.batches[2].runs(),
+        [SourceRun { first: 6, count: 4 }]
+    );
+}
+
+#[test]
+fn a_small_batch_alone_is_passed() {
+    let target = Target {
+        merge_bytes: 1 << 20,
+        small_bytes: 500,
+        ..LARGE
+    };
+    let relayed = run(&batches(1, 10), 0..i64::MAX, &Rules::NONE, &target);
+    assert_eq!(shape(&relayed), [(true, 0, 1)]);
+}
+
+#[test]
+fn merged_batches_end_at_the_size_that_is_asked_for_and_never_beyond_the_limit() {
+    let bytes = batches(100, 100);
+    for (merge_bytes, max_batch_bytes, most) in [(1000, 1 << 20, 1000 + 250), (1 << 20, 700, 700)] {
+        let target = Target {
+            merge_bytes,
+            max_batch_bytes,
+            small_bytes: 500,
+            ..LARGE
+        };
+        let relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+        assert!(relayed.batches.iter().all(|batch| batch.size() <= most));
+        assert!(relayed.batches.len() > 5 && relayed.batches.len() < 40);
+        assert_eq!(relayed.books.sent, 200);
+    }
+}
+
+#[test]
+fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are() {
+    let mut forge = Forge::new(0, &[plain(0, 5, b"v")]);
+    forge.attributes |= LOG_APPEND_TIME;
+    forge.max_timestamp = 99;
+    let bytes = forge.bytes();
+    let target = Target {
+        timestamps: TimestampType::LogAppendTime,
+        ..LARGE
+    };
+    let mut passed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    assert!(is_passed(&passed.batches[0]));
+    let codecs = HashSet::from([Codec::None]);
+    // the bit is cleared: a broker refuses it
+    arrive(&mut passed.batches, &bytes, &target, &codecs);
+    let mut written = one_batch(&bytes, 0..i64::MAX);
+    assert!(!is_passed(&written.batches[0]));
+    let arrived = arrive(&mut written.batches, &bytes, &LARGE, &codecs);
+    assert_eq!(arrived[0].1.timestamp, 99);
+}
+
+#[test]
+fn what_is_malformed_stops_the_partition_before_it_and_what_stands_before_is_sent() {
+    let bytes = batches(3, 50);
+    let each = bytes.len() / 3;
+    for damaged in 0..3 {
+        let mut broken = bytes.clone();
+        broken[damaged * each + 70] ^= 1;
+        let relayed = run(&broken, 0..i64::MAX, &Rules::NONE, &LARGE);
+        let offset = i64::try_from(2 * damaged).unwrap();
+        let Some(error @ RelayError::Batch { .. }) = &relayed.stopped else {
+            panic!("{:?}", relayed.stopped);
+        };
+        assert!(error.to_string().contains("checksum"), "{error}");
+        assert_eq!(error.topic(), Some(TOPIC));
+        assert_eq!(relayed.next_position, offset);
+        assert_eq!(relayed.books.sent, u64::try_from(offset).unwrap());
+        assert_eq!(relayed.partial, None);
+    }
+}
+
+/// With merging, records of the malformed batch and of those before it share a batch when it is noticed.
+#[test]
+fn nothing_of_a_batch_with_a_malformed_record_is_sent() {
+    let mut bytes = batches(2, 50);
+    let mut third = Forge::new(4, &[plain(4, 1, b"well"), plain(5, 1, b"cut")]);
+    third.body.pop();
+    bytes.extend(third.bytes());
+    let target = Target {
+        merge_bytes: 1 << 20,
+        small_bytes: 1 << 20,
+        ..LARGE
+    };
+    let relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    assert!(matches!(
+        relayed.stopped,
+        Some(RelayError::Batch {
+            error: BatchError::BadRecord { index: 1, .. },
+            ..
+        })
+    ));
+    assert_eq!(shape(&relayed), [(false, 0, 3)]);
+    assert_eq!((relayed.next_position, relayed.books.fetched), (4, 4));
+}
+
+#[test]
+fn batches_of_the_old_format_are_refused_by_name() {
+    let mut bytes = batches(1, 50);
+    let whole = bytes.len();
+    bytes.extend(batches(1, 50));
+    for magic in [0, 1] {
+        bytes[whole + 16] = magic;
+        bytes[whole + 7] = 2;
+        let relayed = one_batch(&bytes, 0..i64::MAX);
+        assert_eq!(
+            relayed.stopped,
+            Some(RelayError::Batch {
+                topic: TOPIC.to_owned(),
+                partition: 0,
+                error: BatchError::OldMagic { offset: 2, magic },
+            })
+        );
+        assert_eq!(relayed.next_position, 2);
+    }
+}
+
+#[test]
+fn a_batch_that_would_take_too_much_memory_is_refused_by_name() {
+    for codec in &Codec::ALL[1..] {
+        let mut forge = Forge::new(7, &[plain(7, 1, &vec![0; 300_000])]);
+        forge.attributes |= *codec as i16;
+        forge.body = compress(*codec, &forge.body);
+        let bytes = forge.bytes();
+        let fetched = Fetched {
+            records: &bytes,
+            aborted: &[],
+            offsets: 7..i64::MAX,
+        };
+        for limits in [
+            Limits {
+                bytes: 100_000,
+                ..LIMITS
+            },
+            Limits {
+                ratio: 2,
+                unchecked: 1000,
+                ..LIMITS
+            },
+        ] {
+            let rules = Rules {
+                header: true,
+                ..Rules::NONE
+            };
+            let relayed = Relay::new(limits).relay(&rules.treatment(), 0, &LARGE, &fetched);
+            assert!(
+                matches!(
+                    relayed.stopped,
+                    Some(RelayError::Batch {
+                        error: BatchError::TooLarge { offset: 7, .. },
+                        ..
+                    })
+                ),
+                "{codec:?} {:?}",
+                relayed.stopped
+            );
+            assert_eq!(relayed.next_position, 7);
+        }
+    }
+}
+
+#[test]
+fn a_provenance_header_of_a_newer_release_stops_the_partition_at_its_record() {
+    let mut record = plain(1, 1, b"v");
+    let mut value = b"EM\x09".to_vec();
+    value.extend(eomirror_core::header::check(None, Some(b"v")).to_be_bytes());
+    record.headers = vec![(NAME.into(), Some(value))];
+    let bytes = Forge::new(0, &[plain(0, 1, b"v"), record, plain(2, 1, b"v")]).bytes();
+    let rules = Rules {
+        enforced: true,
+        ..Rules::NONE
+    };
+    let relayed = run(&bytes, 0..i64::MAX, &rules, &LARGE);
+    assert_eq!(
+        relayed.stopped,
+        Some(RelayError::Record(Error::UnknownHeaderVersion {
+            at: format!("{TOPIC}-0@1"),
+            version: 9
+        }))
+    );
+    assert_eq!(shape(&relayed), [(false, 0, 0)]);
+    assert_eq!(relayed.next_position, 1);
+}
+
+#[test]
+fn a_record_that_is_too_large_is_named_with_what_it_needs() {
+    let records = [plain(0, 1, b"v"), plain(1, 1, &[7; 500]), plain(2, 1, b"v")];
+    let bytes = Forge::new(0, &records).bytes();
+    let target = Target {
+        max_batch_bytes: 300,
+        ..LARGE
+    };
+    let relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    let needed = Forge::new(1, &records[1..2]).bytes().len();
+    let error = relayed.stopped.clone().unwrap();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{TOPIC}-0@1: the record needs a batch of {needed} bytes, the target topic takes 300"
+        )
+    );
+    assert_eq!(error.topic(), Some(TOPIC));
+    assert_eq!(shape(&relayed), [(false, 0, 0)]);
+    assert_eq!(relayed.next_position, 1);
+}
+
+#[test]
+fn what_came_from_the_target_is_dropped_whole_without_looking_into_it() {
+    let mut forge = Forge::new(0, &[plain(0, 1, b"a"), plain(1, 1, b"b")]);
+    forge.producer_id = OPPOSITE;
+    // nobody who reads the records would get far
+    forge.body = vec![0xff; 20];
+    let bytes = forge.bytes();
+    let rules = Rules {
+        opposite: true,
+        ..Rules::NONE
+    };
+    let relayed = run(&bytes, 0..i64::MAX, &rules, &LARGE);
+    assert_eq!(relayed.stopped, None);
+    assert_eq!((relayed.books.fetched, relayed.books.sent), (2, 0));
+    assert_eq!(relayed.books.dropped(DropReason::Hop), 2);
+    assert_eq!(relayed.next_position, 2);
+}
+
+#[test]
+fn timestamps_at_both_ends_of_time_are_not_merged_into_one_batch() {
+    let mut bytes = Forge::new(0, &[plain(0, i64::MIN, b"a")]).bytes();
+    bytes.extend(Forge::new(1, &[plain(1, i64::MAX, b"b")]).bytes());
+    let target = Target {
+        merge_bytes: 1 << 20,
+        small_bytes: 1 << 20,
+        ..LARGE
+    };
+    let mut relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    assert_eq!(shape(&relayed), [(false, 0, 0), (false, 1, 1)]);
+    let arrived = arrive(
+        &mut relayed.batches,
+        &bytes,
+        &target,
+        &HashSet::from([Codec::None]),
+    );
+    assert_eq!(arrived[0].1.timestamp, i64::MIN);
+    assert_eq!(arrived[1].1.timestamp, i64::MAX);
+}
+
+#[test]
+fn an_answer_with_nothing_in_it_moves_nothing() {
+    let relayed = one_batch(&[], 40..i64::MAX);
+    assert_eq!(relayed.next_position, 40);
+    assert_eq!(
+        (relayed.books, relayed.leader_epoch),
+        (Books::default(), -1)
+    );
+    assert_eq!((relayed.stopped, relayed.max_timestamp), (None, -1));
+}
+
+#[test]
+fn bytes_that_a_batch_was_not_made_of_are_refused() {
+    let bytes = batches(1, 50);
+    let mut relayed = one_batch(&bytes, 0..i64::MAX);
+    let mut batch = relayed.batches.remove(0);
+    assert!(batch.stamp(&bytes[..70], &Stamp::NONE).is_err());
+    assert!(batch.parts(&[]).is_err());
+    let treatment = Rules::NONE.treatment();
+    let halved = Relay::new(LIMITS).halve(&treatment, 0, &batch, &bytes[..70]);
+    assert!(halved.is_err());
+}
+
+#[test]
+fn a_cluster_that_forwards_only_others_drops_what_is_local() {
+    let origins = Some(HashSet::from(["third".to_owned()]));
+    let guard = LoopGuard::new("source", "target", origins, true).unwrap();
+    let treatment = Treatment::new(TOPIC, TARGET_TOPIC, guard, true, HashSet::new()).unwrap();
+    let bytes = batches(2, 50);
+    let fetched = Fetched {
+        records: &bytes,
+        aborted: &[],
+        offsets: 1..i64::MAX,
+    };
+    let relayed = Relay::new(LIMITS).relay(&treatment, 0, &LARGE, &fetched);
+    assert_eq!(relayed.books.dropped(DropReason::Origin), 3);
+    assert_eq!((relayed.books.fetched, relayed.batches.len()), (3, 0));
+}
+
+#[test]
+fn buffers_of_batches_that_are_done_with_serve_again() {
+    let bytes = batches(3, 50);
+    let rules = Rules {
+        header: true,
+        ..Rules::NONE
+    };
+    let (treatment, mut relay) = (rules.treatment(), Relay::new(LIMITS));
+    let fetched = Fetched {
+        records: &bytes,
+        aborted: &[],
+        offsets: 0..i64::MAX,
+    };
+    let place = |batch: &Outgoing| match batch.content() {
+        Content::Written(bytes) => bytes.as_ptr(),
+        Content::Passed { .. } => panic!("it is written"),
+    };
+    let mut first = relay.relay(&treatment, 0, &LARGE, &fetched);
+    let used = place(&first.batches[0]);
+    relay.give_back(first.batches.remove(0));
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        let again = relay.relay(&treatment, 0, &LARGE, &fetched);
+        places.extend(again.batches.iter().map(place));
+        for batch in again.batches {
+            relay.give_back(batch);
+        }
+    }
+    assert!(places.contains(&used));
+}
