@@ -1,0 +1,204 @@
+//! Feeds mutated bytes to everything in eomirror-core that reads bytes from elsewhere.
+//!
+//! ```text
+//! cargo run --release -p eomirror-fuzz -- TARGET [--seconds 60] [--seed 4711]
+//! cargo run --release -p eomirror-fuzz -- all --seconds 10
+//! ```
+//!
+//! It works with stable Rust, so it needs no instrumentation and knows nothing of coverage; instead inputs start from
+//! segments of a real broker, and checksums and lengths are mostly made right again, so that a mutation reaches what
+//! lies behind them. A failure is repeated with the seed that it prints, and its input is left in a file.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command line program
+
+mod corpus;
+mod mutate;
+mod targets;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use mutate::Random;
+use targets::{TARGETS, Target};
+
+/// More than any target needs within the limits that it sets.
+const MOST_MEMORY: u64 = 512 * 1024 * 1024;
+/// An input that takes longer is a denial of service, on any machine.
+const MOST_TIME: Duration = Duration::from_secs(10);
+
+struct Arguments {
+    targets: Vec<&'static Target>,
+    seconds: u64,
+    seed: u64,
+}
+
+struct Report {
+    inputs: u64,
+    accepted: u64,
+    slowest: Duration,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(reason) => {
+            let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+            eprintln!(
+                "{reason}; usage: eomirror-fuzz all|{} [--seconds 60] [--seed 4711]",
+                names.join("|")
+            );
+            return ExitCode::from(2);
+        }
+    };
+    for target in arguments.targets {
+        let time = Duration::from_secs(arguments.seconds);
+        match run(target, arguments.seed, time) {
+            Ok(report) => println!(
+                "{:<10} seed {}: {} inputs, {} of them accepted, slowest {:?}, peak memory {} MB",
+                target.name,
+                arguments.seed,
+                report.inputs,
+                report.accepted,
+                report.slowest,
+                peak_memory() >> 20,
+            ),
+            Err(reason) => {
+                eprintln!("{}: {reason}", target.name);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let name = words.next().ok_or("no target")?;
+    let targets: Vec<_> = TARGETS
+        .iter()
+        .filter(|target| name == "all" || name == target.name)
+        .collect();
+    if targets.is_empty() {
+        return Err(format!("no target {name:?}"));
+    }
+    let (mut seconds, mut seed) = (60, 4711);
+    while let Some(word) = words.next() {
+        let number = words.next().and_then(|number| number.parse().ok());
+        let number = number.ok_or_else(|| format!("{word} wants a number"))?;
+        match &word[..] {
+            "--seconds" => seconds = number,
+            "--seed" => seed = number,
+            _ => return Err(format!("no option {word:?}")),
+        }
+    }
+    Ok(Arguments {
+        targets,
+        seconds,
+        seed,
+    })
+}
+
+/// Mutates and feeds until the time is over.
+fn run(target: &Target, seed: u64, time: Duration) -> Result<Report, String> {
+    let corpus = (target.corpus)();
+    let mut random = Random::new(seed);
+    let mut report = Report {
+        inputs: 0,
+        accepted: 0,
+        slowest: Duration::ZERO,
+    };
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let mut input = corpus[random.below(corpus.len())].clone();
+        for _ in 0..random.below(5) {
+            mutate::mutate(&mut input, &corpus, &mut random);
+        }
+        (target.mend)(&mut input, &mut random);
+        let choice = random.next();
+        let began = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| (target.feed)(&input, choice)));
+        let took = began.elapsed();
+        let fault = match outcome {
+            Ok(accepted) => {
+                report.accepted += u64::from(accepted);
+                (took > MOST_TIME).then(|| format!("an input took {took:?}"))
+            }
+            Err(_) => Some("it panicked".to_owned()),
+        };
+        let fault = fault.or_else(|| {
+            let peak = peak_memory();
+            // the peak never falls, and reading it costs more than most inputs
+            (report.inputs % 256 == 0 && peak > MOST_MEMORY)
+                .then(|| format!("{} MB of memory", peak >> 20))
+        });
+        if let Some(fault) = fault {
+            let file = std::env::temp_dir().join(format!("eomirror-fuzz-{}.bin", target.name));
+            let kept = std::fs::write(&file, &input);
+            return Err(format!(
+                "{fault}: seed {seed}, input {}, choice {choice}, {} bytes in {} ({kept:?})",
+                report.inputs,
+                input.len(),
+                file.display()
+            ));
+        }
+        report.slowest = report.slowest.max(took);
+        report.inputs += 1;
+    }
+    Ok(report)
+}
+
+/// Most memory that the process ever had, in bytes; 0 where the system does not tell.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kilobytes
+        .and_then(|number| number.trim().parse::<u64>().ok())
+        .map_or(0, |number| number * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{TARGETS, arguments, run};
+
+    /// A few seconds in all: what every change has to survive. `all --seconds 60` is for the rest.
+    #[test]
+    fn every_target_survives_its_first_mutations() {
+        for target in TARGETS {
+            let report = run(target, 4711, Duration::from_millis(700));
+            let report = report.unwrap_or_else(|reason| panic!("{}: {reason}", target.name));
+            assert!(report.accepted > 0, "{}: nothing is accepted", target.name);
+            assert!(
+                report.accepted < report.inputs,
+                "{}: nothing is refused",
+                target.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_target_that_panics_is_a_failure() {
+        let broken = super::Target {
+            name: "broken",
+            feed: |_, _| panic!("on purpose"),
+            ..TARGETS[0]
+        };
+        let reason = run(&broken, 1, Duration::from_secs(5)).err();
+        assert!(reason.is_some_and(|reason| reason.contains("panicked: seed 1")));
+    }
+
+    #[test]
+    fn options_are_read_and_unknown_ones_refused() {
+        let parse = |line: &str| arguments(line.split(' ').map(str::to_owned));
+        let all = parse("all --seconds 3 --seed 9").ok();
+        assert_eq!(
+            all.map(|all| (all.targets.len(), all.seconds, all.seed)),
+            Some((TARGETS.len(), 3, 9))
+        );
+        for wrong in ["nothing", "relay --seconds", "relay --minutes 3"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
