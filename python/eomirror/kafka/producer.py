@@ -85,19 +85,21 @@ def _linger_ms(partitions: int) -> int:
 
 
 # What a call of the client raises.  When librdkafka has a fatal error for its error callback while it runs a
-# delivery callback, even a callback that does nothing wrong ends in a SystemError (fault table, row 4).
+# delivery callback, even a callback that does nothing wrong ends in a SystemError (fault table, row 4): with the
+# KafkaException as its cause, or, when a flush is cut short by the fencing of a mirror that had been frozen (fault F3),
+# with none at all.
 _RAISED = (KafkaException, SystemError)
 
 
 def _error_of(raised: BaseException) -> KafkaError:
-    """The client's own error, which a SystemError holds as its cause."""
+    """The client's own error, which a SystemError holds as its cause; where it holds none, nothing is guessed."""
     cause: BaseException | None = raised
     while cause is not None:
         if isinstance(cause, KafkaException):
             error: KafkaError = cause.args[0]
             return error
         cause = cause.__cause__
-    raise raised
+    return KafkaError(KafkaError.UNKNOWN, f"the client ended a call without saying why: {raised}")
 
 
 class TransactionalProducer:
