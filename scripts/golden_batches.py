@@ -5,11 +5,20 @@ Writes rust/core/tests/golden: segments of a real broker, and what another clien
 
 Starts one embedded broker, produces with librdkafka, stops the broker and copies the log segments out of
 its data folder.  Producer ids, leader epochs and append times differ from run to run; the tests know none.
+
+    python scripts/golden_batches.py --read-back
+
+Goes the other way: relays every segment in every mode with rust/core/examples/relay_segment.rs, lets Kafka's
+own DumpLogSegments read the result, and compares it with what librdkafka read from the source.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +29,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.demo.jars import class_path
+from eomirror.demo.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +56,101 @@ RECORDS: tuple[Record, ...] = (
 )
 
 
+MODES = ("pass", "merge", "split", "header")
+PROVENANCE = "eomirror.hops"
+BATCH = re.compile(r"baseOffset: .* compresscodec: (\w+) crc: \d+ isvalid: (\w+)")
+RECORD = re.compile(
+    r"\| offset: (\d+) CreateTime: (-?\d+) keySize: (-?\d+) valueSize: (-?\d+) sequence: \d+ headerKeys: \[(.*?)\]"
+    r"(?: key: .*?)?(?: payload: (.*))?"
+)
+
+
 def main() -> int:
+    """Make all files anew, or let Java read what the relay makes of them."""
+    parser = argparse.ArgumentParser(description="segments of a real broker")
+    parser.add_argument("--read-back", action="store_true", help="let Kafka read relayed segments")
+    if parser.parse_args().read_back:
+        return read_back()
+    return make()
+
+
+def read_back() -> int:
+    """Relay every segment, and compare what Kafka's own classes read with what librdkafka read before."""
+    folder_of_cargo = Path(os.environ.get("CARGO_TARGET_DIR", GOLDEN.parents[3] / "target"))
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "--example", "relay_segment"], check=True)
+    program = folder_of_cargo / "debug/examples/relay_segment"
+    read = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for source in sorted(GOLDEN.glob("*.log")):
+            for mode in MODES:
+                # the tool takes the first offset from the file's name
+                target = Path(folder, source.stem, mode, f"{SEGMENT}.log")
+                target.parent.mkdir(parents=True)
+                command = [str(program), str(source), str(target), mode]
+                lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                offsets = [int(line.split()[0]) for line in lines.splitlines()]
+                read += compare(source, mode, offsets, dump(target))
+    print(f"{read} records of {len(MODES)} modes read back by Kafka's own classes, all equal")
+    return 0
+
+
+def dump(segment: Path) -> list[str]:
+    """What DumpLogSegments prints about a segment."""
+    command = [str(find_java()), "-cp", class_path(), "org.apache.kafka.tools.DumpLogSegments"]
+    command += ["--deep-iteration", "--print-data-log", "--files", str(segment)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8")
+    return answer.stdout.splitlines()
+
+
+def compare(source: Path, mode: str, offsets: list[int], lines: list[str]) -> int:
+    """Compare a relayed segment with its source, record by record; how many they are."""
+    where = f"{source.stem}, {mode}"
+    wanted = {}
+    for line in source.with_suffix(".records").read_text("ascii").splitlines():
+        place, *fields = line.split(" ")
+        wanted[int(place)] = fields
+    batches = [found for line in lines if (found := BATCH.search(line))]
+    expect(where, bool(batches) and all(found[2] == "true" for found in batches), "a batch is not valid")
+    codec = source.stem.rpartition("-")[2]
+    if codec in CODECS:
+        expect(where, codec in {found[1] for found in batches}, f"{codec} was not kept")
+    records = [found for line in lines if (found := RECORD.fullmatch(line))]
+    expect(where, len(records) == len(offsets), f"{len(records)} records of {len(offsets)}")
+    for number, (found, offset) in enumerate(zip(records, offsets, strict=True)):
+        timestamp, key, value, headers = wanted[offset]
+        names = [] if headers == "none" else [plain(pair.split("=")[0]) or b"" for pair in headers.split(",")]
+        if mode == "header":
+            names.append(PROVENANCE.encode())
+        at = f"{where}, source offset {offset}"
+        expect(at, int(found[1]) == number, f"offset {found[1]}")
+        expect(at, found[2] == timestamp, f"timestamp {found[2]}, not {timestamp}")
+        expect(at, int(found[3]) == size(key), f"a key of {found[3]} bytes")
+        expect(at, int(found[4]) == size(value), f"a value of {found[4]} bytes")
+        expect(at, found[5] == ",".join(name.decode() for name in names), f"headers {found[5]}")
+        payload = plain(value)
+        if payload and payload.isascii() and payload.decode().isprintable():
+            expect(at, found[6] == payload.decode(), f"value {found[6]}")
+    return len(records)
+
+
+def expect(where: str, holds: bool, otherwise: str) -> None:  # noqa: FBT001 - it is what is asserted
+    """End the program where something does not hold."""
+    if not holds:
+        raise SystemExit(f"{where}: {otherwise}")
+
+
+def plain(field: str) -> bytes | None:
+    """The field that `shown` has written."""
+    return None if field == "null" else bytes.fromhex(field[1:])
+
+
+def size(field: str) -> int:
+    """Its length as the wire has it: -1 for null."""
+    content = plain(field)
+    return -1 if content is None else len(content)
+
+
+def make() -> int:
     """Make all files anew."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
