@@ -69,6 +69,14 @@ integration *ARGS:
 faults *ARGS:
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
+# all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults.md
+faults-long *ARGS:
+    python scripts/faults_long.py "$@"
+
+# one fault test again, with the seed that a report names: EOMIRROR_SEED=N just faults-replay NODE
+faults-replay *ARGS:
+    python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"
+
 # tests of the Spark engine, which make and end contexts of their own
 engine *ARGS:
     python scripts/ci.py --suite engine -m "not slow" "$@"

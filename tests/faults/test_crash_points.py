@@ -16,6 +16,8 @@ from records import create_topic, produce, read_committed, some_records
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rig.ledger import Entry
+
 pytestmark = [pytest.mark.faults, pytest.mark.integration]
 
 # these need something special to be passed at all; the integration tests take that way
@@ -53,9 +55,10 @@ class Rig:
             ).returncode
 
 
+@pytest.mark.fault("F1")
 @pytest.mark.timeout(900)
 def test_no_prefix_of_the_steps_loses_or_repeats_a_record(
-    east: Any, west: Any, topic_name: str, tmp_path: Path, seed: int
+    east: Any, west: Any, topic_name: str, tmp_path: Path, seed: int, entry: Entry
 ) -> None:
     """EO-1, EO-2, EO-8: after a death at every point in turn, the copy is the source, once and in order."""
     rig = Rig(east, west, topic_name, tmp_path)
@@ -64,6 +67,7 @@ def test_no_prefix_of_the_steps_loses_or_repeats_a_record(
     for number, point in enumerate(points):
         rig.write(seed + number)
         code = rig.run(point)
+        entry.injected()
         assert (tmp_path / point).exists(), f"{point} was not passed; see {tmp_path / 'log'}"
         if code != 0:
             # the driver itself died; a lane's death is healed by the driver that lives
@@ -71,3 +75,4 @@ def test_no_prefix_of_the_steps_loses_or_repeats_a_record(
             assert rig.run(None) == 0, f"after {point}; see {tmp_path / 'log'}"
 
     assert read_committed(rig.west, f"east.{rig.topic}") == rig.committed
+    entry.records = sum(map(len, rig.committed.values()))

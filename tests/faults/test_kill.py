@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from rig.ledger import Entry
+
 log = logging.getLogger(__name__)
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
@@ -88,6 +90,7 @@ def await_news(tree: ProcessTree, watcher: TopicWatcher) -> float:
     return arrived - tree.started
 
 
+@pytest.mark.fault("F1", "F2")
 @pytest.mark.timeout(900)
 def test_a_copy_survives_ten_kills_of_the_whole_tree(
     east: Any,
@@ -95,6 +98,7 @@ def test_a_copy_survives_ten_kills_of_the_whole_tree(
     topic_name: str,
     mirror: Callable[..., ProcessTree],
     rng: random.Random,
+    entry: Entry,
 ) -> None:
     """EO-1, EO-2, EO-3: 100,000 records are identical on the target, and no reader sees anything taken back."""
     source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
@@ -115,6 +119,7 @@ def test_a_copy_survives_ten_kills_of_the_whole_tree(
                 recoveries.append(await_news(tree, watcher))
                 live_for(tree, rng.uniform(0.0, 2.0))
             assert tree.kill() >= 1
+            entry.injected()
             hit += bool(offsets.partitions(copy) and offsets.open_transactions(copy, PARTITIONS))
             tree = mirror()
         recoveries.append(await_news(tree, watcher))
@@ -137,6 +142,9 @@ def test_a_copy_survives_ten_kills_of_the_whole_tree(
         KILLS,
         [round(seconds, 1) for seconds in recoveries],
     )
+    entry.compared(comparison, revision)
+    for seconds in recoveries[1:]:
+        entry.recovered(seconds)
     assert comparison.line == "0 missing, 0 duplicate, 0 reordered, 0 altered", comparison.differences
     assert comparison.source == comparison.target == traffic.ledger.records >= RECORDS
     assert revision.stable, revision

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eomirror._native import Acks
     from eomirror.kafka.producer import TransactionalProducer
     from rig.clusters import Rig
+    from rig.ledger import Entry
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +36,16 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration]
 
 NO_ERROR = 0
 REFUSED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+INJECTED = {"held", "dropped", "lost answer"}
 repeated = pytest.mark.parametrize("number", range(REPEATS))
 
 
 @pytest.fixture
-def stage(rig: Rig, topic_name: str, rng: random.Random) -> Iterator[Stage]:
+def stage(rig: Rig, topic_name: str, rng: random.Random, entry: Entry) -> Iterator[Stage]:
     made = Stage(rig, topic_name, rng)
     yield made
+    entry.injected(sum(event.kind in INJECTED for event in made.proxy.events()))
+    entry.records += len(made.committed)
     made.close()
 
 
@@ -71,6 +75,7 @@ def repeated_commit(stage: Stage, producer: TransactionalProducer) -> None:
     stage.committed += values
 
 
+@pytest.mark.fault("F6")
 @repeated
 def test_a_straggling_commit_does_not_touch_a_successor(stage: Stage, number: int) -> None:
     """EO-9: the commit was suspect, so a new producer took over; its open transaction stays open."""
@@ -109,6 +114,7 @@ def test_without_the_rule_a_straggling_commit_tears_the_next_transaction(stage: 
     assert stage.visible() == stage.committed + half
 
 
+@pytest.mark.fault("F6")
 @repeated
 def test_a_straggling_abort_does_not_touch_a_successor(stage: Stage, number: int) -> None:
     """EO-9: nobody trusts an abort; the successor commits, and all of it is there."""
@@ -156,6 +162,7 @@ def test_without_the_rule_a_straggling_abort_ends_the_next_transaction(stage: St
 # -- F7, F8: other stragglers ---------------------------------------------------------------------
 
 
+@pytest.mark.fault("F7")
 @repeated
 @pytest.mark.parametrize("ending", ["commit", "abort", "abort unsent"])
 def test_a_straggling_produce_writes_nothing(stage: Stage, ending: str, number: int) -> None:
@@ -192,6 +199,7 @@ def test_a_straggling_produce_writes_nothing(stage: Stage, ending: str, number: 
     assert stage.visible() == stage.committed + values
 
 
+@pytest.mark.fault("F8")
 @repeated
 def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number: int) -> None:
     """A late AddPartitionsToTxn would open a transaction that nobody ends; its commit is suspect as well."""
@@ -211,6 +219,7 @@ def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number:
     assert stage.nothing_is_open()
 
 
+@pytest.mark.fault("F8")
 @repeated
 def test_a_straggling_init_fences_but_never_lies(stage: Stage, number: int) -> None:
     """A late InitProducerId aborts what is open; the commit then says so, and nothing is half there."""
@@ -230,6 +239,7 @@ def test_a_straggling_init_fences_but_never_lies(stage: Stage, number: int) -> N
     assert stage.visible() == stage.committed
 
 
+@pytest.mark.fault("F8")
 @repeated
 def test_a_connection_that_breaks_behind_a_commit_makes_it_suspect(stage: Stage, number: int) -> None:
     """The broker committed, the answer was lost, and the library asked again: done once, never called clean."""
@@ -252,6 +262,7 @@ def test_a_connection_that_breaks_behind_a_commit_makes_it_suspect(stage: Stage,
     assert stage.visible() == stage.committed
 
 
+@pytest.mark.fault("F8")
 def test_a_lost_answer_to_a_commit_makes_it_suspect(stage: Stage) -> None:
     """The connection lives, the library's request times out and is sent again."""
     producer = stage.producer(socket_timeout_ms="1500")
@@ -264,6 +275,7 @@ def test_a_lost_answer_to_a_commit_makes_it_suspect(stage: Stage) -> None:
     assert stage.visible() == stage.committed + values
 
 
+@pytest.mark.fault("F8")
 def test_a_commit_that_gets_no_answers_ends_with_its_outcome_unknown(stage: Stage) -> None:
     """EO-8: the library would ask on for ever; the lane gives up after the transaction timeout, and never guesses."""
     first = stage.producer(timeout=3.0, socket_timeout_ms="1000")
@@ -314,6 +326,7 @@ def test_acknowledged_offsets_are_exact_beside_a_foreign_writer(stage: Stage) ->
     assert offsets_of(acks, stage.topic) == [found[value] for value in before + after]
 
 
+@pytest.mark.fault("F13")
 @pytest.mark.timeout(120)
 def test_acknowledged_offsets_are_exact_over_dying_connections(stage: Stage) -> None:
     """Batches are repeated, answers are lost, a foreign writer is in between: n-th record, n-th offset."""

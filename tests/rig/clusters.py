@@ -7,6 +7,7 @@ Brokers start when a test first asks for their side, and live as long as the rig
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
@@ -17,7 +18,7 @@ from rig.proxy import FaultProxy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROXIED", "Rig", "Side"]
+__all__ = ["PROXIED", "Bare", "Pair", "Rig", "Side"]
 
 PROXIED = "PROXIED"
 """Name of the listener whose advertised port is the proxy's."""
@@ -60,6 +61,31 @@ class Side:
     def close(self) -> None:
         """End the proxy, then the brokers."""
         self._open.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A cluster without a proxy, in the place of a `Side`."""
+
+    cluster: LocalCluster
+
+    @property
+    def direct(self) -> dict[str, str]:
+        """Client properties."""
+        return self.cluster.client_properties
+
+    @property
+    def proxied(self) -> dict[str, str]:
+        """Likewise."""
+        return self.cluster.client_properties
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two clusters of a test's own, in the place of a `Rig`."""
+
+    source: Bare
+    target: Bare
 
 
 class Rig:

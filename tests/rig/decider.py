@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rig.frames import Request, answer_error, correlation_id, parse_request
-from rig.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match, Refuse, Throttle
+from rig.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match, Refuse, Resets, Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ class Event:
     Attributes:
         kind: ``connected``, ``refused``, ``held`` (by its rule), ``behind`` (queued behind a held one), ``released``,
             ``cut`` (the client's side), ``dropped`` (an answer), ``swallowed``, ``late answer`` (the broker's, to a
-            request that was held), ``lost answer`` (to a request whose client was cut off).
+            request that was held), ``lost answer`` (to a request whose client was cut off), ``reset`` (by chance).
         at: When.
         connection: Number of the connection.
         rule: Name of the rule; empty where there is none.
@@ -217,7 +217,14 @@ class Decider:
             connection.pending[request.correlation_id] = (request, chosen.name)
             self._note("held", now, number, chosen.name, request)
             return Verdict(Kind.HOLD, cut=chosen.rule.cut, rule=chosen.name)
+        reset = any(self._random.random() < armed.rule.share for armed in self._of(Resets))
+        if reset and chosen is None and self._random.random() < 0.5:
+            self._note("reset", now, number, "", request)
+            return Verdict(Kind.DROP, cut=True)
         connection.pending[request.correlation_id] = (request, "")
+        if reset and chosen is None:
+            self._note("reset", now, number, "", request)
+            return Verdict(Kind.DELIVER, self._delivery(connection, "up", len(frame), now), cut=True)
         at = self._delivery(connection, "up", len(frame), now)
         return Verdict(Kind.DELIVER, at, cut=chosen is not None, rule=chosen.name if chosen else "")
 

@@ -246,9 +246,9 @@ class FaultProxy:
                 connection.to_broker.put_nowait((verdict, frame))
             elif verdict.kind is Kind.HOLD:
                 connection.held.append((verdict, frame))
-                if verdict.cut:
-                    connection.cut_client()
-                    break
+            if verdict.cut and verdict.kind is not Kind.DELIVER:
+                connection.cut_client()
+                break
         connection.cut_client()
         with self._changed:
             self._decider.client_gone(connection.number, self._loop.time())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rig.frames import Request
 
 __all__ = [
-    "ANY", "CutAfter", "Delay", "DropAnswers", "HalfOpen", "Hold", "Lifetimes", "Match", "Refuse", "Rule",
+    "ANY", "CutAfter", "Delay", "DropAnswers", "HalfOpen", "Hold", "Lifetimes", "Match", "Refuse", "Resets", "Rule",
     "Throttle",
 ]  # fmt: skip
 
@@ -138,10 +138,22 @@ class Lifetimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resets:
+    """
+    Now and then a request breaks its connection: before it is delivered, or behind it, either as likely.
+
+    Attributes:
+        share: Of all requests, drawn from the proxy's seed.
+    """
+
+    share: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """Break every new connection at once, until this time of the monotonic clock."""
 
     until: float
 
 
-Rule = Hold | CutAfter | DropAnswers | Delay | Throttle | HalfOpen | Lifetimes | Refuse
+Rule = Hold | CutAfter | DropAnswers | Delay | Throttle | HalfOpen | Lifetimes | Refuse | Resets

@@ -1,0 +1,252 @@
+"""
+Breaks things for hours: runs all fault tests over and over, each time with another seed, and writes a report.
+
+    python scripts/faults_long.py --hours 8               everything, 20,000 records a test
+    python scripts/faults_long.py --hours 1 --faults F3,F5  only these faults
+    python scripts/faults_long.py --report FILE.jsonl     the report of what was measured before
+
+Every test adds its line to docs/reports/DATE-faults.jsonl as it ends, and docs/reports/DATE-faults.md is written anew
+after each file of tests, so that a run that is broken off still reports.  A failed test does not end the run; its
+output is kept in target/faults-long, and its line has the seed that repeats it.  Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import random
+import re
+import secrets
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "docs" / "reports"
+TESTS = ROOT / "tests" / "faults"
+LOGS = ROOT / "target" / "faults-long"
+TABLE = ROOT / "docs" / "faults.md"
+
+# a file of tests that takes longer hangs; its tests have timeouts of their own
+_MOST_SECONDS = 3 * 3600
+_ROW = re.compile(r"^\| (?P<id>F\d+) \| (?P<title>[^|]+?) \|")
+_SEEDS_SHOWN = 6
+# of pytest: no test of a file injects what was asked for
+_NO_TESTS = 5
+_COUNTS = ("missing", "duplicate", "reordered", "altered", "foreign", "retracted")
+
+
+@dataclass(slots=True)
+class Row:
+    """All runs of the tests of one fault."""
+
+    runs: int = 0
+    failed: int = 0
+    injections: int = 0
+    records: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    recoveries: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    def enter(self, line: dict[str, Any]) -> None:
+        """Count one run of one test."""
+        self.runs += 1
+        self.failed += line["outcome"] not in {"passed", "xfailed"}
+        self.injections += line["injections"]
+        self.records += line["records"]
+        for name in _COUNTS:
+            self.counts[name] += line[name]
+        self.recoveries += line["recoveries"]
+        if line["seed"] not in self.seeds:
+            self.seeds.append(line["seed"])
+
+
+def rows_of(lines: list[dict[str, Any]]) -> dict[str, Row]:
+    """By fault; a test that injects two faults counts for both, one that was skipped for none."""
+    rows: dict[str, Row] = defaultdict(Row)
+    for line in lines:
+        if line["outcome"] != "skipped":
+            for name in line["faults"]:
+                rows[name].enter(line)
+    return dict(sorted(rows.items(), key=lambda item: int(item[0][1:])))
+
+
+def titles() -> dict[str, str]:
+    """What each fault is, from the table in docs/faults.md."""
+    found = (_ROW.match(line) for line in TABLE.read_text("utf-8").splitlines())
+    return {row["id"]: row["title"] for row in found if row is not None}
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What was measured; a last line that was cut off is left out."""
+    lines = []
+    for text in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            print(f"left out, not JSON: {text[:80]}", file=sys.stderr)
+    return lines
+
+
+def report(lines: list[dict[str, Any]], *, command: str, minutes: float, commit: str, date: str) -> str:
+    """The report's text."""
+    rows, names = rows_of(lines), titles()
+    injections = sum(line["injections"] for line in lines)
+    records = sum(line["records"] for line in lines)
+    totals = {name: sum(line[name] for line in lines) for name in _COUNTS}
+    failed = [line for line in lines if line["outcome"] not in {"passed", "xfailed", "skipped"}]
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    found = f"{records:,} records compared: {', '.join(f'{count} {name}' for name, count in totals.items())}"
+    heads = [
+        "fault",
+        "what",
+        "runs",
+        "failed",
+        "injections",
+        "records",
+        "lost",
+        "duplicate",
+        "disorder",
+        "altered",
+        "foreign",
+        "retracted",
+    ]
+    heads += ["recovery p50 s", "max s", "seeds"]
+    text = [
+        f"# faults, {date}",
+        "",
+        f"`{command}` at {commit}; {machine}; {minutes:.0f} minutes. Plane: client.",
+        "",
+        f"**{len(lines)} runs of tests, {len(failed)} failed; {injections:,} injections; {found}.**",
+        "",
+        "Records are committed records of the source whose copies were read again and compared; retracted are those",
+        "that a concurrent reader saw and that were not there in the end. Recovery is the time from the end of a fault",
+        "until a reader of the target saw something new, where a test measures it.",
+        "",
+        f"| {' | '.join(heads)} |",
+        f"|---|---|{'---:|' * 12}---|",
+    ]
+    for name, row in rows.items():
+        counts = " | ".join(str(row.counts[kind]) for kind in _COUNTS)
+        middle = f"{statistics.median(row.recoveries):.1f}" if row.recoveries else ""
+        longest = f"{max(row.recoveries):.1f}" if row.recoveries else ""
+        seeds = ", ".join(map(str, row.seeds[:_SEEDS_SHOWN]))
+        if len(row.seeds) > _SEEDS_SHOWN:
+            seeds += f" and {len(row.seeds) - _SEEDS_SHOWN} more"
+        text.append(
+            f"| {name} | {names.get(name, '')} | {row.runs} | {row.failed} | {row.injections:,} | {row.records:,} "
+            f"| {counts} | {middle} | {longest} | {seeds} |"
+        )
+    if failed:
+        text += ["", "## What failed", ""]
+        text += [f"- `EOMIRROR_SEED={line['seed']} just faults-replay '{line['test']}'`" for line in failed]
+    expected = sorted({line["test"] for line in lines if line["outcome"] == "xfailed"})
+    if expected:
+        text += ["", "## Known defects, each with its test", "", *(f"- `{name}`" for name in expected)]
+    skipped = sorted({line["test"] for line in lines if line["outcome"] == "skipped"})
+    if skipped:
+        text += ["", "## Skipped on this machine", "", *(f"- `{name}`" for name in skipped)]
+    return "\n".join(text) + "\n"
+
+
+def run_file(path: Path, *, seed: int, ledger: Path, options: argparse.Namespace, number: int) -> int:
+    """All fault tests of one file, slow ones included; pytest's exit code."""
+    environment = {
+        **os.environ,
+        "EOMIRROR_SEED": str(seed),
+        "EOMIRROR_FAULT_LEDGER": str(ledger),
+        "EOMIRROR_FAULT_RECORDS": str(options.records),
+        "EOMIRROR_FAULT_SECONDS": str(options.seconds),
+        "EOMIRROR_FAULT_ABORTED": str(options.aborted),
+        "EOMIRROR_REPEATS": str(options.repeats),
+        "EOMIRROR_FAULT_ONLY": options.faults,
+    }
+    command = [sys.executable, "-m", "pytest", "-q", str(path.relative_to(ROOT))]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{number:04}-{path.stem}-{seed}.log"
+    with log.open("wb") as output:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_MOST_SECONDS,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    if code in {0, _NO_TESTS}:
+        log.unlink()
+    return code
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="just faults-long", description=(__doc__ or "").strip().splitlines()[0]
+    )
+    parser.add_argument("--hours", type=float, default=1.0, help="no file of tests begins later [1]")
+    parser.add_argument("--records", type=int, default=20_000, help="at least so many in a test [20000]")
+    parser.add_argument("--repeats", type=int, default=5, help="of each seeded fault in a test [5]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long links stay cut [60]")
+    parser.add_argument("--aborted", type=int, default=1_800_000, help="aborted records in a row [1800000]")
+    parser.add_argument("--faults", default="", help="only these, as in F3,F5")
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbits(32), help="repeats the order and all seeds"
+    )
+    parser.add_argument("--report", type=Path, help="only write the report of this file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Run until the time is over; 1 if anything failed."""
+    options = parse(arguments)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    date = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
+    ledger = options.report or REPORTS / f"{date}-faults.jsonl"
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    command = " ".join(
+        ["just faults-long", *arguments, *([] if "--seed" in arguments else ["--seed", str(options.seed)])]
+    )
+    began = time.monotonic()
+
+    def write() -> None:
+        lines = read_lines(ledger)
+        minutes = sum(line["seconds"] for line in lines) / 60
+        text = report(lines, command=command, minutes=minutes, commit=commit or "no commit", date=date)
+        ledger.with_suffix(".md").write_text(text, encoding="utf-8")
+
+    if options.report:
+        write()
+        return 0
+    rng = random.Random(options.seed)  # noqa: S311  seeded on purpose
+    files, number, worst = sorted(TESTS.glob("test_*.py")), 0, 0
+    print(f"seed {options.seed}; lines go to {ledger.relative_to(ROOT)}", flush=True)
+    while True:
+        for path in rng.sample(files, len(files)):
+            seed = rng.getrandbits(32)
+            if time.monotonic() - began > options.hours * 3600:
+                write()
+                return int(worst != 0)
+            number += 1
+            code = run_file(path, seed=seed, ledger=ledger, options=options, number=number)
+            worst = worst or (code if code != _NO_TESTS else 0)
+            write()
+            spent = (time.monotonic() - began) / 60
+            print(f"{spent:6.1f} min  {path.stem}  seed {seed}  exit {code}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""
+Requests of a running lane that travel for too long, and answers that never come (faults F7, F8).
+
+`test_witness.py` shows the same for one producer, with control experiments; here the whole mirror has to live with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fix_rig import REPEATS
+from rig.frames import Api
+from rig.rules import CutAfter, DropAnswers, Hold, Match
+
+if TYPE_CHECKING:
+    import random
+
+    from rig.scene import Scene
+
+log = logging.getLogger(__name__)
+
+pytestmark = [
+    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
+    pytest.mark.timeout(3600),
+]  # fmt: skip
+
+REFUSED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+
+
+def hold_until_replaced(
+    scene: Scene, rng: random.Random, api: Api, *, rule: str, aborted: bool = False
+) -> None:
+    """
+    Hold a request of the lane, which repeats it; release it when the lane's next producer has something open.
+
+    With ``aborted`` the answers to the repeated request are lost, until the lane has given up and aborted.
+    """
+    proxy = scene.target.proxy
+    inits = proxy.requests(Api.INIT_PRODUCER_ID, scene.lane_id)
+    match = Match(api_key=api, transactional_id=scene.lane_id)
+    proxy.arm(rule, Hold(match=match, nth=rng.randint(1, 12)))
+    proxy.await_event("held", rule)
+    if aborted:
+        proxy.arm("lost", DropAnswers(match=match))
+    scene.entry.injected()
+    proxy.await_requests(inits + 1, Api.INIT_PRODUCER_ID, scene.lane_id, seconds=90.0)
+    proxy.disarm("lost")
+    written = proxy.requests(Api.PRODUCE, scene.lane_id)
+    proxy.await_requests(written + rng.randint(1, 20), Api.PRODUCE, scene.lane_id)
+    proxy.release(rule)
+
+
+@pytest.mark.fault("F7")
+@pytest.mark.parametrize("ending", ["committed", "aborted"])
+def test_a_straggling_produce_of_the_lane_writes_nothing(
+    scene: Scene, rng: random.Random, ending: str
+) -> None:
+    """F7: the copy that travelled is refused, whether its transaction was committed with another copy or aborted."""
+    scene.start(lanes=1, link={"transaction_timeout": "6s"}, socket_timeout_ms="2000")
+    for number in range(REPEATS):
+        rule = f"produce {number}"
+        hold_until_replaced(scene, rng, Api.PRODUCE, rule=rule, aborted=ending == "aborted")
+        assert scene.target.proxy.await_event("late answer", rule).error in REFUSED
+        scene.heal()
+    scene.write_for(500)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F8")
+def test_a_straggling_request_for_partitions_of_the_lane_opens_nothing(
+    scene: Scene, rng: random.Random
+) -> None:
+    """F8: AddPartitionsToTxn arrives when the lane's next producer writes; nothing is left open."""
+    scene.start(lanes=1)
+    for number in range(REPEATS):
+        rule = f"partitions {number}"
+        hold_until_replaced(scene, rng, Api.ADD_PARTITIONS_TO_TXN, rule=rule)
+        scene.target.proxy.await_event("late answer", rule)
+        scene.heal()
+    scene.write_for(500)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F8")
+def test_a_straggling_init_of_the_lane_costs_one_rebuild(scene: Scene, rng: random.Random) -> None:
+    """F8: InitProducerId arrives when the same producer writes, and fences it; the lane rebuilds."""
+    scene.start(lanes=1)
+    proxy = scene.target.proxy
+    match = Match(api_key=Api.INIT_PRODUCER_ID, transactional_id=scene.lane_id)
+    commits = Match(api_key=Api.END_TXN, transactional_id=scene.lane_id, commit=True)
+    for number in range(REPEATS):
+        rule = f"init {number}"
+        proxy.arm(rule, Hold(match=match))
+        # a suspect commit makes the lane replace its producer
+        proxy.arm("suspect", CutAfter(match=commits))
+        proxy.await_event("held", rule, seconds=60.0)
+        scene.entry.injected()
+        written = proxy.requests(Api.PRODUCE, scene.lane_id)
+        proxy.await_requests(written + rng.randint(3, 20), Api.PRODUCE, scene.lane_id, seconds=60.0)
+        proxy.release(rule)
+        proxy.await_event("late answer", rule)
+        scene.heal()
+    scene.write_for(500)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F8")
+@pytest.mark.parametrize("lost", ["one", "a few", "all for a while"])
+def test_commits_whose_answers_are_lost_count_once(scene: Scene, rng: random.Random, lost: str) -> None:
+    """F8: the broker commits and its answer is dropped, once, a few times in a row, or until the lane gives up."""
+    scene.start(lanes=1, link={"transaction_timeout": "4s"}, socket_timeout_ms="1500")
+    proxy = scene.target.proxy
+    match = Match(api_key=Api.END_TXN, transactional_id=scene.lane_id, commit=True)
+    for _ in range(REPEATS):
+        before = len(proxy.events("dropped", "lost"))
+        times = {"one": 1, "a few": rng.randint(2, 3)}.get(lost)
+        proxy.arm("lost", DropAnswers(match=match, times=times))
+        proxy.await_event("dropped", "lost", nth=before + (times or 3), seconds=60.0)
+        scene.entry.injected()
+        proxy.disarm("lost")
+        scene.heal()
+        scene.write_for(200)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()

@@ -1,0 +1,104 @@
+"""The application of a fault test: writes in transactions, some of them aborted, and can be told to hold still."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eomirror.kafka.demo_clients import TrafficProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from eomirror.demo.traffic import TrafficPlan
+
+__all__ = ["Writer"]
+
+
+class Writer(threading.Thread):
+    """
+    Steady traffic from a thread, and bursts from whoever calls.
+
+    Args:
+        properties: Of the source cluster.
+        topic: Where to write.
+        plan: What to write.
+        rate: Records per second of the thread, aborted ones included.
+
+    Attributes:
+        ledger: What was committed.
+        asked: Set to end the thread.
+        rate: As above.
+    """
+
+    def __init__(self, properties: Mapping[str, str], topic: str, plan: TrafficPlan, *, rate: float) -> None:
+        super().__init__(name=f"write {topic}", daemon=True)
+        self.ledger = plan.new_ledger()
+        self.asked = threading.Event()
+        self._plan = plan
+        self.rate = rate
+        # reentrant: a test may write while it holds the thread still
+        self._turn = threading.RLock()
+        self._number = 0
+        self._failure: Exception | None = None
+        self._producer = TrafficProducer(
+            dict(properties), topic=topic, transactional_id=f"fault.traffic.{topic}"
+        )
+
+    def run(self) -> None:
+        """Write until asked to stop; what goes wrong is raised in `check`."""
+        pace = self._plan.per_transaction / self.rate
+        due = time.monotonic()
+        try:
+            while not self.asked.is_set():
+                self._transaction()
+                # what a slow moment cost is not made up for by a burst
+                due = max(due + pace, time.monotonic() - pace)
+                self.asked.wait(max(0.0, due - time.monotonic()))
+        except Exception as error:  # noqa: BLE001  it is raised again in `check`, by whoever waits
+            self._failure = error
+
+    def write(self, records: int) -> None:
+        """Commit so many more records now, as fast as it goes."""
+        goal = self.ledger.records + records
+        while self.ledger.records < goal:
+            self._transaction()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing is written by the thread, and no transaction is open, while the block runs."""
+        with self._turn:
+            yield
+
+    def widen(self, partitions: int) -> None:
+        """From now on write to so many partitions."""
+        with self._turn:
+            self.ledger.sequences.extend([0] * (partitions - len(self.ledger.sequences)))
+            self._plan = replace(self._plan, partitions=partitions)
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Stop writing, and raise what went wrong."""
+        self.asked.set()
+        if self.ident is not None:
+            self.join()
+        self.check()
+
+    def _transaction(self) -> None:
+        with self._turn:
+            transaction = self._plan.transaction(
+                self._number,
+                self.ledger,
+                sent_us=int(time.monotonic() * 1_000_000),
+                wall_ms=time.time_ns() // 1_000_000,
+            )
+            self._producer.write(transaction)
+            self.ledger.enter(transaction)
+            self._number += 1
