@@ -91,6 +91,18 @@ class Planner:
             TransactionFailedError: An offset went back.
         """
 
+    def leave_out(self, messages: list[Any]) -> list[str]:
+        """
+        Enter records that the target refuses as dropped, with reason ``dead-letter``.
+
+        Returns:
+            The digest of each record by itself, hexadecimal.
+
+        Raises:
+            TopicError: A topic has no route.
+            TransactionFailedError: An offset went back.
+        """
+
     def settle(self, acks: Acks) -> list[PartitionAccount]:
         """
         Compare the books with what the target acknowledged (rule 7); the books stay open.

@@ -11,12 +11,22 @@ from sim_network import SimProducer
 
 from eomirror.errors import ClusterError, LaneError, OutcomeUnknownError, TransactionFailedError
 from eomirror.formats.control import ControlView, Generation, decode_control
+from eomirror.formats.dead_letter import DeadLetter
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
 from eomirror.lane.parking import is_successor
-from eomirror.lane.plane import Account, Advance, CommitOutcome, ProducerIdentity, Pumped, Sealed
+from eomirror.lane.plane import (
+    Account,
+    Advance,
+    CommitOutcome,
+    ProducerIdentity,
+    Pumped,
+    Sealed,
+    Treatment,
+)
 from eomirror.lane.pump import LanePump
 from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.lane.refusal import Ground, Limits, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
 
 if TYPE_CHECKING:
@@ -126,7 +136,13 @@ class SimState:
         self.before_fencing = self.read("positions")
 
     def state_topics(self) -> StateTopics:
-        return StateTopics("eomirror.l.positions", self._world.positions, "eomirror.l.offset-map", 1)
+        return StateTopics(
+            "eomirror.l.positions",
+            self._world.positions,
+            "eomirror.l.offset-map",
+            1,
+            "eomirror.l.dead-letter",
+        )
 
 
 def _decode(kind: str, records: list[SimRecord]) -> Any:
@@ -163,6 +179,17 @@ class SimTopics:
                   {topic: f"id-{topic}" for topic in target_topics})  # fmt: skip
         return SimpleNamespace(result=lambda: answer)
 
+    def limits(self, source_topic: str, target_topic: str) -> Limits:
+        del source_topic, target_topic
+        self._world.trouble()
+        source, target = self._world.limits
+        return Limits({"max.message.bytes": str(source)}, {"max.message.bytes": str(target)})
+
+    def raise_limit(self, target_topic: str, size: int) -> None:
+        self._world.trouble()
+        self._world.say(self._actor, "raises the limit of", target_topic, "to", size)
+        self._world.limits = (self._world.limits[0], size)
+
 
 class SimMailbox:
     """What the driver says to one attempt."""
@@ -194,6 +221,12 @@ class SimPlane:
         self._cursor: dict[SourcePartition, int] = {}
         self._committed: dict[SourcePartition, int] = {}
         self._batch: dict[SourcePartition, list[Any]] = {}
+        # of the open transaction: first offset that was fetched, and what is left out
+        self._first: dict[SourcePartition, int] = {}
+        self._letters: dict[SourcePartition, list[DeadLetter]] = {}
+        self._treatment = Treatment()
+        self._refusal: RangeRefusedError | None = None
+        self._begin: int | None = None
         self._queued = 0
         self._sent: list[tuple[Any, list[Any]]] = []
 
@@ -204,6 +237,9 @@ class SimPlane:
         self._world.trouble()
         self._producer = SimProducer(self._world, self._actor, f"lane-{self._spec.lane}")
         return self._producer.init()
+
+    def treat(self, treatment: Treatment) -> None:
+        self._treatment = treatment
 
     def restart(self) -> None:
         self._cursor.clear()
@@ -248,12 +284,15 @@ class SimPlane:
             offsets = self._read(source, 1 + world.draw(3))
             if not offsets:
                 continue
+            offsets = self._range(source, offsets)
             topic_id = world.source[source].topic_id
-            items = [(DATA, source, topic_id, offset, self._spec.generation) for offset in offsets]
             self._cursor[source] = offsets[-1] + 1
+            self._first.setdefault(source, offsets[0])
+            sent = self._sift(source, offsets)
+            items = [(DATA, source, topic_id, offset, self._spec.generation) for offset in sent]
             self._batch.setdefault(source, []).extend(items)
             records += len(items)
-            if world.draw(40) == 39:
+            if world.draw(40) == 39 and items:
                 world.say(self._actor, "produce raised for one record of", source)
                 items.pop()
             self._queued += len(items)
@@ -266,6 +305,8 @@ class SimPlane:
     def seal(self, seconds: float) -> Sealed:
         del seconds
         self._world.trouble()
+        if self._refusal is not None:
+            raise self._refusal
         self._tx.flush()
         fetched = sum(map(len, self._batch.values()))
         if fetched != self._queued and self._world.mutation != "account not checked":
@@ -279,6 +320,9 @@ class SimPlane:
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         self._world.trouble()
+        letters = any(record.topic.endswith("dead-letter") for record in records)
+        if letters and self._treatment.whole_letters and self._world.draw(3) == 2:
+            raise self._named(next(iter(self._letters)), Ground.LETTER)
         for where, items in meta(records, self._spec.generation).items():
             self._produce(where, items)
 
@@ -330,19 +374,65 @@ class SimPlane:
         self._producer.flush()
         return self._producer.commit()
 
+    def _sift(self, source: SourcePartition, offsets: list[int]) -> list[int]:
+        """Leave out what is to be left out; the target refuses what it does not take with all that is beside it."""
+        left_out = self._treatment.left_out.get(source, {})
+        for offset in offsets:
+            if offset in left_out:
+                letter = DeadLetter(
+                    source=source, offset=offset, target_topic=f"east.{source.topic}", reason="size", error="",
+                    limit="", timestamp=0, key=None, value=None, headers=(), digest="",
+                )  # fmt: skip
+                self._letters.setdefault(source, []).append(letter)
+        sent = [offset for offset in offsets if offset not in left_out]
+        if any(self._world.refuses(source, offset) for offset in sent):
+            only = sent[0] if len(sent) == 1 and source in self._treatment.ranges else None
+            refusal = self._named(source, Ground.SIZE, only)
+            if source in self._treatment.ranges:
+                raise refusal
+            self._refusal = self._refusal or refusal
+        return sent
+
+    def _range(self, source: SourcePartition, offsets: list[int]) -> list[int]:
+        """What of it goes in one range, if the partition is suspected."""
+        self._begin = None
+        if source not in self._treatment.ranges:
+            return offsets
+        end, most = self._treatment.range_at(source, offsets[0])
+        self._begin = offsets[0]
+        return [offset for offset in offsets if offset < end][:most]
+
+    def _named(self, source: SourcePartition, ground: Ground, only: int | None = None) -> RangeRefusedError:
+        self._world.say(self._actor, "is refused", source, ground.value, only)
+        record = None
+        if only is not None:
+            size = self._world.size(source, only)
+            record = RefusedRecord(offset=only, timestamp=0, keyless=True, batch_bytes=size)
+        return RangeRefusedError(
+            Refusal(
+                source=source, target_topic=f"east.{source.topic}", ground=ground, words="no",
+                begin=self._begin if self._begin is not None else self._committed[source],
+                end=self._cursor[source], record=record,
+            )
+        )  # fmt: skip
+
     def _sealed(self, digest: str) -> Sealed:
         accounts = tuple(
             Account(
                 source=source, target_topic=f"east.{source.topic}", target_partition=source.partition,
-                records=len(items), bytes=len(items), dropped={}, target_offset=None,
-                source_timestamp=None, first_source_offset=items[0][3], offset_map=b"", digest=digest,
+                records=len(self._batch[source]), bytes=len(self._batch[source]), dropped={}, target_offset=None,
+                source_timestamp=None, first_source_offset=first, offset_map=b"", digest=digest,
+                dead_letters=tuple(self._letters.get(source, ())),
             )
-            for source, items in self._batch.items()
+            for source, first in self._first.items()
         )  # fmt: skip
         return Sealed(accounts, dict(self.advances()))
 
     def _forget(self) -> None:
         self._batch.clear()
+        self._first.clear()
+        self._letters.clear()
+        self._refusal = None
         self._sent.clear()
         self._queued = 0
 
@@ -407,12 +497,12 @@ class SimAttempt:
 
 
 def spec_of(
-    owner: Any, lane: int, attempt: int, partitions: tuple[AssignedPartition, ...], on_gap: str
+    owner: Any, lane: int, attempt: int, partitions: tuple[AssignedPartition, ...], world: World
 ) -> LaneSpec:
     """What the driver tells an attempt."""
     link = SimpleNamespace(
         state_name="l", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
-        transaction_timeout=15.0, on_gap=on_gap,
+        transaction_timeout=15.0, on_gap=world.on_gap, on_refused=world.on_refused, raise_limit_to=None,
     )  # fmt: skip
     return LaneSpec(
         link=link, source=None, target=None, source_cluster_id="S", target_cluster_id="T",  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ class SimOwner:
 
     __slots__ = (
         "_attempts", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes", "layout", "name",
-        "producer", "relayout", "run", "running", "take_over",
+        "producer", "refused", "relayout", "run", "running", "take_over",
     )  # fmt: skip
 
     def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
@@ -52,6 +52,8 @@ class SimOwner:
         self.dead = self.busy = False
         self.relayout = self.extend = self.running = False
         self.take_over = take_over
+        # topics that a lane stopped for a record in them
+        self.refused: set[str] = set()
         self.layout: Generation | None = None
         self.producer: SimProducer | None = None
         self._world = world
@@ -81,8 +83,12 @@ class SimOwner:
         layout = self.layout
         assert layout is not None
         self._attempts += 1
-        partitions = tuple(assigned(self._world, item) for item in layout.assignment.of(lane))
-        return spec_of(self, lane, self._attempts, partitions, self._world.on_gap)
+        partitions = tuple(
+            assigned(self._world, item)
+            for item in layout.assignment.of(lane)
+            if item.topic not in self.refused
+        )
+        return spec_of(self, lane, self._attempts, partitions, self._world)
 
     # -- its life --------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class SimOwner:
                 attempt.mailbox.letters.extend(
                     assigned(world, item)
                     for item in fresh
-                    if after.assignment.partitions[item] == attempt.lane
+                    if after.assignment.partitions[item] == attempt.lane and item.topic not in self.refused
                 )
 
     def _start_missing(self) -> None:

@@ -19,6 +19,7 @@ from sim_owner import SimOwner
 from sim_rules import BrokenRuleError, Oracle
 
 import eomirror.lane.pump
+import eomirror.lane.refusal_steps
 from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.lane.spec import Ending
 from eomirror.types import SourcePartition
@@ -67,10 +68,25 @@ class Silent:
 
 
 eomirror.lane.pump.log = Silent()
+eomirror.lane.refusal_steps.log = Silent()
+
+# with poison: every so many offsets of topic b, and the sizes of two kinds of records there
+_POISON_EVERY = 13
+_POISON_SIZES = (2_000, 5_000)
+_SOURCE_LIMIT = 3_000
+_TARGET_LIMIT = 1_000
 
 
 class World:
-    """One schedule; see the module's docstring."""
+    """
+    One schedule; see the module's docstring.
+
+    Args:
+        choices: What happens.
+        mutation: The safeguard that is switched off; or ``poison``, which switches off nothing: the target refuses
+            some records of topic b.
+        trace: Takes what happens in words.
+    """
 
     def __init__(self, choices: Choices, *, mutation: str = "", trace: list[str] | None = None) -> None:
         self.draw = choices.draw
@@ -87,6 +103,9 @@ class World:
         self.target.on_visible = self.oracle.visible
         self.positions = 1 + self.draw(2)
         self.on_gap = ("accept", "stop")[self.draw(2)]
+        self.poison = mutation == "poison"
+        self.on_refused = ("dead-letter", "stop", "raise-limit")[self.draw(3)] if self.poison else "stop"
+        self.limits = (_SOURCE_LIMIT, _TARGET_LIMIT)
         self.first = [SourcePartition("a", 0), SourcePartition("a", 1), SourcePartition("b", 0)]
         self.later = [SourcePartition("b", 1)]
         self.topic_ids = {"a": "a1", "b": "b1"}
@@ -99,6 +118,18 @@ class World:
         self._runs = 1
         self.taken: set[tuple[LaneState, Event]] = set()
         self.steps = 0
+
+    # -- what the target refuses -------------------------------------------------------------------
+
+    def size(self, source: SourcePartition, offset: int) -> int:
+        """Of a record; most have none to speak of."""
+        if not self.poison or source.topic != "b" or offset % _POISON_EVERY != 3:
+            return 1
+        return _POISON_SIZES[offset // _POISON_EVERY % 2]
+
+    def refuses(self, source: SourcePartition, offset: int) -> bool:
+        """Whether the target refuses a record now."""
+        return self.size(source, offset) > self.limits[1]
 
     # -- the clock, for the pump -----------------------------------------------------------------
 
@@ -233,6 +264,9 @@ class World:
                 attempt.dead = not (left and self.draw(2) and attempt.resume(self))
             if attempt.dead:
                 self.taken |= attempt.pump.machine.taken
+                attempt.owner.refused |= {
+                    topic for topic, (_, text) in attempt.pump._stopped.items() if "refuses" in text
+                }
         self.attempts = [attempt for attempt in self.attempts if not attempt.dead]
         self.owners = [owner for owner in self.owners if not owner.dead]
 

@@ -182,6 +182,24 @@ _KEYS = (
         "stop",
     ),
     LinkKey(
+        "on_refused",
+        *_choice("stop", "dead-letter", "raise-limit"),
+        "What to do with a record that the target refuses for its size, its timestamp or its missing key: stop the "
+        "topic and name the record; leave it out, with a pointer to it (and the record, if it fits) in topic "
+        "`eomirror.LINK.dead-letter`; or raise the target topic's `max.message.bytes` to fit and send it again "
+        "(needs AlterConfigs; stops the topic where size is not the reason).",
+        "stop",
+        "stop",
+    ),
+    LinkKey(
+        "raise_limit_to",
+        *_integer(1, 2_147_483_647),
+        "Largest `max.message.bytes` that `on_refused: raise-limit` may set; unset: the source topic's own. A record "
+        "that its producer compressed needs more than that, unless this link's producer compresses as well.",
+        None,
+        "unset",
+    ),
+    LinkKey(
         "transaction_timeout",
         *_duration(1, 3600, "15s"),
         "After this time the broker aborts an abandoned transaction; until then it hides later records. "

@@ -39,6 +39,7 @@ def check_links(
         checker = _Checker(f"links[{number}]", node, faults)
         checker.ends(link, clusters)
         checker.times(link)
+        checker.refusals(link)
         checker.names(link)
     _twice(links, nodes, faults)
     # a topology over links that are wrong would tell of mistakes that are not there
@@ -123,6 +124,15 @@ class _Checker:
                 self._line("epoch"),
             )
 
+    def refusals(self, link: Link) -> None:
+        """A bound for limits belongs to the policy that raises them."""
+        if link.raise_limit_to is not None and link.on_refused != "raise-limit":
+            self._refuse(
+                "raise_limit_to",
+                f"on_refused is {link.on_refused}, which raises no limit",
+                "set on_refused: raise-limit, or leave raise_limit_to out",
+            )
+
     def names(self, link: Link) -> None:
         """The link's own topics have legal names."""
         names = LinkNames(link.state_name)
@@ -130,6 +140,7 @@ class _Checker:
             names.control_topic,
             names.positions_topic,
             names.offset_map_topic,
+            names.dead_letter_topic,
             f"mm2-offset-syncs.{link.source}.internal",
             f"{link.source}.checkpoints.internal",
         )

@@ -53,6 +53,8 @@ def _link(link: Link) -> dict[str, Any]:
         "commit_interval_min": duration_text(link.commit_interval_min),
         "epoch": duration_text(link.epoch),
         "on_gap": link.on_gap,
+        "on_refused": link.on_refused,
+        **({} if link.raise_limit_to is None else {"raise_limit_to": link.raise_limit_to}),
         "transaction_timeout": duration_text(link.transaction_timeout),
         "start": link.start,
         "replication_factor": link.replication_factor,

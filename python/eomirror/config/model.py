@@ -67,6 +67,8 @@ class Link:
         commit_interval_min: Seconds between commits of a lane that has caught up.
         epoch: Seconds that one Spark task runs a lane.
         on_gap: ``stop`` or ``accept``.
+        on_refused: ``stop``, ``dead-letter`` or ``raise-limit``.
+        raise_limit_to: Largest max.message.bytes that ``raise-limit`` may set; None: the source topic's.
         transaction_timeout: Seconds after which the broker aborts an abandoned transaction.
         start: ``earliest``, ``latest``, or milliseconds since 1970: where the first run begins.
         replication_factor: Of topics that the mirror creates; None: three, or as many brokers as there are.
@@ -90,6 +92,8 @@ class Link:
     commit_interval_min: float = 0.01
     epoch: float = 300.0
     on_gap: str = "stop"
+    on_refused: str = "stop"
+    raise_limit_to: int | None = None
     transaction_timeout: float = 15.0
     start: str | int = "earliest"
     replication_factor: int | None = None

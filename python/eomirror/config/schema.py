@@ -140,6 +140,23 @@ passed the link's source or target before is not mirrored either (`west.orders` 
 
 The link's own topics on the target are named after LINK, which is `source.target`, or the link's `name`.
 
+### Records that the target refuses
+
+A target may refuse a record for what it is: its size, its timestamp, a missing key. Copies are created so that they
+take what their source took, but a source's producers may compress what the mirror does not, and settings change. The
+mirror then sends smaller and smaller ranges of that partition until it knows the record; other partitions go on.
+What follows is `on_refused`:
+
+- `stop`: the topic stops, and the reason names partition, offset, size or timestamp, and the limit. Other topics go on.
+- `dead-letter`: the record is left out and counted under `dropped` in the position. In the transaction that moves
+  past it, topic `eomirror.LINK.dead-letter` gets a record with key `{"topic","partition","offset"}` and a JSON value:
+  `reason` (`size`, `client-size`, `segment`, `timestamp` or `invalid`), `error`, `limit`, `target_topic`, `topic_id`
+  of the source, `record_timestamp`, `key_bytes`, `value_bytes`, `header_bytes`, `digest`, and `record` with key, value
+  and headers in base64; `null` where the record is larger than 6 MiB or the topic does not take it.
+- `raise-limit`: `max.message.bytes` of the target topic is raised to what the record needs, at most to
+  `raise_limit_to` or else to the source topic's own, and the record is sent again. What else it may be refused for
+  stops the topic.
+
 ### Equal names on several clusters
 
 Where links of one file let a record come back to where it began, or reach a cluster by two ways under the same

@@ -39,6 +39,11 @@ class LinkNames:
         return f"eomirror.{self.link}.offset-map"
 
     @property
+    def dead_letter_topic(self) -> str:
+        """Records that the target refuses, with ``on_refused: dead-letter``; 1 partition."""
+        return f"eomirror.{self.link}.dead-letter"
+
+    @property
     def control_transactional_id(self) -> str:
         """Of the one producer that writes the control topic."""
         return f"eomirror.{self.link}.control"

@@ -105,6 +105,13 @@ class FirstPositions:
             lane = generation.assignment.partitions[item.source]
             position = self._position(generation, item, lane, offsets[item.source])
             records.append(MetadataRecord(topic, lane % count, position.key(), position.value()))
+            if item.source in adopt:
+                # what is overruled may be unreadable, and then nobody could tell that it is of an older generation
+                records += [
+                    MetadataRecord(topic, number, position.key(), None)
+                    for number in range(count)
+                    if number != lane % count
+                ]
         return records
 
     def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:

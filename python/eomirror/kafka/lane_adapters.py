@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
+from eomirror.errors import MirrorError, UnreachableError
 from eomirror.formats.control import ControlView, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
@@ -12,6 +15,7 @@ from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
 from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.lane.refusal import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = ["LaneState", "LaneTopics"]
+
+log = structlog.get_logger(__name__)
 
 _ASK_SECONDS = 10.0
 # what the admin client itself waits, and a little more
@@ -72,6 +78,7 @@ class LaneState:
             self._positions_partitions,
             self._names.offset_map_topic,
             self._offset_map_partitions,
+            self._names.dead_letter_topic,
         )
 
     def close(self) -> None:
@@ -147,6 +154,24 @@ class LaneTopics:
             self._source_of,
         )
 
+    def limits(self, source_topic: str, target_topic: str) -> Limits:
+        """
+        Effective settings of both topics; empty for a side where they may not be read.
+
+        Raises:
+            UnreachableError: A cluster does not answer.
+        """
+        return Limits(_settings(self._source, source_topic), _settings(self.target_admin, target_topic))
+
+    def raise_limit(self, target_topic: str, size: int) -> None:
+        """
+        Set max.message.bytes of a target topic.
+
+        Raises:
+            MirrorError: We may not, or the cluster refuses or does not answer.
+        """
+        self.target_admin.alter_configs(target_topic, {"max.message.bytes": str(size)})
+
     def close(self) -> None:
         """Close both clients."""
         self._source.close()
@@ -170,6 +195,18 @@ class PendingPair:
             ClusterError: A cluster cannot be reached.
         """
         return _ids(self.source, {}), _ids(self.target, self.source_of)
+
+
+def _settings(admin: ClusterAdmin, topic: str) -> Mapping[str, str | None]:
+    try:
+        found = admin.topic_configs([topic])[topic]
+    except UnreachableError:
+        raise
+    except MirrorError as error:
+        # they make the error say more, and are not needed for anything else
+        log.info("settings_unknown", topic=topic, reason=error.message)
+        return {}
+    return {name: entry.value for name, entry in found.items()}
 
 
 def _ids(pending: PendingTopics, source_of: Mapping[str, str]) -> dict[str, str | None]:

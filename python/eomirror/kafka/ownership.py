@@ -434,7 +434,7 @@ class LinkOwner:
     def _read_positions(self, *, wait_for_open: bool) -> Mapping[SourcePartition, Position]:
         topic = self._names.positions_topic
         _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
-        return valid_positions(records)
+        return valid_positions(records, overruled=self._adopt.keys())
 
     @property
     def _patience(self) -> float:

@@ -13,6 +13,7 @@ the n-th record that was produced to it.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -21,13 +22,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import DataLossError, RecordRefusedError, TransactionFailedError
+from eomirror.errors import DataLossError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.pace import Pace
 from eomirror.kafka.producer import TransactionalProducer
+from eomirror.kafka.refused import TargetRefusedError, named
+from eomirror.kafka.sieve import Sieve
 from eomirror.lane.plane import (
     Account,
     Advance,
@@ -37,6 +40,7 @@ from eomirror.lane.plane import (
     Pumped,
     Sealed,
     Start,
+    Treatment,
 )
 from eomirror.types import SourcePartition
 
@@ -86,6 +90,7 @@ class ClientPlane:
         self._advancing: Mapping[SourcePartition, Advance] = {}
         self._used = 0
         self._begun = 0.0
+        self._sieve = Sieve()
         self._pace = Pace(max(_PACE_SECONDS, _PACE_INTERVALS * spec.link.commit_interval))
 
     # -- producer side ---------------------------------------------------------------------------
@@ -107,6 +112,7 @@ class ClientPlane:
             transaction_timeout=spec.link.transaction_timeout,
             known_topic=self._names.control_topic,
             partitions=len(spec.partitions),
+            batch_bytes=self._sieve.batch_bytes,
             clock=self._clock,
         )
         self._producer.init()
@@ -117,6 +123,7 @@ class ClientPlane:
         self._written = {}
         self._advancing = {}
         self._used = 0
+        self._sieve.letters.clear()
         self._tx.begin()
         self._begun = self._clock.monotonic()
 
@@ -167,7 +174,11 @@ class ClientPlane:
             if advance is None or advance.offset < after:
                 epoch = account.leader_epoch if account.leader_epoch >= 0 else None
                 advances[source] = Advance(after, epoch)
-        return Sealed(tuple(_account(account) for account in accounts), advances)
+        letters = self._sieve.letters
+        balanced = [_account(account) for account in accounts]
+        if letters:
+            balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
+        return Sealed(tuple(balanced), advances)
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction."""
@@ -212,9 +223,17 @@ class ClientPlane:
         if positions:
             consumer.incremental_assign(positions)
 
+    def treat(self, treatment: Treatment) -> None:
+        """Send records in this way from the next transaction on; one that is open is aborted next."""
+        # what is held of one partition is older than anything else of it
+        self._pending = [*self._sieve.treat(treatment), *self._pending]
+        if self._consumer is not None:
+            self._sieve.keep_pace(self._consumer)
+
     def restart(self) -> None:
         """Forget everything fetched; `start` gives the new beginning."""
         self._pending.clear()
+        self._sieve.clear(self._consumer)
         self._committed.clear()
         self._ends.clear()
         self._planner.clear()
@@ -223,7 +242,7 @@ class ClientPlane:
 
     def await_records(self, seconds: float) -> bool:
         """Wait for something to mirror; ends of partitions are noted on the way."""
-        if self._pending:
+        if self._pending or self._sieve.holding:
             return True
         deadline = Deadline(seconds, self._clock)
         consumer = self._source()
@@ -253,16 +272,25 @@ class ClientPlane:
         messages, self._pending = self._pending, []
         wanted = self._pace.records(self._used)
         if not messages:
-            messages = self._source().consume(wanted, max(0.0, min(seconds, _PUMP_SLICE_SECONDS)))
+            # what is held back need not wait for more
+            slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
+            messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
         full = len(messages) >= wanted
+        if self._sieve.active:
+            messages = self._sieve.hold_back(messages)
         plan = self._planner.plan(messages)
         self._note_ends(plan.ends)
         self._raise_errors(plan.errors)
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
-        self._used += plan.bytes
-        self._pace.fetched(plan.kept, plan.bytes)
-        return Pumped(plan.kept, plan.bytes, drained=not full, enough=self._pace.enough(self._used))
+        kept, size = plan.kept, plan.bytes
+        if self._sieve.active:
+            more, larger = self._sift_ranges()
+            kept, size = kept + more, size + larger
+            full = full or bool(self._sieve.holding)
+        self._used += size
+        self._pace.fetched(kept, size)
+        return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
 
     def close(self) -> None:
         """Close all clients; leave nothing running."""
@@ -296,13 +324,35 @@ class ClientPlane:
 
     @contextmanager
     def _naming_source_topics(self) -> Iterator[None]:
-        """The producer names a refused record's target topic; the lane stops its source topic."""
+        """The producer names a refused record's target; the lane asks for its source partition."""
         try:
             yield
-        except RecordRefusedError as error:
-            sources = [source for source, target in self._routes.items() if target == error.topic]
-            error.topic = sources[0] if len(sources) == 1 else ""
-            raise
+        except TargetRefusedError as error:
+            letter = error.target_topic == self._names.dead_letter_topic
+            source = next(iter(self._sieve.letters), None) if letter else self._source_of(error)
+            if source is None:
+                raise
+            begin = self._committed.get(source, 0)
+            raise named(error, source, begin=begin, end=self._end_of(source), letter=letter) from error
+
+    def _source_of(self, error: TargetRefusedError) -> SourcePartition | None:
+        for source, target in self._routes.items():
+            if target == error.target_topic:
+                return SourcePartition(source, error.target_partition)
+        return None
+
+    def _end_of(self, source: SourcePartition) -> int:
+        """Offset behind the last record of a partition that was handed out."""
+        (position,) = self._source().position([TopicPartition(*source)])
+        return max(int(position.offset), self._committed.get(source, 0))
+
+    def _sift_ranges(self) -> tuple[int, int]:
+        with self._naming_source_topics():
+            sent = self._sieve.send(
+                self._planner, self._tx, self._routes, self._spec.link.transaction_timeout
+            )
+        self._sieve.keep_pace(self._source())
+        return sent
 
     @property
     def _tx(self) -> TransactionalProducer:
@@ -395,8 +445,12 @@ class ClientPlane:
         """
         if self._pending or self._consumer is None or not self._committed:
             return {}
-        reached = dict(self._ends)
-        partitions = [TopicPartition(topic, number) for topic, number in self._committed]
+        # records that are held back were handed out, but not planned either
+        held = self._sieve.holding
+        reached = {source: end for source, end in self._ends.items() if source not in held}
+        partitions = [
+            TopicPartition(topic, number) for topic, number in self._committed if (topic, number) not in held
+        ]
         for position in self._consumer.position(partitions):
             if position.offset < 0:
                 continue

@@ -31,13 +31,13 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     OutcomeUnknownError,
-    RecordRefusedError,
     TransactionFailedError,
 )
 from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.marker_pause import MarkerPause
+from eomirror.kafka.refused import TargetRefusedError, at_most
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ _TRANSACTION_KEYS = (_INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_
 _PRODUCE = 0
 
 _NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
+
+# the first delivery that failed: why, what it was in words, topic and partition
+_Failure = tuple[KafkaError, str, str, int]
 
 # one document per interval; it is the only place where librdkafka tells the producer id (STATISTICS.md: eos)
 _STATISTICS_INTERVAL_MS = 100
@@ -113,6 +116,7 @@ class TransactionalProducer:
         transaction_timeout: Seconds after which the coordinator aborts what is left open.
         known_topic: A topic that exists and that we may describe.
         partitions: How many partitions it will write to at a time, about; decides when batches are sent.
+        batch_bytes: Largest batch to send; None for librdkafka's own, or the user's.
         clock: Where time comes from.
     """
 
@@ -125,6 +129,7 @@ class TransactionalProducer:
         transaction_timeout: float,
         known_topic: str,
         partitions: int = 1,
+        batch_bytes: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._known_topic = known_topic
@@ -132,7 +137,7 @@ class TransactionalProducer:
         self._clock = clock
         self._timeout = transaction_timeout
         self._identity: ProducerIdentity | None = None
-        self._failure: tuple[KafkaError, str, str] | None = None
+        self._failure: _Failure | None = None
         self._pause = MarkerPause()
         properties = producer_properties(
             cluster,
@@ -157,6 +162,8 @@ class TransactionalProducer:
         properties.setdefault("linger.ms", _linger_ms(partitions))
         # librdkafka's default is below the brokers' 1048576 + overhead; what is too large is for the broker to say
         properties.setdefault("message.max.bytes", _MOST_BYTES)
+        if batch_bytes is not None:
+            properties["batch.size"] = at_most(batch_bytes, properties.get("batch.size"))
         self._witness = Witness.arm(str(cimpl.__file__))
         self._producer = Producer(properties)
         if not self._witness.attached:
@@ -216,7 +223,7 @@ class TransactionalProducer:
         Produce records in order; each is a tuple of `Producer.produce`'s positional arguments.
 
         Raises:
-            RecordRefusedError: A record is larger than this client may send; the transaction must be aborted,
+            TargetRefusedError: A record is larger than this client may send; the transaction must be aborted,
                 although librdkafka would commit it without the record (measured).
             LaneError: The transaction cannot go on.
         """
@@ -243,7 +250,7 @@ class TransactionalProducer:
         Wait until every record is acknowledged.
 
         Raises:
-            RecordRefusedError: The target refused a record for what it is.
+            TargetRefusedError: The target refused a record for what it is.
             TransactionFailedError: A record failed, or was not acknowledged in time.
             FencedError: A newer producer has our id.
         """
@@ -329,14 +336,13 @@ class TransactionalProducer:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        error, what, topic = self._failure
-        if classify_delivery(error).action is Action.REFUSED_RECORD:
-            raise RecordRefusedError(
-                f"the target refuses {what}: {error.str()}",
-                fix="compare max.message.bytes and message.timestamp.* of the topic on both clusters; where the "
-                "source's producers compress, so must we: compression.type under `producer` of the target cluster",
-                topic=topic,
-            )
+        error, what, topic, partition = self._failure
+        verdict = classify_delivery(error)
+        if verdict.action is Action.REFUSED_RECORD:
+            raise TargetRefusedError(what, error, topic, partition)
+        if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
+            # a codec that the target does not know, and the like: a new attempt would meet it again
+            raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster="target")
         raise self._lane_error(error, f"send {what}")
 
     def _ended(self) -> bool:
@@ -357,12 +363,9 @@ class TransactionalProducer:
 
     def _record_error(self, error: KafkaError, record: tuple[Any, ...]) -> LaneError | MirrorError:
         if classify_delivery(error).action is Action.REFUSED_RECORD:
-            topic, partition = record[0], record[3]
-            return RecordRefusedError(
-                f"{topic}-{partition}: a record of {len(record[1] or b'')} bytes is larger than this client may send",
-                fix="set message.max.bytes on the target cluster's properties (and max.message.bytes on the topic)",
-                topic=str(topic),
-            )
+            topic, partition = str(record[0]), int(record[3])
+            what = f"a record of {len(record[1] or b'')} bytes for {topic}-{partition}"
+            return TargetRefusedError(what, error, topic, partition, by_client=True)
         return self._lane_error(error, "produce")
 
     def _lane_error(self, error: KafkaError, doing: str) -> LaneError | MirrorError:
@@ -376,7 +379,7 @@ class TransactionalProducer:
     def _on_error(self, error: KafkaError) -> None:
         # informational: librdkafka goes on by itself, and what is fatal comes out of the next call as well
         if error.fatal() and self._failure is None:
-            self._failure = (error, "records", "")
+            self._failure = (error, "records", "", -1)
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Any) -> None:
         # The first failure is the cause; what fails behind it fails because the queue is purged or out of order.
@@ -389,7 +392,7 @@ class TransactionalProducer:
         if self._failure is None or (neighbour and error.code() != _NEIGHBOUR):
             size = len(message.value() or b"") + len(message.key() or b"")
             what = f"a record of {size} bytes for {message.topic()}-{message.partition()}"
-            self._failure = (error, what, str(message.topic()))
+            self._failure = (error, what, str(message.topic()), int(message.partition()))
 
     def _on_statistics(self, document: str) -> None:
         if self._identity is None:

@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+# positions, accounts with ranges for the offset map, accounts with dead letters
+_Described = tuple["tuple[Position, ...]", tuple[Account, ...], tuple[Account, ...]]
+
+
 class TopicsChangedError(TransactionFailedError):
     """A topic of the open transaction is not the one that its positions speak of (rule 5)."""
 
@@ -73,6 +77,7 @@ class StateTopics:
     positions_partitions: int
     offset_map: str
     offset_map_partitions: int
+    dead_letter: str = ""
 
 
 class CommitPermit:
@@ -82,16 +87,16 @@ class CommitPermit:
     Attributes:
         positions: The positions that the transaction will hold.
         chunks: The accounts whose ranges it will hold.
+        letters: The accounts whose dead letters it will hold.
     """
 
-    __slots__ = ("chunks", "positions")
+    __slots__ = ("chunks", "letters", "positions")
     _made_by_grant: ClassVar[object] = object()
 
-    def __init__(self, positions: tuple[Position, ...], chunks: tuple[Account, ...], *, key: object) -> None:
+    def __init__(self, described: _Described, *, key: object) -> None:
         if key is not CommitPermit._made_by_grant:
             raise TypeError("only eomirror.lane.commit.grant makes a CommitPermit")
-        self.positions = positions
-        self.chunks = chunks
+        self.positions, self.chunks, self.letters = described
 
 
 def grant(
@@ -118,8 +123,7 @@ def grant(
     """
     for source in sealed.advances:
         _check_identity(current[source], source_ids, target_ids)
-    positions, chunks = _described(sealed, current, stamp)
-    return CommitPermit(positions, chunks, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+    return CommitPermit(_described(sealed, current, stamp), key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
 
 
 def foresee(
@@ -135,12 +139,12 @@ def foresee(
     permit nothing: the pump compares them with those of the permit, byte for byte, and where they differ it writes
     the permit's behind them.  A later record of a key wins, within a transaction like anywhere else (rule 3).
     """
-    return _records(*_described(forecast, current, stamp), topics)
+    return _records(_described(forecast, current, stamp), topics)
 
 
 def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
-    """The position and offset-map records of a permitted transaction."""
-    return _records(permit.positions, permit.chunks, topics)
+    """The position, offset-map and dead-letter records of a permitted transaction."""
+    return _records((permit.positions, permit.chunks, permit.letters), topics)
 
 
 def claim_of(stamp: TransactionStamp, *, host: str, pid: int) -> AttemptClaim:
@@ -185,7 +189,7 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
 
 def _described(
     sealed: Sealed, current: Mapping[SourcePartition, Position], stamp: TransactionStamp
-) -> tuple[tuple[Position, ...], tuple[Account, ...]]:
+) -> _Described:
     accounts = {account.source: account for account in sealed.accounts}
     positions = []
     for source, advance in sealed.advances.items():
@@ -202,12 +206,12 @@ def _described(
     missing = accounts.keys() - sealed.advances.keys()
     if missing:
         raise TransactionFailedError(f"EO-1: records of {sorted(missing)} without a position")
-    return tuple(positions), tuple(account for account in sealed.accounts if account.offset_map)
+    chunks = tuple(account for account in sealed.accounts if account.offset_map)
+    return tuple(positions), chunks, tuple(account for account in sealed.accounts if account.dead_letters)
 
 
-def _records(
-    positions: Sequence[Position], chunks: Sequence[Account], topics: StateTopics
-) -> list[MetadataRecord]:
+def _records(described: _Described, topics: StateTopics) -> list[MetadataRecord]:
+    positions, chunks, letters = described
     records = [
         MetadataRecord(
             topics.positions, position.lane % topics.positions_partitions, position.key(), position.value()
@@ -224,6 +228,20 @@ def _records(
         )
         for account in chunks
     ]
+    said = {position.source: position for position in positions}
+    for account in letters:
+        position = said[account.source]
+        records += [
+            MetadataRecord(
+                topics.dead_letter,
+                0,
+                letter.record_key(),
+                letter.record_value(
+                    topic_id=position.topic_id, run=position.run, timestamp=position.timestamp
+                ),
+            )
+            for letter in account.dead_letters
+        ]
     return records
 
 

@@ -44,6 +44,10 @@ The ways out
   its InitProducerId makes the straggler worthless.
 * An unknown outcome is never guessed (rule 8), an abort is never trusted to have been clean: both end in a
   rebuild, that is, a new attempt which reads what is true.
+* A record that the target refuses must be found, for it fails its whole batch.  The transaction is aborted
+  (DISCARDING), and the attempt begins again with a new producer, and with smaller ranges of that partition, or
+  without the record, or with a raised limit: `eomirror.lane.refusal` decides, and lets nobody go round for ever.
+  Only what it cannot go on with ends the attempt, as a failure that names the topic to leave out.
 * A fencing error in any state ends the attempt.  Control says whether it was our own driver.
 """
 
@@ -77,6 +81,7 @@ class LaneState(enum.StrEnum):
     OPEN = "open"
     SEALING = "sealing"
     COMMITTING = "committing"
+    DISCARDING = "discarding"
     ABORTING = "aborting"
     CLOSED = "closed"
 
@@ -104,6 +109,7 @@ class Event(enum.StrEnum):
     TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
     COMMIT_CLEAN: one EndTxn, one good answer.
     COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9).
+    RECORD_REFUSED: the target refuses a record; it is to be sent in another way, or left out.
     FAILED: something that a new attempt heals.
     FENCED: a newer producer has our transactional.id.
     REFUSED: something only a person can heal.
@@ -129,6 +135,7 @@ class Event(enum.StrEnum):
     TOPICS_CHANGED = "topics changed"
     COMMIT_CLEAN = "commit clean"
     COMMIT_SUSPECT = "commit suspect"
+    RECORD_REFUSED = "record refused"
     FAILED = "failed"
     FENCED = "fenced"
     REFUSED = "refused"
@@ -200,6 +207,13 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.COMMITTING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
     # the straggling EndTxn of this commit must not end the next transaction: take a new producer epoch first
     (_S.COMMITTING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
+    # what else the transaction holds is sent again, so nothing of it may become visible
+    (_S.OPEN, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
+    (_S.SEALING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
+    # of a dead letter, which is written behind the seal
+    (_S.COMMITTING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
+    # an abort is never trusted to have been clean
+    (_S.DISCARDING, _E.ABORTED): (_S.STARTING, _C.INIT_PRODUCER),
     # the ways out: before a transaction is open there is nothing to abort
     (_S.STARTING, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.CONTROL, _E.FAILED): (_S.CLOSED, _C.END),
@@ -231,7 +245,7 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
         (state, _E.FENCED): (_S.CLOSED, _C.END)
         for state in (
             _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.CLAIMING, _S.IDLE, _S.ADOPTING,
-            _S.OPEN, _S.SEALING, _S.COMMITTING, _S.ABORTING,
+            _S.OPEN, _S.SEALING, _S.COMMITTING, _S.DISCARDING, _S.ABORTING,
         )
     },
 }  # fmt: skip

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Mapping, Sequence
 
+    from eomirror.formats.dead_letter import DeadLetter
     from eomirror.types import SourcePartition
 
 __all__ = [
     "Account",
     "Advance",
     "CommitOutcome",
+    "LeftOut",
     "MetadataRecord",
     "Plane",
     "ProducerIdentity",
     "Pumped",
     "Sealed",
     "Start",
+    "Treatment",
 ]
 
 
@@ -100,6 +103,7 @@ class Account:
         first_source_offset: Of the first fetched record.
         offset_map: Encoded ranges for the offset map; empty when nothing was written.
         digest: Chained xxh3-64 over the records, hexadecimal.
+        dead_letters: Of the records that were left out because the target refuses them.
     """
 
     source: SourcePartition
@@ -113,6 +117,7 @@ class Account:
     first_source_offset: int
     offset_map: builtins.bytes
     digest: str
+    dead_letters: tuple[DeadLetter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +136,52 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRecord:
-    """A record of ours that goes into the data's transaction."""
+    """A record of ours that goes into the data's transaction; without a value it takes the key's record away."""
 
     topic: str
     partition: int
     key: bytes
-    value: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """
+    Why a record is left out.
+
+    Attributes:
+        reason: Kind of refusal (`eomirror.lane.refusal.Ground`).
+        words: The target's own words.
+        limit: The setting that it breaks; empty when not known.
+    """
+
+    reason: str
+    words: str
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """
+    How to send records of partitions in which the target refused something (`eomirror.lane.refusal`).
+
+    Attributes:
+        ranges: Records of these go in ranges, each acknowledged before the next: ``(end, records)``, up to that
+            offset so many at a time, in order of the ends.
+        left_out: Offsets to leave out, and why; only of partitions in ``ranges``.
+        batch_bytes: Largest batch to send, from the next `Plane.open` on; None for the client's own.
+        whole_letters: Whether dead letters may hold the records themselves.
+    """
+
+    ranges: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    left_out: Mapping[SourcePartition, Mapping[int, LeftOut]] = field(default_factory=dict)
+    batch_bytes: int | None = None
+    whole_letters: bool = True
+
+    def range_at(self, source: SourcePartition, offset: int) -> tuple[int, int]:
+        """Where the range that begins at an offset ends at the latest, and how many records it may have."""
+        spans = self.ranges[source]
+        return next((span for span in spans if offset < span[0]), (offset + 1, spans[-1][1]))
 
 
 class CommitOutcome(enum.Enum):
@@ -169,6 +214,9 @@ class Plane(Protocol):
     def restart(self) -> None:
         """Forget everything fetched; `start` gives the new beginning."""
 
+    def treat(self, treatment: Treatment) -> None:
+        """Send records in this way from the next transaction on; one that is open is aborted next."""
+
     def await_records(self, seconds: float) -> bool:
         """Wait for something to mirror; True when there is.  Needs no transaction."""
 
@@ -197,7 +245,8 @@ class Plane(Protocol):
 
         Raises:
             TransactionFailedError: A record was not acknowledged in time, or the account is not even.
-            RecordRefusedError: The target refuses a record; names it.
+            RangeRefusedError: The target refuses a record (`eomirror.lane.refusal`); so do `pump`, and `commit`
+                for a dead letter.
         """
 
     def write(self, records: Sequence[MetadataRecord]) -> None:

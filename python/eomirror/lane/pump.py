@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,11 +23,10 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.formats.control import ControlView, Gap
+from eomirror.formats.control import Gap
 from eomirror.formats.names import LinkNames
 from eomirror.lane.commit import (
     CommitPermit,
-    StateTopics,
     TopicsChangedError,
     TransactionStamp,
     behind_gap,
@@ -38,55 +37,26 @@ from eomirror.lane.commit import (
 )
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState, OpenTransaction
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, Sealed, Start
-from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
+from eomirror.lane.recover import Resume, Stop, decide_resume
+from eomirror.lane.refusal import RangeRefusedError
+from eomirror.lane.refusal_steps import RefusalSteps
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.tally import AttemptTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from eomirror.formats.position import Position
+    from eomirror.lane.surroundings import StateReader, TopicComparer
     from eomirror.types import SourcePartition
 
-__all__ = ["LanePump", "PendingIds", "StateReader", "TopicComparer"]
+__all__ = ["LanePump"]
 
 log = structlog.get_logger(__name__)
 
 # an advance without records is committed within a second (rule 4)
 _ADVANCE_SECONDS = 0.8
 _AWAIT_SLICE_SECONDS = 0.1
-
-
-class StateReader(Protocol):
-    """Reads the link's state topics to their ends (rule 3)."""
-
-    def read_control(self) -> ControlView:
-        """What control says."""
-
-    def read_positions(self) -> Mapping[SourcePartition, Position]:
-        """The valid position of every source partition."""
-
-    def state_topics(self) -> StateTopics:
-        """Names and partition counts of the topics a lane writes; known after `read_positions`."""
-
-
-class PendingIds(Protocol):
-    """Topic ids that were asked for and are on their way."""
-
-    def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-        """Ids on the source and on the target; None for a topic that does not exist."""
-
-
-class TopicComparer(Protocol):
-    """Looks at the topics of both sides."""
-
-    def facts(
-        self, positions: Sequence[Position]
-    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now."""
-
-    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
-        """Ask for the ids of exactly these topics, one request a side, without waiting (rule 5)."""
 
 
 class LanePump:
@@ -140,6 +110,7 @@ class LanePump:
         self._advance_since: float | None = None
         self._tally = AttemptTally(spec)
         self._stopped: dict[str, tuple[int, str]] = {}
+        self._refusals = RefusalSteps(spec.link, plane, topics)
         self._ending = Ending.REBUILD
         self._reason = ""
         self._error: MirrorError | None = None
@@ -210,20 +181,26 @@ class LanePump:
         except TopicsChangedError as error:
             self._end(Ending.REBUILD, str(error))
             return Event.TOPICS_CHANGED if command is Command.SEAL else Event.FAILED
+        except RangeRefusedError as error:
+            stopping = self._refusals.handle(error.refusal, self._positions)
+            return Event.RECORD_REFUSED if stopping is None else self._failed(stopping)
         except OutcomeUnknownError as error:
             self._end(Ending.REBUILD, f"outcome of a commit unknown: {error}")
             return Event.FAILED
-        except (LaneError, UnreachableError) as error:
+        except (LaneError, MirrorError) as error:
+            return self._failed(error)
+
+    def _failed(self, error: LaneError | MirrorError) -> Event:
+        if isinstance(error, LaneError | UnreachableError):
             self._end(Ending.REBUILD, str(error))
             return Event.FAILED
-        except MirrorError as error:
-            if error.topic:
-                # only this topic is broken: the next attempt goes on without it
-                self._stop_topic(error.topic, error)
-                self._end(Ending.REBUILD, f"topic {error.topic} is stopped: {error.message}")
-                return Event.FAILED
-            self._end(Ending.FAILED, error.message, error)
-            return Event.REFUSED
+        if error.topic:
+            # only this topic is broken: the next attempt goes on without it
+            self._stop_topic(error.topic, error)
+            self._end(Ending.REBUILD, f"topic {error.topic} is stopped: {error.message}")
+            return Event.FAILED
+        self._end(Ending.FAILED, error.message, error)
+        return Event.REFUSED
 
     def _init_producer(self) -> Event:
         self._plane.restart()
@@ -369,6 +346,7 @@ class LanePump:
         crash_point("lane.committed")
         self._positions.update({position.source: position for position in permit.positions})
         self._tally.add(permit.positions, seconds=self._clock.monotonic() - self._opened)
+        self._refusals.committed(self._positions)
         self._advance_since = None
         self._report()
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
@@ -476,7 +454,8 @@ class LanePump:
         reason = self._mailbox.stop()
         if reason is not None:
             return Ending.STOPPED, reason.value
-        if self._epoch_end.passed:
+        # the next epoch may run elsewhere, and would begin the search for a refused record anew
+        if self._epoch_end.passed and not self._refusals.searching:
             return Ending.EPOCH, "epoch over"
         return None
 

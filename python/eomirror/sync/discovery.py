@@ -342,6 +342,7 @@ class Discovery:
             lanes=self._link.lanes,
             brokers=self._brokers,
             replication_factor=self._link.replication_factor,
+            dead_letters=self._link.on_refused == "dead-letter",
         )
         found = self._target.describe_topics([topic.name for topic in wanted])
         existing = [topic for topic in wanted if found[topic.name] is not None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror.errors import StateError
+from eomirror.formats.dead_letter import LARGEST_MESSAGE
 from eomirror.sync.diff import AddPartitions, CreateTopic, default_replication_factor
 
 if TYPE_CHECKING:
@@ -50,27 +51,38 @@ class Drift:
 
 
 def state_topics(
-    names: LinkNames, *, lanes: int, brokers: int, replication_factor: int | None = None
+    names: LinkNames,
+    *,
+    lanes: int,
+    brokers: int,
+    replication_factor: int | None = None,
+    dead_letters: bool = False,
 ) -> tuple[CreateTopic, ...]:
     """
-    The link's own topics: control, positions, offset map (contract.md, "Topics on the target").
+    The link's own topics: control, positions, offset map, dead letters (contract.md, "Topics on the target").
 
     Args:
         names: Of the link.
         lanes: How many lanes; each writes its positions to a partition of its own.
         brokers: Of the target cluster.
         replication_factor: As configured; None for three, or as many as there are brokers.
+        dead_letters: Whether the link writes dead letters.
     """
     factor = default_replication_factor(brokers, replication_factor)
     configs = dict(_COMPACT)
     # with two replicas a second one in sync would stop the mirror whenever a broker restarts
     configs["min.insync.replicas"] = "2" if factor >= _REPLICAS else "1"
     small = {**configs, **_SMALL}
-    return (
+    topics = (
         CreateTopic(names.control_topic, 1, factor, {**small, **_LARGE_RECORDS}),
         CreateTopic(names.positions_topic, max(_POSITIONS_PARTITIONS, lanes), factor, small),
         CreateTopic(names.offset_map_topic, _OFFSET_MAP_PARTITIONS, factor, configs),
     )
+    if not dead_letters:
+        return topics
+    # each key is written once, so compaction keeps every letter for as long as the topic lives
+    large = {**configs, "max.message.bytes": str(LARGEST_MESSAGE)}
+    return (*topics, CreateTopic(names.dead_letter_topic, 1, factor, large))
 
 
 def state_changes(
@@ -93,7 +105,7 @@ def state_changes(
         facts = found[topic.name]
         if facts is None:
             changes.append(topic)
-        elif topic.partitions == 1 and facts.partitions > 1:
+        elif topic.name.endswith(".control") and facts.partitions > 1:
             raise StateError(
                 f"topic {topic.name} has {facts.partitions} partitions, and may have one only",
                 fix="find out who grew or made it; with the mirror stopped, recreate it with one partition and "

@@ -20,6 +20,7 @@ pub mod compare;
 pub mod digest;
 pub mod error;
 pub mod header;
+pub mod leave_out;
 pub mod ledger;
 pub mod loop_guard;
 pub mod offset_map;
@@ -31,6 +32,7 @@ pub mod types;
 mod varint;
 
 pub use error::{Error, Kind};
+pub use leave_out::leave_out;
 pub use ledger::{Ledger, PartitionAccount};
 pub use pattern::PatternSet;
 pub use plan::{Planned, Policy};

@@ -63,11 +63,13 @@ pub enum DropReason {
     Hop,
     /// The link does not forward records of this origin.
     Origin,
+    /// The target refuses the record for what it is, and the link's policy says to go on without it.
+    DeadLetter,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 2] = [Self::Hop, Self::Origin];
+    pub const ALL: [Self; 3] = [Self::Hop, Self::Origin, Self::DeadLetter];
 
     /// The reason's name in position records and metrics.
     #[must_use]
@@ -75,6 +77,7 @@ impl DropReason {
         match self {
             Self::Hop => "hop",
             Self::Origin => "origin",
+            Self::DeadLetter => "dead-letter",
         }
     }
 }

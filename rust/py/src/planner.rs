@@ -1,7 +1,7 @@
 //! `Planner`.
 
 use eomirror_core::plan::{Decision, Planned, plan};
-use eomirror_core::{Ledger, header};
+use eomirror_core::{Ledger, header, leave_out};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -63,6 +63,14 @@ impl Planner {
             dropped: fetched - planned.kept,
             bytes: planned.bytes,
         })
+    }
+
+    fn leave_out(&mut self, py: Python<'_>, messages: &Bound<'_, PyList>) -> PyResult<Vec<String>> {
+        let batch = Batch::read(messages)?;
+        let headers = batch.header_refs()?;
+        let records = batch.record_refs(&headers)?;
+        let policy = self.policy.get();
+        leave_out(&policy.policy, &records, &mut self.ledger).map_err(|error| raise(py, &error))
     }
 
     fn settle(&self, py: Python<'_>, acks: &Acks) -> PyResult<Vec<PartitionAccount>> {

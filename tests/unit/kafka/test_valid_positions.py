@@ -8,8 +8,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lane"))
 
+import pytest
 from fakes import ORDERS, position
 
+from eomirror.errors import StateError
 from eomirror.kafka.compact_log import LogRecord
 from eomirror.kafka.positions import valid_positions
 
@@ -27,7 +29,26 @@ def valid(*records: LogRecord) -> int:
 
 def test_the_last_of_a_generation_is_valid_even_where_it_goes_back() -> None:
     """EO-3: never the highest offset: an adopted position may lie before it."""
-    assert valid(record(0, 1, 500), record(0, 2, 100)) == 100
+    adopted = record(0, 2, 100, epoch=0, attempt=0, txn=0)
+    assert valid(record(0, 1, 500), adopted) == 100
+    assert valid(record(0, 1, 500), adopted, record(0, 3, 101)) == 101
+
+
+def test_a_position_that_goes_back_within_a_generation_is_refused() -> None:
+    """EO-4: no lane writes one; believing it would mirror everything since then a second time (fault F21)."""
+    with pytest.raises(
+        StateError, match=r"positions-0@2: the position of orders-0 goes back .*positions-0@1"
+    ):
+        valid(record(0, 1, 500), record(0, 2, 100))
+
+
+def test_what_the_user_overrules_need_not_be_readable() -> None:
+    """`--adopt` is the way on from a position that is corrupt or goes back."""
+    broken = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), b"{")
+    with pytest.raises(StateError, match="not readable"):
+        valid_positions([broken])
+    assert not valid_positions([broken], overruled={ORDERS})
+    assert not valid_positions([record(0, 1, 500), record(0, 2, 100)], overruled={ORDERS})
 
 
 def test_a_newer_generation_wins_wherever_it_stands() -> None:

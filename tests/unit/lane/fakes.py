@@ -18,13 +18,17 @@ from eomirror.lane.plane import (
     Pumped,
     Sealed,
     Start,
+    Treatment,
 )
 from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.lane.refusal import Limits
 from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from eomirror.formats.dead_letter import DeadLetter
 
 ORDERS = SourcePartition("orders", 0)
 PAYMENTS = SourcePartition("payments", 0)
@@ -88,11 +92,13 @@ def account(source: SourcePartition, first: int, count: int) -> Account:
     )
 
 
-def spec(*sources: SourcePartition, seconds: float = 60.0, on_gap: str = "stop") -> LaneSpec:
+def spec(
+    *sources: SourcePartition, seconds: float = 60.0, on_gap: str = "stop", on_refused: str = "stop"
+) -> LaneSpec:
     """A lane of generation 2 of run ``new``."""
     link = SimpleNamespace(
         state_name="east.west", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
-        transaction_timeout=15.0, on_gap=on_gap,
+        transaction_timeout=15.0, on_gap=on_gap, on_refused=on_refused, raise_limit_to=None,
     )  # fmt: skip
     return LaneSpec(
         link=link,  # type: ignore[arg-type]
@@ -128,9 +134,15 @@ class FakePlane:
     silent_advance: dict[SourcePartition, int] = field(default_factory=dict)
     # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
     foreign: int | None = None
+    # refusals that `seal` raises, one after the other
+    refusals: list[Exception] = field(default_factory=list)
+    treatments: list[Treatment] = field(default_factory=list)
+    letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
     _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
     _written: list[MetadataRecord] = field(default_factory=list)
     _opens: int = 0
+    # what an abort gives back
+    _taken: list[dict[SourcePartition, int]] = field(default_factory=list)
 
     def open(self) -> ProducerIdentity:
         self.calls.append("open")
@@ -140,6 +152,9 @@ class FakePlane:
     def start(self, starts: Sequence[Start]) -> None:
         self.started.extend(starts)
         self.next.update({start.source: start.offset for start in starts})
+
+    def treat(self, treatment: Treatment) -> None:
+        self.treatments.append(treatment)
 
     def restart(self) -> None:
         self.next.clear()
@@ -167,6 +182,7 @@ class FakePlane:
         del seconds
         self.clock.sleep(0.02)
         fetched = self.fetches.pop(0) if self.fetches else {}
+        self._taken.append(fetched)
         for source, count in fetched.items():
             first, before = self._open.get(source, (self.next[source], 0))
             self._open[source] = (first, before + count)
@@ -187,7 +203,12 @@ class FakePlane:
         self.calls.append("seal")
         if self.seal_error is not None:
             raise self.seal_error
-        accounts = tuple(account(source, first, count) for source, (first, count) in self._open.items())
+        if self.refusals:
+            raise self.refusals.pop(0)
+        accounts = tuple(
+            replace(account(source, first, count), dead_letters=self.letters.get(source, ()))
+            for source, (first, count) in self._open.items()
+        )
         return Sealed(accounts, dict(self.advances()))
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
@@ -199,6 +220,7 @@ class FakePlane:
             raise outcome
         self.calls.append("commit")
         self.committed.append(self._written)
+        self._taken = []
         self._written = []
         self._open = {}
         if "seal" in self.calls:
@@ -208,6 +230,7 @@ class FakePlane:
     def abort(self) -> None:
         self.calls.append("abort")
         self._written, self._open = [], {}
+        self.fetches, self._taken = [*self._taken, *self.fetches], []
 
     def close(self) -> None:
         self.calls.append("close")
@@ -238,7 +261,7 @@ class FakeState:
         return dict(self.positions)
 
     def state_topics(self) -> StateTopics:
-        return StateTopics("eomirror.east.west.positions", 8, "eomirror.east.west.offset-map", 8)
+        return StateTopics("eomirror.east.west.positions", 8, "eomirror.east.west.offset-map", 8, "letters")
 
 
 @dataclass
@@ -249,6 +272,9 @@ class FakeTopics:
     target: dict[SourcePartition, TargetFacts] = field(default_factory=dict)
     ids: dict[str, str | None] = field(default_factory=dict)
     asked: list[tuple[Sequence[str], Sequence[str]]] = field(default_factory=list)
+    size_limits: tuple[int, int] = (1_000, 1_000)
+    raised: list[tuple[str, int]] = field(default_factory=list)
+    raise_error: Exception | None = None
 
     def facts(
         self, positions: Sequence[Position]
@@ -266,6 +292,17 @@ class FakeTopics:
         source = {topic: self.ids.get(topic, f"id-{topic}") for topic in source_topics}
         target = {topic: self.ids.get(topic, f"id-{topic}") for topic in target_topics}
         return SimpleNamespace(result=lambda: (source, target))
+
+    def limits(self, source_topic: str, target_topic: str) -> Limits:
+        del source_topic, target_topic
+        source, target = self.size_limits
+        return Limits({"max.message.bytes": str(source)}, {"max.message.bytes": str(target)})
+
+    def raise_limit(self, target_topic: str, size: int) -> None:
+        if self.raise_error is not None:
+            raise self.raise_error
+        self.raised.append((target_topic, size))
+        self.size_limits = (self.size_limits[0], size)
 
 
 @dataclass

@@ -35,6 +35,15 @@ def test_they_are_as_the_contract_says() -> None:
     assert control.configs["max.message.bytes"] == "8388608"
 
 
+def test_dead_letters_have_a_topic_where_they_are_written() -> None:
+    """Compact, one partition, and room for records that are too large for their copy."""
+    *_, letters = state_topics(NAMES, lanes=2, brokers=1, dead_letters=True)
+
+    assert (letters.name, letters.partitions) == ("eomirror.east.west.dead-letter", 1)
+    assert letters.configs["cleanup.policy"] == "compact"
+    assert letters.configs["max.message.bytes"] == "8388608"
+
+
 @pytest.mark.parametrize(
     ("brokers", "factor", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")]
 )

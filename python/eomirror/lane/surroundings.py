@@ -1,0 +1,65 @@
+"""What the pump asks of the link's state topics and of both clusters' topics; `eomirror.kafka` answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.formats.control import ControlView
+    from eomirror.formats.position import Position
+    from eomirror.lane.commit import StateTopics
+    from eomirror.lane.recover import SourceFacts, TargetFacts
+    from eomirror.lane.refusal import Limits
+    from eomirror.types import SourcePartition
+
+__all__ = ["PendingIds", "StateReader", "TopicComparer"]
+
+
+class StateReader(Protocol):
+    """Reads the link's state topics to their ends (rule 3)."""
+
+    def read_control(self) -> ControlView:
+        """What control says."""
+
+    def read_positions(self) -> Mapping[SourcePartition, Position]:
+        """The valid position of every source partition."""
+
+    def state_topics(self) -> StateTopics:
+        """Names and partition counts of the topics a lane writes; known after `read_positions`."""
+
+
+class PendingIds(Protocol):
+    """Topic ids that were asked for and are on their way."""
+
+    def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """Ids on the source and on the target; None for a topic that does not exist."""
+
+
+class TopicComparer(Protocol):
+    """Looks at the topics of both sides."""
+
+    def facts(
+        self, positions: Sequence[Position]
+    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
+        """Both sides of each partition, now."""
+
+    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
+        """Ask for the ids of exactly these topics, one request a side, without waiting (rule 5)."""
+
+    def limits(self, source_topic: str, target_topic: str) -> Limits:
+        """
+        Effective settings of both topics; empty for a side where they may not be read.
+
+        Raises:
+            UnreachableError: A cluster does not answer.
+        """
+
+    def raise_limit(self, target_topic: str, size: int) -> None:
+        """
+        Set max.message.bytes of a target topic.
+
+        Raises:
+            MirrorError: We may not, or the cluster refuses or does not answer.
+        """

@@ -1,0 +1,135 @@
+"""The positions topic is not what the mirror left (fault F21): a reason is given, and nothing starts from a guess."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from eomirror.errors import MirrorError, StateError
+from eomirror.types import SourcePartition
+from records import create_topic, delete_topic, read_committed
+from rig.link import TestLink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+
+
+@pytest.fixture
+def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
+    """A link whose topic has been mirrored in two runs, with more to mirror."""
+    link = TestLink(
+        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, lanes=1
+    )
+    link.create("orders")
+    for _ in range(2):
+        link.write("orders", 100)
+        link.catch_up()
+    link.write("orders", 100)
+    return link
+
+
+def records_of(link: TestLink) -> list[tuple[bytes, bytes, int]]:
+    """Key, value and partition of all position records of the topic, in log order."""
+    found = read_committed(link.west, f"eomirror.{link.name}.positions")
+    return [
+        (key or b"", value or b"", number)
+        for number, records in found.items()
+        for key, value, _, _ in records
+        if b'"topic"' in (key or b"")
+    ]
+
+
+def append(link: TestLink, key: bytes, value: bytes | None, partition: int) -> None:
+    """Write into the positions topic, as nobody but the mirror should."""
+    producer = Producer(link.west)
+    producer.produce(f"eomirror.{link.name}.positions", value, key, partition)
+    assert producer.flush(30) == 0
+
+
+DAMAGES = {
+    "corrupt": (lambda _: b"\x00not json", "is not readable"),
+    "unknown version": (lambda value: orjson.dumps({**orjson.loads(value), "v": 99}), "version 99"),
+    "fields missing": (lambda _: orjson.dumps({"v": 1, "offset": 0}), "lacks fields"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_position_is_named_and_adopted_over(link: TestLink, damage: str) -> None:
+    """Nothing starts from a guess; the user says where to go on, and every record is there once."""
+    harm, words = DAMAGES[damage]
+    key, value, partition = records_of(link)[-1]
+    end = orjson.loads(value)["offset"]
+    before = link.found("orders")
+    append(link, key, harm(value), partition)
+
+    with pytest.raises(StateError, match=words) as raised:
+        link.catch_up()
+
+    assert f"eomirror.{link.name}.positions-{partition}@" in str(raised.value)
+    assert link.found("orders") == before
+    assert link.stopped(adopt={SourcePartition(link.topic("orders"), 0): end}) == (0, {})
+    link.check("orders")
+    assert link.stopped() == (0, {})
+    link.check("orders")
+
+
+def test_an_older_position_behind_a_newer_one_is_refused(link: TestLink) -> None:
+    """Somebody restored a record: it would mirror everything since then a second time."""
+    of_last_run = [
+        item
+        for item in records_of(link)
+        if orjson.loads(item[1])["generation"] == orjson.loads(records_of(link)[-1][1])["generation"]
+    ]
+    older = orjson.loads(of_last_run[-1][1])
+    older["offset"] = older["prev"]
+    append(link, of_last_run[-1][0], orjson.dumps(older), of_last_run[-1][2])
+    before = link.found("orders")
+
+    with pytest.raises(StateError, match="goes back"):
+        link.catch_up()
+
+    assert link.found("orders") == before
+
+
+def test_an_older_generation_behind_a_newer_one_is_not_believed(link: TestLink) -> None:
+    """EO-3: the highest generation counts, wherever its record stands."""
+    key, value, partition = records_of(link)[0]
+    assert orjson.loads(value)["generation"] < orjson.loads(records_of(link)[-1][1])["generation"]
+    append(link, key, value, partition)
+
+    assert link.stopped() == (0, {})
+    link.check("orders")
+
+
+def test_a_position_that_was_deleted_is_asked_for(link: TestLink) -> None:
+    """Control knows the partition: without a position it is not started at 0."""
+    key, _, _ = records_of(link)[-1]
+    for partition in range(8):
+        append(link, key, None, partition)
+    before = link.found("orders")
+
+    with pytest.raises(MirrorError, match="adopt"):
+        link.catch_up()
+
+    assert link.found("orders") == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "recreated"])
+def test_a_positions_topic_that_is_gone_is_noticed(link: TestLink, recreated: bool) -> None:
+    """Deleted, or created again empty by somebody: refused by name, the copy is left alone."""
+    topic = f"eomirror.{link.name}.positions"
+    delete_topic(link.west, topic)
+    if recreated:
+        create_topic(link.west, topic, 8, **{"cleanup.policy": "compact"})
+    before = link.found("orders")
+
+    with pytest.raises(MirrorError, match="adopt"):
+        link.catch_up()
+
+    assert link.found("orders") == before
