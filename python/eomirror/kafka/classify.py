@@ -359,6 +359,8 @@ _FIX_BY_CODE: Final[dict[int, str]] = {
     _E.ILLEGAL_SASL_STATE: _OTHER_PROTOCOL,
     _E._SSL: _HANDSHAKE,
     _E._RESOLVE: "check the host names in bootstrap.servers, and those that the brokers advertise",
+    _E.UNSUPPORTED_COMPRESSION_TYPE: "set compression.type under `producer` of the cluster to a codec that its brokers "
+    "know",
     _E.UNSUPPORTED_VERSION: "use brokers of Kafka 3.9 or newer",
     _E._UNSUPPORTED_FEATURE: "use brokers of Kafka 3.9 or newer",
     _E.INVALID_REPLICATION_FACTOR: "set replication_factor to at most the number of the target's brokers",
