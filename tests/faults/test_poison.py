@@ -42,12 +42,27 @@ def write_compressed(
             "compression.type": codec,
             "linger.ms": 50,
             "message.max.bytes": 50_000_000,
-            "acks": "all",
+            "batch.size": 10_000,
         }
     )
+    refused: list[Any] = []
+
+    def note(error: Any, _: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
     for key, value, timestamp, headers in records:
-        producer.produce(link.topic(word), value, key, partition, timestamp=timestamp, headers=list(headers))
+        producer.produce(
+            link.topic(word),
+            value,
+            key,
+            partition,
+            timestamp=timestamp,
+            headers=list(headers),
+            on_delivery=note,
+        )
     assert producer.flush(30) == 0
+    assert not refused
     link.written[word][partition] += records
 
 
@@ -179,7 +194,8 @@ def test_a_topic_limit_below_the_client_s_batch_refuses_nothing(link: TestLink) 
 def test_a_timestamp_that_the_target_does_not_take(link: TestLink, policy: str) -> None:
     """While the mirror runs: the record is named or left out; another partition's records are there in time."""
     link.settings["on_refused"] = policy
-    link.create("poisoned", "healthy")
+    link.create("poisoned", message_timestamp_after_max_ms=str(2**63 - 1))
+    link.create("healthy")
     link.write("poisoned", 100)
     with link.running() as run:
         run.wait(lambda: link.whole("poisoned"))

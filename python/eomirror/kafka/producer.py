@@ -70,6 +70,8 @@ _MOST_BYTES = 100_000_000
 _LINGER_MS = 1000
 # max.in.flight of an idempotent producer
 _REQUESTS_IN_FLIGHT = 5
+_REPORT_SECONDS = 0.1
+_REPORT_POLLS = 10
 # an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
 _ABORT_SECONDS = 5.0
 
@@ -238,7 +240,10 @@ class TransactionalProducer:
                 # librdkafka's queue is full: let it send; poll also raises what is fatal
                 self._serve(0.05)
             except _RAISED as raised:
-                raise self._record_error(_error_of(raised), records[done]) from raised
+                error = _error_of(raised)
+                if error.code() == KafkaError._STATE:
+                    self._await_failure()
+                raise self._record_error(error, records[done]) from raised
         self._serve(0)
 
     def write(self, records: Iterable[MetadataRecord]) -> None:
@@ -332,6 +337,16 @@ class TransactionalProducer:
         del self._producer
 
     # -- what went wrong ------------------------------------------------------------------------
+
+    def _await_failure(self) -> None:
+        """
+        Wait a little for the report of a record that failed.
+
+        librdkafka takes no more records of a transaction from the moment in which one was refused, and reports that
+        one a moment later.  Only the report says why; without it a refused record would be sent again for ever.
+        """
+        for _ in range(_REPORT_POLLS):
+            self._serve(_REPORT_SECONDS)
 
     def _raise_failure(self) -> None:
         if self._failure is None:

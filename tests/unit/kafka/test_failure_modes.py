@@ -203,7 +203,7 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def names_in(path: str) -> frozenset[str]:
     """Names of the test functions of a file."""
     tree = ast.parse((TESTS / path).read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
@@ -217,7 +217,7 @@ def test_every_failure_mode_has_tests_that_exist(number: int) -> None:
     assert tests
     for name in tests:
         path, _, function = name.partition("::")
-        assert function in tests_in(path), name
+        assert function in names_in(path), name
 
 
 def test_no_row_is_beside_the_table() -> None:
