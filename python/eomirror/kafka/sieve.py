@@ -135,7 +135,7 @@ class Sieve:
     def _next_range(self, source: SourcePartition) -> list[Any]:
         held = self._held[source]
         end, most = self._treatment.range_at(source, held[0].offset())
-        chosen = []
+        chosen: list[Any] = []
         while held and len(chosen) < most and held[0].offset() < end:
             chosen.append(held.popleft())
         return chosen
