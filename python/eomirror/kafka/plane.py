@@ -27,6 +27,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.pace import Pace
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.kafka.refused import TargetRefusedError, named
@@ -83,6 +84,7 @@ class ClientPlane:
         # next offset to fetch as last committed, and as reached now
         self._committed: dict[SourcePartition, int] = {}
         self._ends: dict[SourcePartition, Advance] = {}
+        self._log_ends = LogEnds(self._shown_end)
         # target partitions: the offset that our next record gets, once committed; and once the open one is
         self._next_target: dict[tuple[str, int], int] = {}
         self._written: dict[tuple[str, int], int] = {}
@@ -306,19 +308,11 @@ class ClientPlane:
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets as the fetches show them; partitions that have shown none are left out."""
-        ends: dict[SourcePartition, int] = {}
         if self._consumer is None:
-            return ends
-        for source, committed in self._committed.items():
-            end = self._ends.get(source)
-            if end is not None and end.offset >= committed:
-                # the event of the last stable offset; an open transaction of the source lies behind it
-                ends[source] = end.offset
-                continue
-            marks = self._consumer.get_watermark_offsets(TopicPartition(*source), cached=True)
-            if marks is not None and marks[1] >= committed:
-                ends[source] = marks[1]
-        return ends
+            return {}
+        return self._log_ends.ends(
+            self._committed, {source: end.offset for source, end in self._ends.items()}
+        )
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -375,6 +369,10 @@ class ClientPlane:
                 | {"logger": ClientLog(client=f"lane-{self._spec.lane}")}
             )
         return self._consumer
+
+    def _shown_end(self, source: SourcePartition) -> int | None:
+        marks = self._source().get_watermark_offsets(TopicPartition(*source), cached=True)
+        return None if marks is None or marks[1] < 0 else int(marks[1])
 
     def _policy(self) -> Policy:
         spec = self._spec
