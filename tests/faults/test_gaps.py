@@ -168,8 +168,7 @@ def test_holes_that_lost_nothing_raise_no_alarm(
     link.create(
         "holes",
         cleanup_policy="compact",
-        segment_bytes="16384",
-        segment_ms="500",
+        segment_ms="100",
         min_cleanable_dirty_ratio="0.01",
         min_compaction_lag_ms="0",
         delete_retention_ms="86400000",

@@ -49,7 +49,7 @@ def valid_positions(
     for record in records:
         key = record.partition, record.key
         before = newest.get(key)
-        if before is None or record.value is None or _generation(record) >= _generation(before):
+        if before is None or record.value is None or _supersedes(record, before):
             if before is not None and _goes_back(before, record):
                 _refuse(before, record, overruled)
             newest[key] = record
@@ -70,10 +70,16 @@ def _rank(position: Position) -> tuple[int, int, int, int]:
     return position.generation, position.epoch, position.attempt, position.txn
 
 
-def _generation(record: LogRecord) -> int:
-    """Of a position's value, without parsing the rest; a value that does not say is refused when it is decoded."""
+def _generation(record: LogRecord) -> int | None:
+    """Of a position's value, without parsing the rest; None when it does not say."""
     found = _GENERATION.search(record.value or b"")
-    return int(found[1]) if found else 0
+    return int(found[1]) if found else None
+
+
+def _supersedes(record: LogRecord, before: LogRecord) -> bool:
+    """By generation; a value that does not say is taken for the newest, so that it is refused when it is decoded."""
+    generation = _generation(record)
+    return generation is None or generation >= (_generation(before) or 0)
 
 
 def _goes_back(before: LogRecord, record: LogRecord) -> bool:

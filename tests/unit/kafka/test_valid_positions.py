@@ -42,6 +42,15 @@ def test_a_position_that_goes_back_within_a_generation_is_refused() -> None:
         valid(record(0, 1, 500), record(0, 2, 100))
 
 
+@pytest.mark.parametrize("value", [b"{", b'{"v":1,"offset":0}'])
+def test_an_unreadable_position_is_not_passed_over_for_an_older_one(value: bytes) -> None:
+    """It may have been the newest; believing the one before it would be a guess (fault F21)."""
+    broken = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), value)
+    with pytest.raises(StateError, match="positions-0@2"):
+        valid_positions([record(0, 1, 500), broken])
+    assert valid(record(0, 1, 500), broken, record(0, 3, 600)) == 600
+
+
 def test_what_the_user_overrules_need_not_be_readable() -> None:
     """`--adopt` is the way on from a position that is corrupt or goes back."""
     broken = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), b"{")
