@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod batch;
 pub mod compare;
 pub mod digest;
