@@ -6,6 +6,7 @@ from typing import Any, final
 
 __all__ = [
     "Acks",
+    "LogAudit",
     "PartitionAccount",
     "PatternSet",
     "Plan",
@@ -260,6 +261,51 @@ class Witness:
 
     def take_acks(self) -> Acks:
         """Acknowledgements since the last call."""
+
+@final
+class LogAudit:
+    """
+    Reads the logs of a link's target through the native client, uncommitted and with markers, and audits them.
+
+    Args:
+        properties: A consumer's, as librdkafka names them.
+        seconds: How long to wait for a broker.
+
+    Raises:
+        MirrorError: The native client cannot honour a property, or cannot log in or connect; the fix says more.
+    """
+
+    def __new__(cls, properties: dict[str, str], seconds: float) -> LogAudit: ...
+    def add(self, topic: str, partition: int, role: str, start: int, end: int) -> None:
+        """
+        Read a partition from its log's start to an end; all are added before the first step.
+
+        Args:
+            topic: Topic.
+            partition: Partition.
+            role: ``data``, ``positions`` or ``offset-map``.
+            start: First offset of the log.
+            end: Offset behind the last one to read.
+        """
+
+    def step(self, seconds: float) -> bool:
+        """
+        Read for at most so long, and never longer than a tenth of a second; whether all ends are reached.
+
+        Raises:
+            MirrorError: A broker refuses us, or a log cannot be read.
+        """
+
+    def progress(self) -> tuple[int, int]:
+        """Bytes read, and how many parts of transactions wait for their counterparts."""
+
+    def finish(self, at_rest: bool) -> dict[str, Any]:
+        """
+        What was seen, under the names of `eomirror.audit.transactions.TransactionAudit`; ends the audit.
+
+        Args:
+            at_rest: Whether nobody writes, so that what is open is wrong.
+        """
 
 def encode_offset_map(topic: str, partition: int, ranges: Sequence[tuple[int, int, int]]) -> bytes:
     """

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 try:
     from eomirror._core import (
         Acks,
+        LogAudit,
         PartitionAccount,
         PatternSet,
         Plan,
@@ -31,6 +32,7 @@ except ImportError as error:
 
 __all__ = [
     "Acks",
+    "LogAudit",
     "PartitionAccount",
     "PatternSet",
     "Plan",

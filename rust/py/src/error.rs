@@ -40,6 +40,11 @@ pub(crate) fn installation(py: Python<'_>, message: &str, fix: &str) -> PyErr {
     with_fix::<python::MirrorError>(py, message, fix)
 }
 
+/// Something that a person can mend.
+pub(crate) fn failure(py: Python<'_>, message: &str, fix: &str) -> PyErr {
+    with_fix::<python::MirrorError>(py, message, fix)
+}
+
 /// The lane stops the topic that the error names, and goes on with the others.
 fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error) -> PyErr {
     let topic = error.topic().unwrap_or_default();

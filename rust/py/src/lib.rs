@@ -5,6 +5,7 @@
 //! has imported the module may fork (PySpark does).
 
 mod acks;
+mod audit;
 mod convert;
 mod detach;
 mod error;
@@ -44,6 +45,7 @@ mod _core {
     #[pymodule_export]
     use crate::{
         acks::Acks,
+        audit::LogAudit,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         pattern_set::PatternSet,
