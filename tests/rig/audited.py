@@ -1,0 +1,31 @@
+"""The last word of a fault test: the target's logs hold whole transactions, one chain, and nothing open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.audit.transactions import TransactionAudit, audit_link
+
+if TYPE_CHECKING:
+    from eomirror.config import Config
+
+# a killed lane's transaction is open until its timeout, if no successor ends it (contract.md: 15 s)
+_SETTLE_SECONDS = 25.0
+
+
+def assert_audited(config: Config, link: str = "") -> TransactionAudit:
+    """
+    Audit a link whose mirror has stopped, and fail with the findings if there are any.
+
+    Args:
+        config: As `eomirror.load_config` gives it.
+        link: Name of the link; may be left out when there is one.
+    """
+    chosen = [item for item in config.links if not link or item.name == link]
+    assert len(chosen) == 1, f"name one of {[item.name for item in config.links]}"
+    target = config.clusters[chosen[0].target]
+    audit = audit_link(chosen[0], target, at_rest=True, settle=_SETTLE_SECONDS)
+    assert audit.clean, "\n".join(map(str, audit.findings))
+    # the clusters of a test are young: nothing of their logs was removed
+    assert audit.complete, audit.to_json()
+    return audit
