@@ -9,7 +9,7 @@ mod relay_log;
 
 use std::collections::HashSet;
 
-use batch_forge::{Forge, LOG_APPEND_TIME, plain};
+use batch_forge::{Forge, LOG_APPEND_TIME, Plain, plain};
 use eomirror_core::batch::{BatchError, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::NAME;
 use eomirror_core::loop_guard::LoopGuard;
@@ -111,6 +111,86 @@ fn merged_batches_end_at_the_size_that_is_asked_for_and_never_beyond_the_limit()
     }
 }
 
+/// Text that hardly compresses, another one for each number.
+fn noise(number: u64, size: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ number;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_be_bytes()
+    };
+    std::iter::repeat_with(next).flatten().take(size).collect()
+}
+
+#[test]
+fn a_compressed_batch_that_the_target_does_not_take_is_split_in_order() {
+    for codec in &Codec::ALL[1..] {
+        let records: Vec<_> = (0..40)
+            .map(|offset| plain(offset, 1, &noise(offset.unsigned_abs(), 100)))
+            .collect();
+        let mut forge = Forge::new(0, &records);
+        forge.attributes |= *codec as i16;
+        forge.body = compress(*codec, &forge.body);
+        let bytes = forge.bytes();
+        let target = Target {
+            max_batch_bytes: 1000,
+            ..LARGE
+        };
+        let mut relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+        assert_eq!(relayed.stopped, None, "{codec:?}");
+        // about equal parts: none of them is small
+        let sizes: Vec<_> = relayed.batches.iter().map(Outgoing::size).collect();
+        assert!(
+            sizes.iter().all(|size| (300..=1000).contains(size)),
+            "{sizes:?}"
+        );
+        let arrived = arrive(&mut relayed.batches, &bytes, &target, |_| *codec);
+        assert_eq!(
+            arrived,
+            (0..)
+                .zip(renumbered(&relayed, &records))
+                .collect::<Vec<_>>()
+        );
+    }
+}
+
+/// The records with their offsets in the batches that hold them.
+fn renumbered(relayed: &Relayed, records: &[Plain]) -> Vec<Plain> {
+    let places = relayed
+        .batches
+        .iter()
+        .flat_map(|batch| 0..i64::from(batch.count()));
+    let renumber = |(offset, record): (i64, &Plain)| Plain {
+        offset,
+        ..record.clone()
+    };
+    places.zip(records).map(renumber).collect()
+}
+
+#[test]
+fn neighbours_with_different_codecs_are_not_merged() {
+    let batch = |codec: Codec, offset: i64| {
+        let mut forge = Forge::new(offset, &[plain(offset, 1, b"v")]);
+        forge.attributes |= codec as i16;
+        forge.body = compress(codec, &forge.body);
+        forge.bytes()
+    };
+    let codec = |offset: i64| Codec::ALL[usize::try_from(offset / 2 % 5).unwrap()];
+    let bytes: Vec<u8> = (0..20)
+        .flat_map(|offset| batch(codec(offset), offset))
+        .collect();
+    let target = Target {
+        merge_bytes: 1 << 20,
+        small_bytes: 1 << 20,
+        small_compressed_bytes: 1 << 20,
+        ..LARGE
+    };
+    let mut relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
+    assert_eq!(relayed.batches.len(), 10);
+    arrive(&mut relayed.batches, &bytes, &target, codec);
+}
+
 #[test]
 fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are() {
     let mut forge = Forge::new(0, &[plain(0, 5, b"v")]);
@@ -123,12 +203,11 @@ fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are(
     };
     let mut passed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
     assert!(is_passed(&passed.batches[0]));
-    let codecs = HashSet::from([Codec::None]);
     // the bit is cleared: a broker refuses it
-    arrive(&mut passed.batches, &bytes, &target, &codecs);
+    arrive(&mut passed.batches, &bytes, &target, |_| Codec::None);
     let mut written = one_batch(&bytes, 0..i64::MAX);
     assert!(!is_passed(&written.batches[0]));
-    let arrived = arrive(&mut written.batches, &bytes, &LARGE, &codecs);
+    let arrived = arrive(&mut written.batches, &bytes, &LARGE, |_| Codec::None);
     assert_eq!(arrived[0].1.timestamp, 99);
 }
 
@@ -315,12 +394,7 @@ fn timestamps_at_both_ends_of_time_are_not_merged_into_one_batch() {
     };
     let mut relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
     assert_eq!(shape(&relayed), [(false, 0, 0), (false, 1, 1)]);
-    let arrived = arrive(
-        &mut relayed.batches,
-        &bytes,
-        &target,
-        &HashSet::from([Codec::None]),
-    );
+    let arrived = arrive(&mut relayed.batches, &bytes, &target, |_| Codec::None);
     assert_eq!(arrived[0].1.timestamp, i64::MIN);
     assert_eq!(arrived[1].1.timestamp, i64::MAX);
 }

@@ -8,8 +8,6 @@ mod batch_forge;
 mod produced;
 mod relay_log;
 
-use std::collections::HashSet;
-
 use batch_forge::{Forge, Plain, records};
 use eomirror_core::DropReason;
 use eomirror_core::batch::Codec;
@@ -52,7 +50,7 @@ fn check(log: &relay_log::Log, offsets: std::ops::Range<i64>, rules: &Rules, tar
     assert_eq!(relayed.books.sent, wanted.len() as u64);
     let times = relayed.batches.iter().map(Outgoing::max_timestamp);
     assert_eq!(relayed.max_timestamp, times.max().unwrap_or(-1));
-    let arrived = arrive(&mut relayed.batches, &fetched, target, &log.codecs);
+    let arrived = arrive(&mut relayed.batches, &fetched, target, |at| log.codec(at));
     assert_equal(arrived, &wanted);
 }
 
@@ -92,9 +90,9 @@ proptest! {
             .map(|(bytes, _)| bytes.len())
             .sum();
         prop_assert_eq!(first.partial.map_or(0, |partial| partial.have), cut - whole);
-        let mut arrived = arrive(&mut first.batches, &bytes, &target, &log.codecs);
+        let mut arrived = arrive(&mut first.batches, &bytes, &target, |at| log.codec(at));
         let (mut second, bytes) = relay(&log, first.next_position..i64::MAX, &rules, &target);
-        arrived.extend(arrive(&mut second.batches, &bytes, &target, &log.codecs));
+        arrived.extend(arrive(&mut second.batches, &bytes, &target, |at| log.codec(at)));
         let (wanted, dropped) = expected(&log, start..i64::MAX, &rules, &target);
         assert_equal(arrived, &wanted);
         let mut books = first.books;
@@ -130,7 +128,7 @@ proptest! {
         }
         // a passed batch of append times keeps its own bytes, and halves are written with the times that are seen
         let (wanted, _) = expected(&log, start..i64::MAX, &Rules::NONE, &target);
-        let arrived = arrive(&mut single, &fetched, &target, &log.codecs);
+        let arrived = arrive(&mut single, &fetched, &target, |at| log.codec(at));
         prop_assert_eq!(arrived.len(), wanted.len());
         assert_equal(arrived, &wanted);
     }
@@ -148,8 +146,7 @@ proptest! {
         // from the offset before, so that it lies within; to the last offset, so that it does not
         let cut = one_batch(&bytes, 5000..5000 + i64::try_from(records.len()).unwrap() - 1);
         prop_assert!(cut.batches.iter().all(|batch| !is_passed(batch)));
-        let codecs = HashSet::from([codec]);
-        let read = |mut relayed: Relayed| arrive(&mut relayed.batches, &bytes, &LARGE, &codecs);
+        let read = |mut relayed: Relayed| arrive(&mut relayed.batches, &bytes, &LARGE, |_| codec);
         let (mut passed, cut) = (read(passed), read(cut));
         passed.pop();
         prop_assert_eq!(passed, cut);
