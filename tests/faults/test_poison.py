@@ -160,6 +160,7 @@ def test_records_that_are_too_large_become_dead_letters(link: TestLink) -> None:
     assert len(letters(link)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [3_000_000, 1_500_000])
 def test_the_limit_is_raised_as_far_as_it_may_be(link: TestLink, bound: int) -> None:
     """Up to `raise_limit_to` the record is mirrored; beyond, the topic stops and the bound is named."""
@@ -177,6 +178,7 @@ def test_the_limit_is_raised_as_far_as_it_may_be(link: TestLink, bound: int) -> 
         assert "may go up to 1500000" in stopped["poisoned"]
 
 
+@pytest.mark.slow
 def test_a_topic_limit_below_the_client_s_batch_refuses_nothing(link: TestLink) -> None:
     """Records that fit one by one are mirrored, with batches that fit as well, and without a stop."""
     link.create("narrow", partitions=2, max_message_bytes="20000")
@@ -190,7 +192,7 @@ def test_a_topic_limit_below_the_client_s_batch_refuses_nothing(link: TestLink) 
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("policy", ["stop", "dead-letter"])
+@pytest.mark.parametrize("policy", [pytest.param("stop", marks=pytest.mark.slow), "dead-letter"])
 def test_a_timestamp_that_the_target_does_not_take(link: TestLink, policy: str) -> None:
     """While the mirror runs: the record is named or left out; another partition's records are there in time."""
     link.settings["on_refused"] = policy

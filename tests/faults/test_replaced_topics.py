@@ -83,6 +83,7 @@ def test_recreated_sources_are_noticed_while_it_runs(link: TestLink) -> None:
     nothing_foreign(link, [*lengths, "healthy"])
 
 
+@pytest.mark.slow
 def test_replaced_targets_are_noticed_at_the_next_start(link: TestLink) -> None:
     """EO-5: a target topic that was deleted, or recreated with foreign records, is not silently filled again."""
     words = ("deleted", "recreated")
@@ -110,6 +111,7 @@ def test_replaced_targets_are_noticed_at_the_next_start(link: TestLink) -> None:
     link.check("healthy")
 
 
+@pytest.mark.slow
 def test_replaced_targets_are_noticed_while_it_runs(link: TestLink) -> None:
     """EO-5: deleted, or deleted and created again, under the mirror's transactions; other topics go on."""
     words = ("deleted", "recreated")

@@ -58,7 +58,10 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage",
+    [name if name == "corrupt" else pytest.param(name, marks=pytest.mark.slow) for name in DAMAGES],
+)
 def test_a_damaged_position_is_named_and_adopted_over(link: TestLink, damage: str) -> None:
     """Nothing starts from a guess; the user says where to go on, and every record is there once."""
     harm, words = DAMAGES[damage]
@@ -96,6 +99,7 @@ def test_an_older_position_behind_a_newer_one_is_refused(link: TestLink) -> None
     assert link.found("orders") == before
 
 
+@pytest.mark.slow
 def test_an_older_generation_behind_a_newer_one_is_not_believed(link: TestLink) -> None:
     """EO-3: the highest generation counts, wherever its record stands."""
     key, value, partition = records_of(link)[0]
@@ -106,6 +110,7 @@ def test_an_older_generation_behind_a_newer_one_is_not_believed(link: TestLink) 
     link.check("orders")
 
 
+@pytest.mark.slow
 def test_a_position_that_was_deleted_is_asked_for(link: TestLink) -> None:
     """Control knows the partition: without a position it is not started at 0."""
     key, _, _ = records_of(link)[-1]
