@@ -288,6 +288,9 @@ class LogAudit:
             end: Offset behind the last one to read.
         """
 
+    def learn(self, producer_id: int) -> None:
+        """Say that a producer id is the link's own, before its positions do."""
+
     def step(self, seconds: float) -> bool:
         """
         Read for at most so long, and never longer than a tenth of a second; whether all ends are reached.

@@ -25,6 +25,7 @@ from eomirror.kafka.compact_log import CompactLogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.config import Cluster, Link
 
@@ -169,11 +170,12 @@ class TransactionAudit:
 
 @dataclass(frozen=True, slots=True)
 class _Topics:
-    """Partitions of the link's topics on the target, in the order in which their ends are taken."""
+    """Partitions of the link's topics on the target, and the producer ids that its positions name."""
 
     data: Sequence[Partition]
     positions: Sequence[Partition]
     offset_map: Sequence[Partition]
+    producers: AbstractSet[int]
 
     def by_role(self) -> Sequence[tuple[str, Sequence[Partition]]]:
         # a transaction's data is judged by its position, and that by its chunk: a cut through a running link must
@@ -222,6 +224,8 @@ def audit_link(
         if at_rest:
             _settle(admin, topics.every(), settle, clock)
         audit = LogAudit(_flat(consumer_properties(target, client_id=client_id)), _CONNECT_SECONDS)
+        for producer_id in topics.producers:
+            audit.learn(producer_id)
         for role, partitions in topics.by_role():
             ends = admin.offsets(partitions, at="latest", read_committed=False)
             starts = admin.offsets(partitions, at="earliest", read_committed=False)
@@ -258,26 +262,36 @@ def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str,
         _, records = reader.read(names.positions_topic, wait_for_open=False)
     finally:
         reader.close()
-    mirrored = admin.describe_topics(sorted(_target_topics(record.value for record in records)))
+    named, producers = _named(record.value for record in records)
+    mirrored = admin.describe_topics(sorted(named))
     counts = {name: topic.partitions for name, topic in (facts | mirrored).items() if topic is not None}
 
     def partitions(wanted: Iterable[str]) -> Sequence[Partition]:
         return [(name, number) for name in wanted for number in range(counts.get(name, 0))]
 
     return _Topics(
-        partitions(mirrored), partitions([names.positions_topic]), partitions([names.offset_map_topic])
+        partitions(mirrored),
+        partitions([names.positions_topic]),
+        partitions([names.offset_map_topic]),
+        producers,
     )
 
 
-def _target_topics(values: Iterable[bytes | None]) -> set[str]:
-    """Topics that positions name; a record that cannot be read is for the audit to report."""
-    topics = set()
+def _named(values: Iterable[bytes | None]) -> tuple[set[str], set[int]]:
+    """
+    Target topics and producer ids that positions and claims name.
+
+    A record that cannot be read is for the audit to report.
+    """
+    topics, producers = set(), set()
     for value in values:
         try:
-            topics.add(str(orjson.loads(value or b"")["target_topic"]))
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            body = orjson.loads(value or b"")
+            producers.add(int(body["producer_id"]))
+            topics.add(str(body["target_topic"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             continue
-    return topics
+    return topics, producers
 
 
 def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float, clock: Clock) -> None:

@@ -72,8 +72,9 @@
 //!
 //! Open segments, what has not met its counterpart, and the last position of each source partition and generation. It
 //! stays small if the positions and the map are read a little ahead of the data: when the records of a transaction
-//! come, their claims are there, and both are forgotten. Producers that nothing names are given up as foreign when
-//! more than 65,536 segments would have to be kept for them.
+//! come, their claims are there, and both are forgotten ([`Audit::wants`]). What has no counterpart is kept to a
+//! limit of 65,536 each: above it a producer that nothing names is given up as foreign, a chunk in a link whose
+//! positions were compacted is not proved, and what lies beside an abort gets a less telling name.
 
 mod chain;
 mod cover;
@@ -93,9 +94,6 @@ pub use log::{LogId, Role};
 pub use report::{
     Fault, Finding, KEPT_FINDINGS, Place, Producer, Report, Since, TransactionName, Unproven,
 };
-
-/// What may wait for its counterpart before the state topics are held back.
-const MOST_PENDING: usize = 100_000;
 
 /// An audit of one link's target.
 #[derive(Default)]
@@ -127,10 +125,10 @@ impl Audit {
         id
     }
 
-    /// Reads a partition further than was planned.
-    pub fn extend(&mut self, id: LogId, end: i64) {
-        let log = self.logs.get_mut(id);
-        log.end = log.end.max(end);
+    /// Says that a producer id is the link's own. Positions and claims say so, too, but where most of them have been
+    /// compacted away they come late, and until then its records look like a stranger's.
+    pub fn learn(&mut self, producer_id: i64) {
+        self.cover.learn(producer_id);
     }
 
     /// Whether the partition has something left to read.
@@ -139,8 +137,8 @@ impl Audit {
         self.logs.get(id).wants()
     }
 
-    /// Whether the partition should be fed now, so that little has to be remembered: data when the state topics have
-    /// been read up to its time, state topics unless too much waits for data that could be fed. Of all unfinished
+    /// Whether the partition should be fed now, so that little has to be remembered: data as far as all state topics
+    /// have been read, state topics no further ahead than one step, by the times of the markers. Of all unfinished
     /// partitions at least one is wanted.
     #[must_use]
     pub fn wants(&self, id: LogId) -> bool {
@@ -148,15 +146,11 @@ impl Audit {
         if !log.wants() {
             return false;
         }
-        let time = self.logs.state_time();
-        if log.role == Role::Data {
-            return log.decided <= time;
+        let (state, data) = self.logs.times();
+        match log.role {
+            Role::Data => log.decided <= state,
+            Role::Positions | Role::OffsetMap => log.decided <= state.max(data),
         }
-        self.cover.pending() < MOST_PENDING
-            || !self
-                .logs
-                .iter()
-                .any(|(_, data)| data.role == Role::Data && data.wants() && data.decided <= time)
     }
 
     /// The next offset that a partition is to be fed.
@@ -342,7 +336,7 @@ impl Audit {
             at: control.timestamp,
         };
         if segment.claims > 0 || !segment.positions.is_empty() {
-            self.cover.learn(segment.producer);
+            self.cover.learn(segment.producer.id);
         }
         if committed {
             self.committed(ended, segment);

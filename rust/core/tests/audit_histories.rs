@@ -208,3 +208,57 @@ proptest! {
         prop_assert!(!history.cluster.audited().is_clean());
     }
 }
+
+/// A long history of two lanes, with strangers' transactions on their topic.
+fn long(protocol: Protocol, transactions: i64) -> Cluster {
+    let mut cluster = Cluster::default();
+    let mut lanes = vec![
+        Lane::start(&mut cluster, 0, protocol, &[0, 1]),
+        Lane::start(&mut cluster, 1, protocol, &[2, 3]),
+    ];
+    for number in 0..transactions {
+        for lane in &mut lanes {
+            for partition in lane.partitions() {
+                lane.write(&mut cluster, partition, 0, 1 + number % 3);
+            }
+            lane.describe(&mut cluster);
+            lane.decide(&mut cluster, true);
+        }
+        if number % 10 == 0 {
+            cluster.append(DATA, 3, (7, 0), &[(None, b"x".to_vec())]);
+            cluster.end(7, 0, true);
+        }
+    }
+    cluster
+}
+
+#[test]
+fn what_is_remembered_does_not_grow_with_the_history() {
+    for protocol in [Protocol::V1, Protocol::V2] {
+        let most = |transactions| {
+            let (report, most) = long(protocol, transactions).audit_in_turn(&[100, 101], 8);
+            assert!(report.is_clean(), "{:?}", report.findings);
+            assert_eq!(report.transactions, 2 * transactions.unsigned_abs());
+            // a stranger's segments are kept until it is certain that nothing names it
+            most - usize::try_from(transactions / 10).unwrap()
+        };
+        let (short, long) = (most(200), most(2000));
+        assert!(short > 0 && long <= short + 8, "{short}, then {long}");
+    }
+}
+
+#[test]
+fn a_compacted_history_is_not_remembered_either() {
+    let mut cluster = long(Protocol::V1, 1000);
+    for partition in 0..2 {
+        let end = cluster.next(POSITIONS, partition);
+        cluster.compact(POSITIONS, partition, end - 60);
+    }
+    let (report, most) = cluster.audit_in_turn(&[100, 101], 8);
+    assert!(report.is_clean(), "{:?}", report.findings);
+    assert!(report.unproven.records > 5000, "{report:?}");
+    assert!(report.transactions >= 30, "{report:?}");
+    assert_eq!(report.since.len(), 4);
+    // chunks that wait for positions that are gone, and the stranger's; as many records are not among them
+    assert!(most < 4 * 1000 + 200, "{most}");
+}

@@ -92,6 +92,10 @@ impl LogAudit {
         })
     }
 
+    fn learn(&self, producer_id: i64) -> PyResult<()> {
+        self.with(|work| work.audit.learn(producer_id))
+    }
+
     /// Reads for at most `seconds`, and never longer than a tenth of one; whether all ends are reached.
     fn step(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let wait = duration(seconds)?.min(LONGEST);

@@ -16,6 +16,8 @@ use super::report::{Fault, Finding, Producer, Report, TransactionName};
 
 /// Segments of producers that no position has named yet, above which one of these producers counts as foreign.
 const MOST_UNKNOWN: usize = 65_536;
+/// Chunks that wait for their positions while positions are known to have been removed.
+const MOST_CHUNKS: usize = 65_536;
 /// Aborted segments that are remembered, only to give a better name to what is wrong.
 const MOST_ABORTED: usize = 65_536;
 
@@ -119,6 +121,8 @@ pub(super) struct Cover {
     aborted_chunks: HashSet<(Producer, Source, i64)>,
     aborted: usize,
     pairs: HashMap<(i64, Source), Pairs>,
+    /// Chunks in `pairs`.
+    chunks: usize,
     /// By data partition, then by the last offset and a number that tells equal ones apart.
     waiting: HashMap<LogId, BTreeMap<(i64, u64), Claim>>,
     held: HashMap<(LogId, Producer), Vec<Claim>>,
@@ -131,8 +135,8 @@ pub(super) struct Cover {
 
 impl Cover {
     /// A producer id is the link's own.
-    pub(super) fn learn(&mut self, producer: Producer) {
-        self.ours.insert(producer.id);
+    pub(super) fn learn(&mut self, producer_id: i64) {
+        self.ours.insert(producer_id);
     }
 
     /// How much is remembered.
@@ -323,16 +327,18 @@ impl Cover {
     ) {
         for (offset, chunk) in segment.chunks {
             let key = (segment.producer.id, chunk.source.clone());
-            self.pairs
-                .entry(key.clone())
-                .or_default()
-                .chunks
-                .push_back(AwaitedChunk {
-                    offset,
-                    chunk,
-                    epoch: segment.producer.epoch,
-                    ended,
-                });
+            self.chunks += 1;
+            let pairs = self.pairs.entry(key.clone()).or_default();
+            pairs.chunks.push_back(AwaitedChunk {
+                offset,
+                chunk,
+                epoch: segment.producer.epoch,
+                ended,
+            });
+            if self.chunks > MOST_CHUNKS && !logs.positions_whole() {
+                let oldest = pairs.chunks.pop_front();
+                self.forget_chunk(logs, report, oldest);
+            }
             self.pair(logs, report, &key);
         }
     }

@@ -211,13 +211,14 @@ impl Logs {
         self.role_whole(Role::OffsetMap)
     }
 
-    /// Up to when the state topics were read; the end of time when they are at their ends.
-    pub(super) fn state_time(&self) -> i64 {
-        let state = self
-            .all
-            .iter()
-            .filter(|log| log.role != Role::Data && log.wants());
-        state.map(|log| log.decided).min().unwrap_or(i64::MAX)
+    /// Up to when all state topics and all data were read; the end of time for those that are at their ends.
+    pub(super) fn times(&self) -> (i64, i64) {
+        let slowest = |data: bool| {
+            let logs = self.all.iter().filter(|log| log.wants());
+            let times = logs.filter(|log| (log.role == Role::Data) == data);
+            times.map(|log| log.decided).min().unwrap_or(i64::MAX)
+        };
+        (slowest(false), slowest(true))
     }
 
     fn role_whole(&self, role: Role) -> bool {

@@ -7,6 +7,7 @@
 mod batch_forge;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice::Iter;
 
 use batch_forge::{Forge, TRANSACTIONAL, plain};
 use eomirror_core::audit::{Audit, Fault, LogId, Report, Role};
@@ -34,6 +35,9 @@ struct Log {
 }
 
 type Name = (String, i32);
+
+/// A partition and what is left of it.
+type Unread<'a> = (LogId, Iter<'a, Vec<u8>>);
 
 /// The logs.
 #[derive(Debug, Default)]
@@ -150,17 +154,43 @@ impl Cluster {
 
     /// Audits everything; `turn` says which of the partitions that have something left is fed next.
     pub(crate) fn audit(&self, at_rest: bool, mut turn: impl FnMut(usize) -> usize) -> Report {
+        let (mut audit, mut left) = self.opened();
+        while !left.is_empty() {
+            let chosen = turn(left.len());
+            match left[chosen].1.next() {
+                Some(bytes) => feed(&mut audit, left[chosen].0, bytes),
+                None => drop(left.swap_remove(chosen)),
+            }
+        }
+        audit.finish(at_rest)
+    }
+
+    /// Audits a cluster at rest as a reader does: the first partition that is wanted is fed, `at_once` batches of it;
+    /// also tells how much was remembered at most. `producers` are known beforehand.
+    pub(crate) fn audit_in_turn(&self, producers: &[i64], at_once: usize) -> (Report, usize) {
+        let (mut audit, mut left) = self.opened();
+        for id in producers {
+            audit.learn(*id);
+        }
+        let mut most = 0;
+        while left.iter().any(|(id, _)| audit.is_unfinished(*id)) {
+            let wanted = left.iter_mut().find(|(id, _)| audit.wants(*id));
+            let (id, batches) = wanted.expect("one of the unfinished partitions is wanted");
+            for bytes in batches.take(at_once) {
+                feed(&mut audit, *id, bytes);
+                most = most.max(audit.pending());
+            }
+        }
+        (audit.finish(true), most)
+    }
+
+    fn opened(&self) -> (Audit, Vec<Unread<'_>>) {
         let mut audit = Audit::default();
         for partition in 0..MAP_PARTITIONS {
-            audit.add(
-                MAP,
-                partition,
-                Role::OffsetMap,
-                0,
-                self.next(MAP, partition),
-            );
+            let end = self.next(MAP, partition);
+            audit.add(MAP, partition, Role::OffsetMap, 0, end);
         }
-        let mut left: Vec<(LogId, std::slice::Iter<'_, Vec<u8>>)> = Vec::new();
+        let mut left = Vec::new();
         for ((topic, partition), log) in &self.logs {
             let role = match topic.as_str() {
                 POSITIONS => Role::Positions,
@@ -176,23 +206,18 @@ impl Cluster {
             let id = audit.add(topic, *partition, role, start, log.next);
             left.push((id, log.batches.iter()));
         }
-        while !left.is_empty() {
-            let chosen = turn(left.len());
-            match left[chosen].1.next() {
-                Some(bytes) => {
-                    for batch in Batches::new(bytes) {
-                        audit.feed(left[chosen].0, &batch.unwrap()).unwrap();
-                    }
-                }
-                None => drop(left.swap_remove(chosen)),
-            }
-        }
-        audit.finish(at_rest)
+        (audit, left)
     }
 
     /// Audits a cluster at rest, one partition after the other.
     pub(crate) fn audited(&self) -> Report {
         self.audit(true, |_| 0)
+    }
+}
+
+fn feed(audit: &mut Audit, id: LogId, bytes: &[u8]) {
+    for batch in Batches::new(bytes) {
+        audit.feed(id, &batch.unwrap()).unwrap();
     }
 }
 

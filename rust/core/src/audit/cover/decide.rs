@@ -393,7 +393,12 @@ impl Cover {
                 let records: u64 = data.unclaimed.iter().map(|span| span.count()).sum();
                 if !self.ours.contains(&producer.id) {
                     *foreign.entry(producer.id).or_default() += data.records();
-                } else if !chains.can_judge(logs, log, data.ended.bounds.last) {
+                } else if !chains.can_judge(logs, log, data.ended.bounds.last)
+                    || self
+                        .forgotten
+                        .get(&log)
+                        .is_some_and(|last| data.ended.bounds.first <= *last)
+                {
                     report.unproven.records += records;
                 } else if !at_rest && newest[&(log, producer.id)] == first {
                     report.unproven.under_way += 1;

@@ -23,6 +23,7 @@ impl Cover {
             let there = (chunk.epoch, chunk.chunk.first);
             if there < here {
                 let chunk = pairs.chunks.pop_front();
+                self.chunks -= 1;
                 self.without_position(logs, report, key.0, chunk);
             } else if there.0 > here.0 || there.1 >= wanted.offset {
                 let position = pairs.positions.pop_front();
@@ -30,6 +31,7 @@ impl Cover {
             } else if let (Some(position), Some(chunk)) =
                 (pairs.positions.pop_front(), pairs.chunks.pop_front())
             {
+                self.chunks -= 1;
                 self.paired(logs, report, position, &chunk);
             }
         }
@@ -196,10 +198,15 @@ impl Cover {
                 && *source == position.source
                 && (position.prev.unwrap_or(0)..position.offset).contains(first)
         });
+        let data = logs.named(&position.target_topic, position.target_partition);
+        let forgotten = self
+            .forgotten
+            .get(&data)
+            .is_some_and(|last| position.target_offset <= Some(*last));
         if aborted {
             let detail = "its position is committed and its chunk is aborted".to_owned();
             self.torn(logs, report, place, Some(&name), name.producer, detail);
-        } else if logs.map_whole() {
+        } else if logs.map_whole() && !forgotten {
             let detail = "the offset map has no chunk of this position's records".to_owned();
             add(
                 logs,
@@ -230,7 +237,7 @@ impl Cover {
             name,
             log: ended.log,
             offset,
-            data: logs.named(&position.target_topic, position.target_partition),
+            data,
             spans: vec![Span {
                 first: target_offset,
                 last: target_offset,
@@ -240,6 +247,25 @@ impl Cover {
             chunkless: true,
         };
         self.claim(logs, report, claim);
+    }
+
+    /// Gives up a chunk whose position was most likely removed: nothing is proved of the records it maps.
+    pub(super) fn forget_chunk(
+        &mut self,
+        logs: &mut Logs,
+        report: &mut Report,
+        chunk: Option<AwaitedChunk>,
+    ) {
+        let Some(AwaitedChunk { chunk, .. }) = chunk else {
+            return;
+        };
+        self.chunks -= 1;
+        report.unproven.positions += 1;
+        if let Some(last) = chunk.ranges.last() {
+            let data = logs.named(&chunk.target_topic, chunk.target_partition);
+            let forgotten = self.forgotten.entry(data).or_default();
+            *forgotten = (*forgotten).max(last.target + last.count - 1);
+        }
     }
 
     /// Nothing more will come.
