@@ -16,6 +16,19 @@
 //! The gaps are the distance from the end of the range before it (from 0 for the first), as unsigned varints: a
 //! transaction marker between two batches costs three bytes. Numbers have one encoding only, so equal maps are
 //! equal bytes, and a compacted topic holds one.
+//!
+//! # Many chunks
+//!
+//! A partition's map is its chunks, taken in one after the other in log order ([`OffsetMap::take_in`]). One query does
+//! not need all of them: the chunks from any place in the log to its end are a part of the map that holds in the whole
+//! ([`OffsetMap::part_to_target`]), because a later chunk counts where two disagree. A reader goes backwards from the
+//! end until the part answers.
+
+mod answer;
+mod chunks;
+
+pub use answer::{Answer, Reason};
+pub use chunks::{Tidying, tidy};
 
 use crate::error::Error;
 use crate::header::MAX_TOPIC;
@@ -80,6 +93,13 @@ impl OffsetMap {
     pub fn target_bounds(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.ranges.first()?, self.ranges.last()?);
         Some((first.target, last.target_end() - 1))
+    }
+
+    /// First source offset, and the one behind the last.
+    #[must_use]
+    pub fn source_bounds(&self) -> Option<(i64, i64)> {
+        let (first, last) = (self.ranges.first()?, self.ranges.last()?);
+        Some((first.source, last.source_end()))
     }
 
     /// A map of the given ranges, which must be positive and grow on both sides.
