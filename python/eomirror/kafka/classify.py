@@ -236,6 +236,8 @@ _FETCH: Final[_Table] = {
     **_ACCESS,
     # librdkafka goes on by itself after any of these; a source that stays away shows as lag
     **{code: Verdict(Action.RETRY, verdict.reason) for code, verdict in _REACH.items()},
+    # our consumers are in no group and need no right to one, but librdkafka looks for its coordinator all the same
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.RETRY, "the group that is refused is never used"),
     _E.FETCH_SESSION_ID_NOT_FOUND: Verdict(Action.RETRY, "the broker dropped the fetch session"),
     _E.INVALID_FETCH_SESSION_EPOCH: Verdict(Action.RETRY, "the broker dropped the fetch session"),
     _E.UNSTABLE_OFFSET_COMMIT: Verdict(Action.RETRY, "a transaction holds the offset"),

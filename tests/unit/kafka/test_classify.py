@@ -42,7 +42,7 @@ PLACES = {
 ROWS = {
     # rights, credentials, settings: the same everywhere
     "TOPIC_AUTHORIZATION_FAILED": "aaaa",
-    "GROUP_AUTHORIZATION_FAILED": "aaaa",
+    "GROUP_AUTHORIZATION_FAILED": "aara",
     "CLUSTER_AUTHORIZATION_FAILED": "aaaa",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "aaaa",
     "SASL_AUTHENTICATION_FAILED": "aaaa",
