@@ -44,6 +44,8 @@ class Position:
         source_cluster_id: Of the cluster the records came from.
         topic_id: Of the source topic; a recreated topic has another (rule 5).
         leader_epoch: Of the record before ``offset``; None when not known, then nothing is compared.
+        epoch_offset: The offset that ``leader_epoch`` belongs to, where only markers and aborted records lie between
+            it and ``offset``; None where it is ``offset`` itself.
         target_topic: Where records of this partition go.
         target_partition: Partition there.
         target_topic_id: Id of the target topic.
@@ -74,6 +76,7 @@ class Position:
     source_cluster_id: str
     topic_id: str
     leader_epoch: int | None = None
+    epoch_offset: int | None = None
     target_topic: str
     target_partition: int
     target_topic_id: str

@@ -311,6 +311,9 @@ def classify_delivery(error: KafkaError) -> Verdict:
 def classify_fetch(error: KafkaError) -> Verdict:
     """For an error event of a consumer, other than the end of a partition."""
     found = _FETCH.get(error.code())
+    if error.code() == KafkaError._AUTO_OFFSET_RESET and "log truncation detected" in error.str():
+        # so said when nothing is reset by itself; recovery sees no gap in such a log, and would go on for ever
+        found = _FETCH[KafkaError._LOG_TRUNCATION]
     if found is not None:
         if error.fatal() and found.action in _AGAIN:
             return Verdict(Action.REBUILD, f"{found.reason}, and this consumer is spent")

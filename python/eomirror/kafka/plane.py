@@ -218,7 +218,10 @@ class ClientPlane:
             TopicPartition(start.source.topic, start.source.partition, start.offset)
             if start.leader_epoch is None
             else TopicPartition(
-                start.source.topic, start.source.partition, start.offset, leader_epoch=start.leader_epoch
+                start.source.topic,
+                start.source.partition,
+                start.offset if start.epoch_offset is None else start.epoch_offset,
+                leader_epoch=start.leader_epoch,
             )
             for start in starts
         ]
@@ -453,8 +456,11 @@ class ClientPlane:
             if position.offset < 0:
                 continue
             source = SourcePartition(position.topic, position.partition)
-            if source not in reached or reached[source].offset <= position.offset:
+            end = reached.get(source)
+            if end is None or end.offset <= position.offset:
                 reached[source] = Advance(position.offset, position.leader_epoch)
+            elif position.leader_epoch is not None:
+                reached[source] = Advance(end.offset, position.leader_epoch, position.offset)
         return reached
 
 

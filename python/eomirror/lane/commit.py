@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from eomirror.errors import TransactionFailedError
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import AttemptClaim
-from eomirror.lane.plane import Account, MetadataRecord, ProducerIdentity, Sealed
+from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,6 +170,7 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
         offset=gap.end,
         prev=gap.start,
         leader_epoch=None,
+        epoch_offset=None,
         generation=stamp.generation,
         lane=stamp.lane,
         run=stamp.run,
@@ -202,7 +203,7 @@ def _described(
                 f"EO-4: {source} would go from {before.offset} to {advance.offset}"
                 + (f" with records from {account.first_source_offset}" if account is not None else "")
             )
-        positions.append(_next_position(before, advance.offset, advance.leader_epoch, account, stamp))
+        positions.append(_next_position(before, advance, account, stamp))
     missing = accounts.keys() - sealed.advances.keys()
     if missing:
         raise TransactionFailedError(f"EO-1: records of {sorted(missing)} without a position")
@@ -261,14 +262,21 @@ def _check_identity(
 
 
 def _next_position(
-    before: Position, offset: int, leader_epoch: int | None, account: Account | None, stamp: TransactionStamp
+    before: Position, advance: Advance, account: Account | None, stamp: TransactionStamp
 ) -> Position:
+    leader_epoch, epoch_offset = advance.leader_epoch, advance.epoch_offset
+    if leader_epoch is None and before.leader_epoch is not None and account is None:
+        # past what holds no records nobody tells the epoch: what was known of an earlier offset is still true there,
+        # and without it a log that is restored from an older one and written on would not be noticed (fault F19)
+        leader_epoch = before.leader_epoch
+        epoch_offset = before.offset if before.epoch_offset is None else before.epoch_offset
     # what an advance without records says of the last record is what the position before it said
     return replace(
         before,
-        offset=offset,
+        offset=advance.offset,
         prev=before.offset,
         leader_epoch=leader_epoch,
+        epoch_offset=epoch_offset,
         target_offset=before.target_offset
         if account is None or account.target_offset is None
         else account.target_offset,

@@ -52,12 +52,15 @@ class Start:
         offset: First offset to fetch.
         leader_epoch: Of the record before it, so that a diverging log is noticed (KIP-320); None when unknown.
         target_topic: Where its records go; the partition number stays.
+        epoch_offset: Where ``leader_epoch`` is known, if that is before ``offset``: fetching begins there, and there
+            are only markers and aborted records in between.
     """
 
     source: SourcePartition
     offset: int
     leader_epoch: int | None
     target_topic: str
+    epoch_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,18 @@ class Pumped:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The next offset to fetch of a partition, past markers, aborted ranges and dropped records (rule 4)."""
+    """
+    The next offset to fetch of a partition, past markers, aborted ranges and dropped records (rule 4).
+
+    Attributes:
+        offset: The offset.
+        leader_epoch: Of the record before it; None when not known.
+        epoch_offset: The offset that ``leader_epoch`` is known for, if that is an earlier one.
+    """
 
     offset: int
     leader_epoch: int | None
+    epoch_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

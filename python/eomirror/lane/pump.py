@@ -390,7 +390,13 @@ class LanePump:
                 self._stop_topic(position.topic, decision.error)
                 continue
             starts.append(
-                Start(position.source, decision.offset, decision.leader_epoch, position.target_topic)
+                Start(
+                    position.source,
+                    decision.offset,
+                    decision.leader_epoch,
+                    position.target_topic,
+                    decision.epoch_offset,
+                )
             )
             if position.topic not in self._stopped:
                 self._note_gap(position, decision)

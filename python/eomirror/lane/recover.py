@@ -63,12 +63,14 @@ class Resume:
     Attributes:
         offset: First offset to fetch.
         leader_epoch: To compare with the source's log; None when there is nothing to compare.
+        epoch_offset: Where to compare it, if that is before ``offset``; there are no records in between.
         accepted_gap: ``[start, end)`` that the user's ``on_gap: accept`` lets us skip; recorded in a transaction.
     """
 
     offset: int
     leader_epoch: int | None
     accepted_gap: tuple[int, int] | None = None
+    epoch_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,10 @@ def decide_resume(
         )
     if position.offset < source.log_start:
         return _gap(position, source.log_start, accept_gaps=accept_gaps)
-    return Resume(position.offset, position.leader_epoch)
+    if position.epoch_offset is not None and position.epoch_offset < source.log_start:
+        # what the epoch belonged to is gone
+        return Resume(position.offset, None)
+    return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
 
 
 def _source_recreated(position: Position, topic_id: str) -> DataLossError:

@@ -296,6 +296,9 @@ def test_row_16_the_source_s_past_is_never_skipped() -> None:
     for name in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
         assert classify_fetch(error(name)).action is Action.SOURCE_GAP
     assert classify_fetch(error("_LOG_TRUNCATION")).action is Action.SOURCE_TRUNCATED
+    said = "Partition log truncation detected at offset 408 (leader epoch 2): broker end offset is 204"
+    diverged = KafkaError(KafkaError._AUTO_OFFSET_RESET, said)
+    assert classify_fetch(diverged).action is Action.SOURCE_TRUNCATED
     assert CONSUMER_FORCED["auto.offset.reset"] == "error"
 
 

@@ -22,7 +22,7 @@ from eomirror.lane.commit import (
     grant,
     state_records,
 )
-from eomirror.lane.plane import Advance, ProducerIdentity, Sealed
+from eomirror.lane.plane import Account, Advance, ProducerIdentity, Sealed
 from eomirror.types import SourcePartition
 
 STAMP = TransactionStamp(
@@ -65,6 +65,29 @@ def test_an_advance_without_records_keeps_what_is_known_of_the_last_record() -> 
     ).positions
 
     assert (moved.offset, moved.records, moved.target_offset, moved.source_timestamp) == (12, 0, 44, 5)
+
+
+def test_an_epoch_that_nobody_tells_is_the_one_that_is_known_of_an_earlier_offset() -> None:
+    """EO-5: markers and aborted records tell no epoch; without one a restored log could not be told (fault F19)."""
+    current = {ORDERS: replace(CURRENT[ORDERS], leader_epoch=4)}
+
+    def moved(advance: Advance, *accounts: Account) -> tuple[int | None, int | None]:
+        (position,) = grant(
+            Sealed(accounts, {ORDERS: advance}),
+            current,
+            source_ids=SOURCE_IDS,
+            target_ids=TARGET_IDS,
+            stamp=STAMP,
+        ).positions
+        current[ORDERS] = position
+        return position.leader_epoch, position.epoch_offset
+
+    assert moved(Advance(12, None)) == (4, 10)
+    assert moved(Advance(14, None)) == (4, 10)
+    assert moved(Advance(19, 5, 17), account(ORDERS, 14, 3)) == (5, 17)
+    assert moved(Advance(23, 5), account(ORDERS, 19, 3)) == (5, None)
+    # records lie in between, and would be fetched again from the offset whose epoch is known
+    assert moved(Advance(30, None), account(ORDERS, 23, 3)) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,15 @@ def test_a_sound_position_is_resumed_with_its_leader_epoch() -> None:
     assert decide() == Resume(100, 4)
 
 
+def test_an_epoch_is_compared_where_it_is_known() -> None:
+    """EO-5: before a tail without records, unless that was deleted meanwhile."""
+    tail = position(ORDERS, 100, leader_epoch=4, epoch_offset=90, target_offset=120)
+
+    assert decide_resume(tail, SOURCE, TARGET, accept_gaps=False) == Resume(100, 4, epoch_offset=90)
+    deleted = SourceFacts("id-orders", 95, 500)
+    assert decide_resume(tail, deleted, TARGET, accept_gaps=False) == Resume(100, None)
+
+
 @pytest.mark.parametrize("source", [SourceFacts("id-orders", 100, 500), SourceFacts("id-orders", 0, 100)])
 def test_a_position_at_either_end_of_the_log_is_no_gap(source: SourceFacts) -> None:
     """EO-6: a position equal to log start or log end lost nothing."""
