@@ -26,6 +26,7 @@ from eomirror.errors import DataLossError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.comparing import seek_to_compare
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.pace import Pace
@@ -227,6 +228,7 @@ class ClientPlane:
         ]
         if positions:
             consumer.incremental_assign(positions)
+            seek_to_compare(consumer, positions, self._clock)
 
     def treat(self, treatment: Treatment) -> None:
         """Send records in this way from the next transaction on; one that is open is aborted next."""
