@@ -40,6 +40,7 @@ from eomirror.kafka.at_once import run_all
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.first_positions import FirstPositions
+from eomirror.kafka.overslept import warn_of_lost_deletions
 from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.ownership import (
@@ -234,6 +235,8 @@ class LinkOwner:
             self._tell("adopting positions")
             self._commit(self._open_producer(), overruled)
         self._adopt.clear()
+        mirrored = [positions[item.source] for item in partitions if item.source in positions]
+        warn_of_lost_deletions(self._link.name, self._source_admin, mirrored, now_ms=generation.timestamp)
         return self._layout(generation, partitions)
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
