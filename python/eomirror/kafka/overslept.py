@@ -10,10 +10,11 @@ from eomirror.errors import MirrorError
 from eomirror.lane.overslept import Overslept, overslept
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.formats.position import Position
     from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
 __all__ = ["warn_of_lost_deletions"]
@@ -25,7 +26,11 @@ log = structlog.get_logger(__name__)
 
 
 def warn_of_lost_deletions(
-    link: str, source: ClusterAdmin, positions: Collection[Position], *, now_ms: int
+    link: str,
+    source: ClusterAdmin,
+    partitions: Iterable[AssignedPartition],
+    positions: Mapping[SourcePartition, Position],
+    now_ms: int,
 ) -> None:
     """
     Log a warning for each topic whose position is older than its tombstones live; never fails.
@@ -33,11 +38,13 @@ def warn_of_lost_deletions(
     Args:
         link: Name of the link.
         source: The source cluster.
-        positions: Where the link stands.
+        partitions: What the link mirrors.
+        positions: Where it stands.
         now_ms: Wall clock; positions were stamped by that of another machine, maybe.
     """
     try:
-        topics = _look(source, positions, now_ms)
+        known = [positions[item.source] for item in partitions if item.source in positions]
+        topics = _look(source, known, now_ms)
     except MirrorError as error:
         # a topic that was deleted, or a cluster that does not answer: whoever mirrors it will say so
         log.info("deletions_not_checked", link=link, reason=error.message)

@@ -235,8 +235,9 @@ class LinkOwner:
             self._tell("adopting positions")
             self._commit(self._open_producer(), overruled)
         self._adopt.clear()
-        mirrored = [positions[item.source] for item in partitions if item.source in positions]
-        warn_of_lost_deletions(self._link.name, self._source_admin, mirrored, now_ms=generation.timestamp)
+        warn_of_lost_deletions(
+            self._link.name, self._source_admin, partitions, positions, generation.timestamp
+        )
         return self._layout(generation, partitions)
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
