@@ -142,7 +142,7 @@ class Compacted:
         reader = StatusReader(config.links[0], config.clusters["source"], config.clusters["target"])
         status = reader.read().as_dict()
         reader.close()
-        assert status["gaps"] == []
+        assert not status["gaps"]
         assert not [item for item in status["partitions"] if item.get("problem")], status
 
     @staticmethod

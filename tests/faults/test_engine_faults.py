@@ -44,7 +44,8 @@ def below(mirror: CommandMirror, words: str) -> list[psutil.Process]:
 def test_python_workers_that_are_killed(command_scene: Scene, rng: random.Random, what: str) -> None:
     """F32: kill -9 of a lane's worker, or of the daemon that forks them, while the driver lives."""
     scene = command_scene
-    mirror = scene.command(proxied=False)
+    # workers outlive their daemon until their epoch ends; the next ones are forked by a new daemon
+    mirror = scene.command(link={"epoch": "5s"} if what == "daemon" else {}, proxied=False)
     scene.start(mirror)
     for _ in range(REPEATS):
         scene.write_for(500)
@@ -95,7 +96,7 @@ def test_an_executor_that_is_killed(command_scene: Scene, rng: random.Random) ->
         assert executors, "no executor runs"
         rng.choice([process for process in executors if process.children()] or executors).kill()
         scene.entry.injected()
-        scene.heal(60.0)
+        scene.heal(120.0)
     scene.catch_up()
 
     scene.judge()

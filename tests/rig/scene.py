@@ -16,6 +16,7 @@ import orjson
 from eomirror.demo.judge import judge
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
+from eomirror.errors import ClusterError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.demo_clients import Offsets, create_topic, read_partition
 from rig.mirrors import CommandMirror, RunningMirror, ThreadMirror
@@ -165,7 +166,7 @@ class Scene:
         until = time.monotonic() + seconds
         while not (value := condition()):
             self._check()
-            assert time.monotonic() < until, f"{what} within {seconds:g} s"
+            assert time.monotonic() < until, f"{what} within {seconds:g} s\n{self.whereabouts()}"
             time.sleep(0.05)
         return value
 
@@ -182,8 +183,17 @@ class Scene:
         return self.wait(lambda: self.watcher.first_arrival(began), seconds, "no record arrives") - began
 
     def heal(self, seconds: float = HEAL_SECONDS) -> float:
-        """A fault is over: like `await_news`, and entered into the ledger."""
-        return self.entry.recovered(self.await_news(seconds))
+        """
+        A fault is over: seconds until the reader has seen all that is committed now, entered into the ledger.
+
+        A first arrival would say little: one lane of two may go on, and what was on the way arrives anyway.
+        """
+        began = time.monotonic()
+        expected = self.traffic.ledger.records + self.strangers
+        self.wait(
+            lambda: self.watcher.records >= expected, seconds, f"not all of {expected} records are there"
+        )
+        return self.entry.recovered(time.monotonic() - began)
 
     def write_for(self, records: int, seconds: float = 0.0) -> None:
         """Wait until so many more records are committed on the source; by default as long as that may take."""
@@ -215,6 +225,28 @@ class Scene:
                 return
             thaw()
         raise AssertionError("no transaction could be frozen open in 60 tries")
+
+    def whereabouts(self) -> str:
+        """Where the records are, for a test that has waited in vain."""
+        try:
+            return self._whereabouts()
+        except ClusterError as error:
+            return str(error)
+
+    def _whereabouts(self) -> str:
+        ends = {
+            (side, committed): Offsets(properties).ends(topic, self.partitions, committed=committed)
+            for side, properties, topic in (
+                ("source", self.source.direct, self.name),
+                ("target", self.target.direct, self.copy),
+            )
+            for committed in (True, False)
+        }
+        shown = [len(self.watcher.histories[number].offsets) for number in range(self.partitions)]
+        lines = [
+            f"{side} {'stable' if stable else 'high'}: {found}" for (side, stable), found in ends.items()
+        ]
+        return "\n".join([*lines, f"reader was shown {shown} of {self.traffic.ledger.sequences}"])
 
     # -- the end -----------------------------------------------------------------------------------
 

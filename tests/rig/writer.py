@@ -44,9 +44,10 @@ class Writer(threading.Thread):
         self._turn = threading.RLock()
         self._number = 0
         self._failure: Exception | None = None
-        self._producer = TrafficProducer(
+        self._make = lambda: TrafficProducer(
             dict(properties), topic=topic, transactional_id=f"fault.traffic.{topic}"
         )
+        self._producer = self._make()
 
     def run(self) -> None:
         """Write until asked to stop; what goes wrong is raised in `check`."""
@@ -78,6 +79,8 @@ class Writer(threading.Thread):
         with self._turn:
             self.ledger.sequences.extend([0] * (partitions - len(self.ledger.sequences)))
             self._plan = replace(self._plan, partitions=partitions)
+            # the old one would learn of new partitions with its next refresh, in minutes
+            self._producer = self._make()
 
     def check(self) -> None:
         """Raise what ended the thread, if anything did."""
