@@ -8,6 +8,7 @@ __all__ = [
     "Acks",
     "LogAudit",
     "PartitionAccount",
+    "PartitionMap",
     "PatternSet",
     "Plan",
     "Planner",
@@ -205,6 +206,43 @@ class PartitionAccount:
     @property
     def digest(self) -> str:
         """Chained xxh3-64 over the kept records, 16 hexadecimal digits; empty when nothing was kept."""
+
+@final
+class PartitionMap:
+    """
+    The offset map of one source partition, put together from its chunks.
+
+    An answer is a kind and an offset: ``exact`` (that record), ``next`` (no record was mirrored from the offset
+    asked for; going on there skips and repeats none), ``nothing`` (the map is empty; -1), ``before`` (asked for
+    before the first record that is known, which is there), or ``beyond`` (the end of what was looked at).
+    """
+
+    def __new__(cls) -> PartitionMap: ...
+    def take_in(self, value: bytes, topic: str, partition: int) -> bool:
+        """
+        Take in a chunk, in log order; a later one counts where two disagree.
+
+        Returns:
+            Whether it speaks of this target partition; one that does not is left out.
+
+        Raises:
+            StateError: The bytes are corrupt or of an unknown version.
+        """
+
+    def ranges(self) -> int:
+        """How many ranges the map has, 24 bytes each."""
+
+    def part_to_target(self, offset: int) -> tuple[str, int] | None:
+        """Answer for a source offset if the newest chunks, which alone were taken in, decide it."""
+
+    def part_to_source(self, offset: int) -> tuple[str, int] | None:
+        """Answer for a target offset if the newest chunks, which alone were taken in, decide it."""
+
+    def to_target(self, offset: int, position: int) -> tuple[str, int]:
+        """Where a source offset is; ``position`` is the next offset to mirror, read before the map."""
+
+    def to_source(self, offset: int, stable_end: int) -> tuple[str, int]:
+        """Where a target offset is; ``stable_end`` is the target's last stable offset, read before the map."""
 
 @final
 class Acks:

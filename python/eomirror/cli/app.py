@@ -25,6 +25,7 @@ _COMMANDS = {
     "check": ("eomirror.cli.check:check", "Report every fault of a configuration; connects to nothing."),
     "plan": ("eomirror.cli.plan:plan", "Connect and show what would be created or changed."),
     "status": ("eomirror.cli.status:status", "Show where every link stands, from the target's topics alone."),
+    "offsets": ("eomirror.cli.offsets:offsets", "Say where offsets are on the other side of a link."),
     "demo": ("eomirror.cli.demo:demo", "Two clusters, traffic, kill -9 of the mirror, and the proof."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
 }

@@ -11,6 +11,7 @@ mod detach;
 mod error;
 mod offset_map;
 mod partition_account;
+mod partition_map;
 mod pattern_set;
 mod plan;
 mod planner;
@@ -48,6 +49,7 @@ mod _core {
         audit::LogAudit,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
+        partition_map::PartitionMap,
         pattern_set::PatternSet,
         plan::Plan,
         planner::Planner,

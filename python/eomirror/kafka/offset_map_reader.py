@@ -1,0 +1,304 @@
+"""
+Reads what a link's offset map says of a few partitions, without reading all of it.
+
+All chunks of a source partition are in one partition of the map topic, and a later one counts.  So the log is read
+backwards, in windows that grow: the newest chunks answer for recent offsets by themselves
+(`PartitionMap.part_to_target`), and only a question about the distant past, or about a hole between two chunks,
+reads to the beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eomirror._native import PartitionMap
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import ClusterError, StateError, UnreachableError
+from eomirror.formats.names import LinkNames
+from eomirror.formats.offset_map import offset_map_key, offset_map_partition
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.compact_log import CompactLogReader, LogRecord
+from eomirror.kafka.connecting import connect
+from eomirror.kafka.positions import valid_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["OffsetMapReader", "Question", "committed_offsets"]
+
+_FIRST_WINDOW = 20_000
+_GROWTH = 4
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    An offset to translate.
+
+    Attributes:
+        position: Of the source partition.  For an answer that holds behind the last record, it must have been read
+            before the question is put.
+        offset: On the source, or on the target when asked in reverse.
+        stable_end: In reverse: the target partition's last stable offset, read before the question is put.
+    """
+
+    position: Position
+    offset: int
+    stable_end: int = 0
+
+
+class OffsetMapReader:
+    """
+    Answers where offsets are on the other side of a link, from the target alone; keeps its connections.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        clock: Where time comes from.
+        first_window: Records of the map topic to read first.
+    """
+
+    def __init__(
+        self, link: Link, target: Cluster, *, clock: Clock = SYSTEM_CLOCK, first_window: int = _FIRST_WINDOW
+    ) -> None:
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("offsets")
+        self._clock = clock
+        self._first_window = first_window
+        self._cluster = target
+        self._admin = ClusterAdmin(target, client_id=role)
+        self._log = CompactLogReader(target, self._admin, client_id=role, clock=clock)
+        self._consumer = Consumer(
+            consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10})
+            | {"logger": ClientLog(client=role)}
+        )
+
+    def positions(self) -> Mapping[SourcePartition, Position]:
+        """
+        The valid position of every source partition; none if the link never ran.
+
+        Raises:
+            StateError: A position is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.positions_topic
+        if self._admin.describe_topics([topic])[topic] is None:
+            return {}
+        return valid_positions(self._log.read(topic)[1])
+
+    def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """
+        Last stable offsets of target partitions.
+
+        Raises:
+            TopicError: One does not exist.
+            ClusterError: The target cannot be read.
+        """
+        return self._admin.offsets(partitions, at="latest", read_committed=True) if partitions else {}
+
+    def answers(self, questions: Sequence[Question], *, reverse: bool = False) -> list[tuple[str, int]]:
+        """
+        Kind and offset of each answer, as `PartitionMap` gives them.
+
+        Args:
+            questions: What is asked; many about one partition cost little more than one.
+            reverse: Offsets are on the target, answers on the source.
+
+        Raises:
+            StateError: A chunk is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            raise ClusterError(
+                f"topic {topic} does not exist on the target",
+                fix="run `eomirror plan CONFIG` to see what is missing",
+            )
+        found: list[tuple[str, int] | None] = [
+            None if reverse else _at_position(question) for question in questions
+        ]
+        by_part: dict[int, list[int]] = {}
+        for index, question in enumerate(questions):
+            if found[index] is None:
+                part = offset_map_partition(question.position.source, facts.partitions)
+                by_part.setdefault(part, []).append(index)
+        if not by_part:
+            return [answer for answer in found if answer is not None]
+        names = [(topic, part) for part in by_part]
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=False)
+        connect(self._consumer, [topic])
+        for part, indexes in by_part.items():
+            span = starts[topic, part], ends[topic, part]
+            self._answer_part(
+                topic, part, span, [(index, questions[index]) for index in indexes], found, reverse=reverse
+            )
+        return [answer for answer in found if answer is not None]
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._consumer.close()
+        self._log.close()
+        self._admin.close()
+
+    def _answer_part(
+        self,
+        topic: str,
+        part: int,
+        span: tuple[int, int],
+        questions: Sequence[tuple[int, Question]],
+        found: list[tuple[str, int] | None],
+        *,
+        reverse: bool,
+    ) -> None:
+        """Read backwards until everything about one partition of the map topic is answered."""
+        deadline = Deadline(_SECONDS, self._clock)
+        start, end = span
+        size = self._first_window
+        chunks: list[LogRecord] = []
+        wanted = {_prefix(question.position) for _, question in questions}
+        low = end
+        waiting = list(questions)
+        while waiting:
+            high, low = low, max(start, low - size)
+            size *= _GROWTH
+            window = (
+                self._window(topic, part, low, high, last=high == end, deadline=deadline)
+                if low < high
+                else []
+            )
+            chunks[:0] = [
+                record for record in window if record.value is not None and _prefix_of(record.key) in wanted
+            ]
+            maps = _maps(chunks, [question.position for _, question in waiting])
+            left = []
+            for index, question in waiting:
+                map_ = maps[question.position.source]
+                answer = _answer(map_, question, reverse=reverse, whole=low <= start)
+                if answer is None:
+                    left.append((index, question))
+                else:
+                    found[index] = answer
+            waiting = left
+
+    def _window(
+        self, topic: str, part: int, low: int, high: int, *, last: bool, deadline: Deadline
+    ) -> list[LogRecord]:
+        """
+        Committed records of [low, high).
+
+        At the end of the log an end of partition below ``high`` means that somebody's transaction is still open
+        (rule 3); further back, the first record or end at or beyond ``high`` ends the window.
+        """
+        self._consumer.assign([TopicPartition(topic, part, low)])
+        records: list[LogRecord] = []
+        try:
+            while not deadline.passed:
+                for message in self._consumer.consume(5_000, 0.02):
+                    error = message.error()
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        if classify_fetch(error).action is not Action.RETRY:
+                            raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
+                        continue
+                    if (message.topic(), message.partition()) != (topic, part):
+                        continue
+                    offset = message.offset()
+                    if error is None and offset < high:
+                        records.append(LogRecord(topic, part, offset, message.key(), message.value()))
+                    if offset >= high or (error is None and offset == high - 1 and not last):
+                        return records
+            raise UnreachableError(
+                f"could not read {topic}-{part} to offset {high} in time",
+                fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+            )
+        finally:
+            self._consumer.unassign()
+
+
+def committed_offsets(
+    cluster: Cluster,
+    group: str,
+    partitions: Sequence[tuple[str, int]],
+    *,
+    client_id: str,
+    seconds: float = 30.0,
+) -> dict[tuple[str, int], int]:
+    """
+    What a consumer group has committed; a partition without is left out.
+
+    Raises:
+        MirrorError: The group cannot be asked for.
+    """
+    # asks for the group's offsets and never joins it
+    properties = consumer_properties(cluster, client_id=client_id) | {"group.id": group}
+    consumer = Consumer(properties | {"logger": ClientLog(client=client_id)})
+    try:
+        asked = [TopicPartition(topic, number) for topic, number in partitions]
+        answered = consumer.committed(asked, timeout=seconds)
+    except KafkaException as raised:
+        raise to_mirror_error(
+            raised.args[0], doing=f"read the offsets of group {group}", cluster=cluster.alias
+        ) from raised
+    finally:
+        consumer.close()
+    found = {}
+    for each in answered:
+        if each.error is not None:
+            raise to_mirror_error(
+                each.error, doing=f"read the offsets of group {group}", cluster=cluster.alias
+            )
+        if each.offset >= 0:
+            found[each.topic, each.partition] = each.offset
+    return found
+
+
+def _at_position(question: Question) -> tuple[str, int] | None:
+    """Where the mirror stands, nothing needs to be looked up: a group that has read everything stands there."""
+    position = question.position
+    if question.offset == position.offset and position.target_offset is not None:
+        return "next", position.target_offset + 1
+    if question.offset > position.offset:
+        return "beyond", position.offset
+    return None
+
+
+def _prefix(position: Position) -> bytes:
+    return offset_map_key(position.source, position.topic_id, 0).removesuffix(b"0}")
+
+
+def _prefix_of(key: bytes | None) -> bytes:
+    return (key or b"").rstrip(b"}").rstrip(b"0123456789")
+
+
+def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[SourcePartition, PartitionMap]:
+    maps = {position.source: PartitionMap() for position in positions}
+    by_prefix = {_prefix(position): position for position in positions}
+    for record in records:
+        position = by_prefix.get(_prefix_of(record.key))
+        if position is None or record.value is None:
+            continue
+        try:
+            maps[position.source].take_in(record.value, position.target_topic, position.target_partition)
+        except StateError as error:
+            raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
+    return maps
+
+
+def _answer(map_: PartitionMap, question: Question, *, reverse: bool, whole: bool) -> tuple[str, int] | None:
+    if not whole:
+        return map_.part_to_source(question.offset) if reverse else map_.part_to_target(question.offset)
+    if reverse:
+        return map_.to_source(question.offset, question.stable_end)
+    return map_.to_target(question.offset, question.position.offset)

@@ -1,0 +1,132 @@
+"""`translate`: asks the link's topics, in the order that makes the answers right, and says what they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import UsageError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.offset_map_reader import OffsetMapReader, Question, committed_offsets
+from eomirror.offsets.translation import Translation, translation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config import Config, Link
+    from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["translate"]
+
+
+def translate(
+    config: Config,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
+    reverse: bool = False,
+    link: str | None = None,
+) -> list[Translation]:
+    """
+    Where offsets are on the other side of a link.
+
+    Either ``group``: all of its committed offsets in topics of the link; or ``topic``, ``partition`` and ``offset``.
+
+    Args:
+        config: The configuration that the mirror runs with.
+        group: A consumer group of the source (of the target, when ``reverse``).
+        topic: A topic of the source (of the target, when ``reverse``).
+        partition: A partition of it.
+        offset: Next offset to read there.
+        reverse: From target to source.
+        link: Name of the link; by default all links that know the topic or the group's topics are asked.
+
+    Returns:
+        One per link and partition, sorted.
+
+    Raises:
+        UsageError: Neither or both were asked for, or no link has a position for the topic.
+        StateError: A record in the link's topics is not readable.
+        ClusterError: A cluster cannot be asked.
+    """
+    plain = (topic, partition, offset)
+    if (group is None) == (None in plain) or (group is not None and any(item is not None for item in plain)):
+        raise UsageError(
+            "ask either for a group, or for a topic, a partition and an offset",
+            fix="give --group, or all of --topic, --partition and --offset",
+        )
+    if offset is not None and offset < 0:
+        raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
+    found = []
+    for each in [config.link(link)] if link is not None else config.links:
+        reader = OffsetMapReader(each, config.clusters[each.target])
+        try:
+            if group is not None:
+                found += _of_group(config, each, reader, group, reverse=reverse)
+            elif topic is not None and partition is not None and offset is not None:
+                found += _of_offset(each, reader, (topic, partition), offset, reverse=reverse)
+        finally:
+            reader.close()
+    if not found and topic is not None:
+        side = "target" if reverse else "source"
+        raise UsageError(
+            f"no link has mirrored {topic}-{partition} on its {side}",
+            fix="`eomirror status CONFIG` lists the partitions; without --reverse, name the source's topic",
+        )
+    return sorted(found, key=lambda item: (item.link, item.topic, item.partition))
+
+
+def _of_group(
+    config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool
+) -> list[Translation]:
+    names = _by_name(reader.positions(), reverse=reverse)
+    if not names:
+        return []
+    committed = committed_offsets(
+        config.clusters[link.target if reverse else link.source],
+        group,
+        sorted(names),
+        client_id=LinkNames(link.state_name).client_id("offsets"),
+    )
+    asked = [(name, offset) for name, offset in committed.items()]
+    return _ask(link, reader, asked, group=group, reverse=reverse)
+
+
+def _of_offset(
+    link: Link, reader: OffsetMapReader, name: tuple[str, int], offset: int, *, reverse: bool
+) -> list[Translation]:
+    return _ask(link, reader, [(name, offset)], group="", reverse=reverse)
+
+
+def _ask(
+    link: Link,
+    reader: OffsetMapReader,
+    asked: Sequence[tuple[tuple[str, int], int]],
+    *,
+    group: str,
+    reverse: bool,
+) -> list[Translation]:
+    # what lies behind the last record is only known from an end that was taken before the map is read; the
+    # positions are read after the group's offsets, so that a group is not ahead of a mirror that keeps up
+    names = _by_name(reader.positions(), reverse=reverse)
+    asked = [item for item in asked if item[0] in names]
+    ends = reader.stable_ends([name for name, _ in asked]) if reverse else {}
+    questions = [Question(names[name], offset, ends.get(name, 0)) for name, offset in asked]
+    return (
+        [
+            translation(link.name, question.position, question.offset, answer, group=group, reverse=reverse)
+            for question, answer in zip(questions, reader.answers(questions, reverse=reverse), strict=True)
+        ]
+        if questions
+        else []
+    )
+
+
+def _by_name(
+    positions: Mapping[SourcePartition, Position], *, reverse: bool
+) -> dict[tuple[str, int], Position]:
+    if not reverse:
+        return {(source.topic, source.partition): position for source, position in positions.items()}
+    return {(position.target_topic, position.target_partition): position for position in positions.values()}

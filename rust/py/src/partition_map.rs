@@ -1,0 +1,75 @@
+//! `PartitionMap`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use eomirror_core::offset_map::{Answer, OffsetMap, Reason, decode};
+use pyo3::prelude::*;
+
+use crate::error::raise;
+
+/// What kind of answer, the offset it speaks of.
+type Told = (&'static str, i64);
+
+/// The offset map of one source partition and one target partition, put together from its chunks.
+#[pyclass(frozen, module = "eomirror._core")]
+pub(crate) struct PartitionMap {
+    map: Mutex<OffsetMap>,
+}
+
+impl PartitionMap {
+    fn map(&self) -> MutexGuard<'_, OffsetMap> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl PartitionMap {
+    #[new]
+    fn new() -> Self {
+        Self {
+            map: Mutex::new(OffsetMap::default()),
+        }
+    }
+
+    /// Whether the chunk speaks of this target partition; one that does not is left out.
+    fn take_in(&self, py: Python<'_>, value: &[u8], topic: &str, partition: i32) -> PyResult<bool> {
+        let chunk = decode(value).map_err(|error| raise(py, &error))?;
+        if (chunk.topic.as_str(), chunk.partition) != (topic, partition) {
+            return Ok(false);
+        }
+        self.map()
+            .take_in(&chunk.map)
+            .map_err(|error| raise(py, &error))?;
+        Ok(true)
+    }
+
+    fn ranges(&self) -> usize {
+        self.map().ranges().len()
+    }
+
+    fn part_to_target(&self, offset: i64) -> Option<Told> {
+        self.map().part_to_target(offset).map(told)
+    }
+
+    fn part_to_source(&self, offset: i64) -> Option<Told> {
+        self.map().part_to_source(offset).map(told)
+    }
+
+    fn to_target(&self, offset: i64, position: i64) -> Told {
+        told(self.map().answer_to_target(offset, position))
+    }
+
+    fn to_source(&self, offset: i64, stable_end: i64) -> Told {
+        told(self.map().answer_to_source(offset, stable_end))
+    }
+}
+
+fn told(answer: Answer) -> Told {
+    match answer {
+        Answer::Exact(at) => ("exact", at),
+        Answer::Next(at) => ("next", at),
+        Answer::Unknown(Reason::Nothing) => ("nothing", -1),
+        Answer::Unknown(Reason::Before(first)) => ("before", first),
+        Answer::Unknown(Reason::Beyond(end)) => ("beyond", end),
+    }
+}
