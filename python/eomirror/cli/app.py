@@ -26,6 +26,10 @@ _COMMANDS = {
     "plan": ("eomirror.cli.plan:plan", "Connect and show what would be created or changed."),
     "status": ("eomirror.cli.status:status", "Show where every link stands, from the target's topics alone."),
     "offsets": ("eomirror.cli.offsets:offsets", "Say where offsets are on the other side of a link."),
+    "import": (
+        "eomirror.cli.import_mm2:import_properties",
+        "Write MirrorMaker 2's property file as a configuration.",
+    ),
     "demo": ("eomirror.cli.demo:demo", "Two clusters, traffic, kill -9 of the mirror, and the proof."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
 }

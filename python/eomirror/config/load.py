@@ -19,6 +19,7 @@ from eomirror.config.document import Sequence as ListNode
 from eomirror.config.fields import LINK_KEYS
 from eomirror.config.frozen import FrozenMapping
 from eomirror.config.links import check_links
+from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import Cluster, Config, Link
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
@@ -76,7 +77,7 @@ def load_config(
     Read, resolve and check a configuration.
 
     Args:
-        source: Path of a YAML file, or the same as plain values.
+        source: Path of a YAML file, or of MirrorMaker 2's `.properties`, or the same as plain values.
         overrides: ``path=value`` texts such as ``links[0].lanes=4``, applied in order.
         environ: What ``${env:NAME}`` refers to; the process environment by default.
 
@@ -137,20 +138,34 @@ def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[No
         return parse_python(source, faults), ""
     path = Path(source)
     origin = ascii(str(path))[1:-1]
-    if path.suffix == ".properties":
-        faults.add(
-            "file",
-            "property files of MirrorMaker 2 cannot be read yet",
-            "write a YAML configuration; `eomirror import` comes with a later release",
-        )
-        return nothing, origin
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "this is no path"
         faults.add("file", f"cannot be read: {reason}", "name an existing YAML file")
         return nothing, origin
+    if path.suffix == ".properties":
+        return _of_mm2(data, faults), origin
     return parse_yaml(data, faults), origin
+
+
+def _of_mm2(data: bytes, faults: Faults) -> Node:
+    """MirrorMaker 2's property file; what it asks for and does not get is a warning, or a fault where it matters."""
+    # java.util.Properties reads Latin-1, Kafka's tools read what the platform says, which is UTF-8
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    imported = import_mm2(text, keep_secrets=True)
+    for item in imported.not_honoured:
+        tell = faults.add if item.grave else faults.warn
+        tell(
+            item.key if item.key.isprintable() else quoted(item.key),
+            f"is not honoured: {item.reason}",
+            "remove it, or write YAML: `eomirror import FILE`",
+            item.line,
+        )
+    return parse_python(imported.settings, faults)
 
 
 def _in_order(faults: list[Fault]) -> list[Fault]:

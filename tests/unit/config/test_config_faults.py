@@ -291,13 +291,6 @@ def test_all_faults_are_reported_at_once_with_their_lines(tmp_path: Path) -> Non
     assert str(path) in str(caught.value)
 
 
-def test_a_property_file_says_that_it_comes_later(tmp_path: Path) -> None:
-    """mm2.properties is recognised by its extension."""
-    (tmp_path / "mm2.properties").write_text("clusters = a, b\n")
-    found = faults_of(tmp_path / "mm2.properties")
-    assert "eomirror import" in found[0][2]
-
-
 def test_a_missing_file_is_a_fault() -> None:
     """A path that leads nowhere is answered like any other fault."""
     assert "cannot be read" in faults_of(Path("/no/such/mirror.yaml"))[0][1]

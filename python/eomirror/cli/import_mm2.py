@@ -1,0 +1,61 @@
+"""``eomirror import``: MirrorMaker 2's property file as YAML."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eomirror.cli.render import output_option, print_structured, say
+from eomirror.errors import UsageError
+
+__all__ = ["import_properties"]
+
+_REFUSED = 78
+
+
+@click.command("import", epilog="Example: eomirror import mm2.properties > mirror.yaml")
+@click.argument("properties", type=click.Path(dir_okay=False, path_type=Path))
+@output_option
+def import_properties(properties: Path, output: str | None) -> int:
+    """
+    Write MirrorMaker 2's PROPERTIES as a configuration to stdout: YAML that `run` takes, unless JSON is asked for.
+
+    What is not honoured is listed with its reason, on stderr and as comments.  Secrets are not written: their
+    places refer to environment variables.  Exit codes: 0 done, 78 something that decides what is mirrored, or how a
+    cluster is reached, has no counterpart; the YAML is written all the same.
+    """
+    from eomirror.config.mm2_properties import import_mm2
+
+    try:
+        text = properties.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(
+            f"{properties} cannot be read: {reason}", fix="name MirrorMaker 2's property file"
+        ) from error
+    found = import_mm2(text, keep_secrets=False)
+    lines = [f"# from {properties.name}"]
+    lines += [f"# set {name}: the secret of {key}" for name, key in found.variables.items()]
+    for item in found.not_honoured:
+        mark = "NOT HONOURED" if item.grave else "not honoured"
+        lines.append(f"# {mark}: {item.key} (line {item.line}): {item.reason}")
+    for line in lines[1:]:
+        say(line.removeprefix("# "))
+    if output == "json":
+        told = [asdict(item) for item in found.not_honoured]
+        print_structured(
+            {"config": found.settings, "not_honoured": told, "variables": found.variables}, output
+        )
+    else:
+        _write(lines, found.settings)
+    return _REFUSED if any(item.grave for item in found.not_honoured) else 0
+
+
+def _write(lines: list[str], settings: dict[str, Any]) -> None:
+    import yaml
+
+    click.echo("\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines))
+    click.echo(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), nl=False)

@@ -1,0 +1,416 @@
+"""
+MirrorMaker 2's property file as our configuration: every key is honoured, or named with the reason why not.
+
+Facts: Apache Kafka 4.3, connect/mirror: MirrorMakerConfig.java (layers of keys in dedicated mode),
+MirrorConnectorConfig.java, MirrorSourceConfig.java and MirrorCheckpointConfig.java (keys and defaults).
+
+Layers, as MM2 has them: ``S->T.KEY`` wins over ``KEY`` for a flow, ``ALIAS.KEY`` over ``KEY`` for a cluster.  A flow
+exists where ``S->T.enabled`` is true.  Where MM2's default for a key that decides what is mirrored differs from
+ours, the default is written out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eomirror.config.java_properties import parse_properties
+from eomirror.config.rules import ADVICE
+from eomirror.config.secret import is_secret_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Imported", "NotHonoured", "import_mm2"]
+
+_DEFAULT_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
+_POLICIES = {
+    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",
+    "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
+}
+_ROLES = ("consumer", "producer", "admin")
+_MOST = {"lanes": 256, "replication_factor": 100}
+
+# properties that mean the same to both clients
+_SAME = frozenset(
+    {
+        "batch.size",
+        "bootstrap.servers",
+        "client.dns.lookup",
+        "client.rack",
+        "compression.type",
+        "connections.max.idle.ms",
+        "fetch.max.bytes",
+        "fetch.min.bytes",
+        "linger.ms",
+        "max.partition.fetch.bytes",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "security.protocol",
+        "ssl.key.password",
+        "ssl.keystore.password",
+    }
+)
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+# connection settings that MM2 also takes from the top of the file, for all clusters
+_SHARED = re.compile(r"(bootstrap\.servers|security\.protocol|(ssl|sasl)\..*)")
+
+# what eomirror always does, so that the key says nothing new
+_ALWAYS = {
+    "dedicated.mode.enable.internal.rest": "true",
+    "emit.offset-syncs.enabled": "true",
+    "enable.auto.commit": "false",
+    "enable.idempotence": "true",
+    "exactly.once.source.support": "enabled",
+    "exactly.once.support": "required",
+    "isolation.level": "read_committed",
+    "acks": "all",
+}
+_REASONS = (
+    (
+        r"exactly\.once\..*|isolation\.level|acks|enable\.(idempotence|auto\.commit)",
+        "exactly-once is always on",
+    ),
+    (r"groups\.(exclude|blacklist)", "`groups` has no exclusions; write a narrower expression"),
+    (
+        (
+            r"(offset|config|status)\.storage\..*|(key|value|header)\.converter.*|worker\..*|task\..*|plugin\.path"
+            r"|listeners|rest\..*|dedicated\..*|group\.id|client\.id|name|connector\.class|offset\.flush\..*"
+            r"|internal\..*|scheduled\..*|(producer|consumer)\.override\..*|transaction\.boundary.*"
+        ),
+        "there is no Connect worker",
+    ),
+    (r"refresh\..*|sync\.topic\.configs\..*", "topics and their settings are followed all the time"),
+    (r"sync\.topic\.acls\..*", "rights are not copied"),
+    (r"config\.propert.*|use\.defaults\.from", "which topic settings are copied cannot be chosen"),
+    (r"offset\.lag\.max", "every record is in the offset map"),
+    (
+        r"(sync\.group\.offsets|emit\.checkpoints|checkpoints|offset-syncs|emit\.offset-syncs|groups?)\..*",
+        "checkpoints and syncs are not written by this release",
+    ),
+    (r"(emit\.)?heartbeats\..*", "heartbeats are not written by this release"),
+    (r"metric.*", "metrics have names of their own"),
+    (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror bounds its own waiting"),
+)
+# what would change WHAT is mirrored, or how a cluster is reached: never passed over in silence
+_REFUSED = (
+    (r"transforms.*|predicates.*", "records are mirrored unchanged; there are no transformations"),
+    (r"(topic|group|config\.property)\.filter\.class", "filters are `topics`, `exclude` and `groups`"),
+    (r"forwarding\.admin\.class", "topics are created by the mirror itself"),
+    (r"config\.providers.*", "references to them cannot be resolved; each one is named"),
+)
+_DEFAULT_CLASSES = re.compile(
+    r"org\.apache\.kafka\.(connect\.mirror\.Default(Topic|Group|ConfigProperty)Filter|clients\.admin\.ForwardingAdmin)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotHonoured:
+    """
+    A key that our configuration does not carry over.
+
+    Attributes:
+        key: As it stands in the file.
+        reason: Why.
+        line: Where.
+        grave: Without it something else would be mirrored, or a cluster not be reached: the file is refused
+            where it stands in place of a configuration.
+    """
+
+    key: str
+    reason: str
+    line: int
+    grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """
+    A property file, understood.
+
+    Attributes:
+        settings: Our configuration as plain values.
+        honoured: Key -> the place of its value in ``settings``.
+        not_honoured: Everything else, in order of the file.
+        variables: Environment variable -> the key whose secret it must hold; empty when secrets were kept.
+    """
+
+    settings: dict[str, Any] = field(repr=False)
+    honoured: Mapping[str, str]
+    not_honoured: tuple[NotHonoured, ...]
+    variables: Mapping[str, str]
+
+
+def import_mm2(text: str, *, keep_secrets: bool) -> Imported:
+    """
+    Turn MM2's property file into our configuration.
+
+    Args:
+        text: The file.
+        keep_secrets: Put secrets into the settings, to use them at once; otherwise they become ``${env:NAME}``, so
+            that the settings can be written and shown.
+    """
+    return _Import(parse_properties(text), keep_secrets=keep_secrets).run()
+
+
+class _Import:
+    def __init__(self, given: Mapping[str, tuple[str, int]], *, keep_secrets: bool) -> None:
+        self._given = given
+        self._keep_secrets = keep_secrets
+        self._honoured: dict[str, str] = {}
+        self._refused: dict[str, NotHonoured] = {}
+        self._variables: dict[str, str] = {}
+        self._aliases = _list(self._value("clusters"))
+
+    def run(self) -> Imported:
+        clusters = {alias: self._cluster(alias) for alias in self._aliases}
+        self._honour("clusters", "clusters")
+        links: list[dict[str, Any]] = []
+        pairs = [(s, t) for s in self._aliases for t in self._aliases if s != t]
+        for source, target in pairs:
+            enabled = f"{source}->{target}.enabled"
+            if self._value(enabled).lower() == "true":
+                links.append(self._link(source, target, f"links[{len(links)}]"))
+                self._honour(enabled, f"links[{len(links) - 1}]")
+            else:
+                self._honour(enabled, "no link")
+        for key in self._given:
+            if key not in self._honoured and key not in self._refused:
+                self._explain(key)
+        return Imported(
+            {"clusters": clusters, "links": links},
+            self._honoured,
+            tuple(self._refused[key] for key in self._given if key in self._refused),
+            self._variables,
+        )
+
+    def _value(self, key: str) -> str:
+        return self._given[key][0].strip() if key in self._given else ""
+
+    def _honour(self, key: str, place: str) -> None:
+        # what one flow cannot honour is named, whatever another one does with it
+        if key in self._given and key not in self._refused:
+            self._honoured[key] = place
+
+    def _refuse(self, key: str, reason: str, *, grave: bool = False) -> None:
+        self._honoured.pop(key, None)
+        self._refused[key] = NotHonoured(key, reason, self._given[key][1], grave)
+
+    # -- clusters --------------------------------------------------------------------------------
+
+    def _cluster(self, alias: str) -> dict[str, Any]:
+        cluster: dict[str, Any] = {}
+        own = {key.removeprefix(f"{alias}."): key for key in self._given if key.startswith(f"{alias}.")}
+        shared = {key: key for key in self._given if _SHARED.fullmatch(key)}
+        plain = {name: key for name, key in {**shared, **own}.items() if name.split(".")[0] not in _ROLES}
+        self._client(alias, f"clusters.{alias}", plain, cluster)
+        for role in _ROLES[:2]:
+            names = {
+                name.removeprefix(f"{role}."): key for name, key in own.items() if name.startswith(f"{role}.")
+            }
+            section: dict[str, str] = {}
+            self._client(f"{alias}_{role}", f"clusters.{alias}.{role}", names, section)
+            if section:
+                cluster[role] = section
+        return cluster
+
+    def _client(self, scope: str, path: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
+        """One client's properties: Java's name -> key in the file."""
+        for name, key in names.items():
+            if name == "sasl.jaas.config":
+                self._jaas(scope, path, key, into)
+            elif name.startswith("ssl.") and name.endswith("store.location"):
+                self._store(path, name, names, into)
+            elif name == "ssl.endpoint.identification.algorithm":
+                into[name] = self._value(key).lower() or "none"
+                self._honour(key, f"{path}.{name}")
+            elif name in ("ssl.truststore.type", "ssl.keystore.type"):
+                self._honour(key, path)
+            elif name == "auto.offset.reset":
+                continue  # decides where a link begins
+            elif name in _SAME or name in _RENAMED:
+                value = self._plain(key)
+                if value is not None:
+                    ours = _RENAMED.get(name, name)
+                    into[ours] = self._hidden(scope, ours, key, value)
+                    self._honour(key, f"{path}.{ours}")
+
+    def _plain(self, key: str) -> str | None:
+        """A value that stands for itself."""
+        value = self._value(key)
+        if "${" in value:
+            self._refuse(key, "it refers to a config provider; give the value as ${env:NAME}", grave=True)
+            return None
+        return value
+
+    def _hidden(self, scope: str, name: str, key: str, value: str) -> str:
+        """A value as it may be written: a secret only by the name of a variable."""
+        if self._keep_secrets or not is_secret_key(name):
+            return value
+        variable = re.sub(r"[^A-Z0-9]", "_", f"{scope}_{name}".upper())
+        self._variables[variable] = key
+        return f"${{env:{variable}}}"
+
+    def _jaas(self, scope: str, path: str, key: str, into: dict[str, Any]) -> None:
+        value = self._plain(key)
+        if value is None:
+            return
+        user = re.search(r"\busername\s*=\s*(\"(?:\\.|[^\"\\])*\"|[^\s;\"]+)", value)
+        password = re.search(r"\bpassword\s*=\s*(\"(?:\\.|[^\"\\])*\"|[^\s;\"]+)", value)
+        if not re.match(r"\S+\.(Plain|Scram)LoginModule\s", value) or not user or not password:
+            self._refuse(key, ADVICE["sasl.jaas.config"] + ", or the properties of its mechanism", grave=True)
+            return
+        into["sasl.username"] = _unquoted(user[1])
+        into["sasl.password"] = self._hidden(scope, "sasl.password", key, _unquoted(password[1]))
+        self._honour(key, f"{path}.sasl.password")
+
+    def _store(self, path: str, name: str, names: Mapping[str, str], into: dict[str, Any]) -> None:
+        key = names[name]
+        location = self._value(key)
+        kind = self._value(names.get(name.replace("location", "type"), "")).upper()
+        kind = kind or {"p12": "PKCS12", "pfx": "PKCS12", "pem": "PEM"}.get(
+            location.rsplit(".", 1)[-1].lower(), ""
+        )
+        if name == "ssl.truststore.location" and kind == "PEM":
+            into["ssl.ca.location"] = location
+        elif name == "ssl.keystore.location" and kind == "PKCS12":
+            into["ssl.keystore.location"] = location
+        elif name == "ssl.keystore.location" and kind == "PEM":
+            into["ssl.key.location"] = into["ssl.certificate.location"] = location
+        else:
+            what = "a PEM file" if name == "ssl.truststore.location" else "a PKCS#12 or PEM file"
+            self._refuse(key, f"librdkafka reads no such store; convert it to {what}", grave=True)
+            return
+        self._honour(key, path)
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def _link(self, source: str, target: str, path: str) -> dict[str, Any]:
+        link: dict[str, Any] = {"source": source, "target": target}
+        flow = f"{source}->{target}"
+
+        def found(name: str) -> tuple[str, str] | None:
+            for key in (f"{flow}.{name}", name):
+                if key in self._given:
+                    return key, self._value(key)
+            return None
+
+        for names, ours, default in (
+            (("topics",), "topics", (".*",)),
+            (("topics.exclude", "topics.blacklist"), "exclude", _DEFAULT_EXCLUDE),
+            (("groups",), "groups", (".*",)),
+        ):
+            given = next((each for each in map(found, names) if each is not None), None)
+            link[ours] = list(default) if given is None else _list(given[1])
+            if given is not None:
+                self._honour(given[0], f"{path}.{ours}")
+        self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
+        self._number(link, path, found("tasks.max"), "lanes")
+        self._number(link, path, found("replication.factor"), "replication_factor")
+        if (beats := found("emit.heartbeats.enabled")) is not None:
+            if beats[1].lower() == "false":
+                link["heartbeats"] = "off"
+            self._honour(beats[0], f"{path}.heartbeats")
+        self._start(link, path, f"{flow}.consumer.auto.offset.reset", f"{source}.consumer.auto.offset.reset")
+        # a key of the flow hides the one of the whole file
+        for key in self._given:
+            if f"{flow}.{key}" in self._honoured:
+                self._honour(key, f"hidden by {flow}.{key}")
+        return link
+
+    def _start(self, link: dict[str, Any], path: str, *keys: str) -> None:
+        for key in keys:
+            value = self._value(key).lower()
+            if value in {"earliest", "latest"}:
+                link.setdefault("start", value)
+                self._honour(key, f"{path}.start")
+            elif value:
+                self._refuse(key, "a link begins at `earliest` or `latest`", grave=True)
+
+    def _naming(
+        self,
+        link: dict[str, Any],
+        path: str,
+        policy: tuple[str, str] | None,
+        separator: tuple[str, str] | None,
+    ) -> None:
+        kind = "prefix"
+        if policy is not None:
+            if policy[1] not in _POLICIES:
+                self._refuse(
+                    policy[0], "write its names as `naming`: a pattern, an expression or a map", grave=True
+                )
+                return
+            kind = _POLICIES[policy[1]]
+            self._honour(policy[0], f"{path}.naming")
+        text = "." if separator is None else separator[1]
+        link["naming"] = kind
+        if kind == "prefix" and text != ".":
+            link["naming"] = {"pattern": "{source}" + text + "{topic}"}
+        if separator is not None:
+            self._honour(separator[0], f"{path}.naming")
+
+    def _number(self, link: dict[str, Any], path: str, given: tuple[str, str] | None, ours: str) -> None:
+        if given is None:
+            return
+        key, value = given
+        if value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST[ours]:
+            link[ours] = int(value)
+            self._honour(key, f"{path}.{ours}")
+        else:
+            self._refuse(key, f"`{ours}` is a number from 1 to {_MOST[ours]}")
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def _explain(self, key: str) -> None:
+        """A key that nothing was made of."""
+        name, value = self._bare(key), self._value(key)
+        if name in _ALWAYS and value.lower() == _ALWAYS[name]:
+            self._honour(key, "always")
+            return
+        if _DEFAULT_CLASSES.fullmatch(value):
+            self._honour(key, "always")
+            return
+        for pattern, reason in _REFUSED:
+            if re.fullmatch(pattern, name):
+                self._refuse(key, reason, grave=True)
+                return
+        if name in ADVICE:
+            # connection settings that cannot be carried over would end in a cluster that does not answer
+            self._refuse(key, ADVICE[name], grave=name.startswith(("ssl.", "sasl.")))
+            return
+        for pattern, reason in _REASONS:
+            if re.fullmatch(pattern, name):
+                self._refuse(key, reason)
+                return
+        self._refuse(key, "this key is not known", grave=name.startswith(("ssl.", "sasl.", "security.")))
+
+    def _bare(self, key: str) -> str:
+        """Without the flow or cluster, and the role of the client."""
+        pairs = [f"{s}->{t}." for s in self._aliases for t in self._aliases]
+        for prefix in [*pairs, *(f"{alias}." for alias in self._aliases)]:
+            if key.startswith(prefix):
+                key = key.removeprefix(prefix)
+                break
+        return re.sub(r"^((source|target)\.)?(consumer|producer|admin)\.(?!override)", "", key)
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text

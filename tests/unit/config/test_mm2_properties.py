@@ -1,0 +1,212 @@
+"""MirrorMaker 2's property file: what becomes of every key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eomirror import load_config
+from eomirror.cli.import_mm2 import import_properties
+from eomirror.config.java_properties import parse_properties
+from eomirror.config.mm2_properties import Imported, import_mm2
+from eomirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = r"""
+# a usual file, with layers
+clusters = east, west
+east.bootstrap.servers = e1:9092, \
+    e2:9092
+west.bootstrap.servers=w1:9092
+security.protocol: SASL_SSL
+sasl.mechanism = SCRAM-SHA-512
+east.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="mirror" password="p\\"w";
+west.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username=mirror password=other;
+ssl.truststore.location = /etc/ca.pem
+ssl.truststore.type = PEM
+east.consumer.isolation.level = read_committed
+east.consumer.fetch.max.wait.ms = 200
+east.consumer.auto.offset.reset = latest
+west.exactly.once.source.support = enabled
+
+east->west.enabled = true
+east->west.topics = orders.*, payments
+topics = .*
+groups = billing.*
+groups.exclude = console-.*
+tasks.max = 8
+replication.factor = 3
+west->east.enabled = false
+refresh.topics.interval.seconds = 5
+sync.group.offsets.enabled = true
+offset.storage.replication.factor = 3
+emit.heartbeats.enabled = false
+replication.policy.separator = _
+"""
+
+
+def imported(text: str, *, keep_secrets: bool = False) -> Imported:
+    return import_mm2(text, keep_secrets=keep_secrets)
+
+
+def link_of(lines: str) -> tuple[dict[str, Any], dict[str, bool]]:
+    """The one link of a small file, and the keys that are not honoured with their gravity."""
+    found = imported(
+        f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{lines}"
+    )
+    return found.settings["links"][0], {item.key: item.grave for item in found.not_honoured}
+
+
+def test_a_usual_file_becomes_a_configuration() -> None:
+    """Clusters, flows and filters arrive; the YAML that is written is accepted as it is."""
+    found = imported(FILE)
+
+    assert found.settings["links"] == [
+        {
+            "source": "east",
+            "target": "west",
+            "topics": ["orders.*", "payments"],
+            "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*"],
+            "groups": ["billing.*"],
+            "naming": {"pattern": "{source}_{topic}"},
+            "lanes": 8,
+            "replication_factor": 3,
+            "heartbeats": "off",
+            "start": "latest",
+        }
+    ]
+    east = found.settings["clusters"]["east"]
+    assert east["bootstrap.servers"] == "e1:9092, e2:9092"
+    assert east["security.protocol"] == "SASL_SSL"
+    assert east["ssl.ca.location"] == "/etc/ca.pem"
+    assert east["sasl.username"] == "mirror"
+    assert east["consumer"] == {"fetch.wait.max.ms": "200"}
+    assert [item.key for item in found.not_honoured] == [
+        "groups.exclude",
+        "refresh.topics.interval.seconds",
+        "sync.group.offsets.enabled",
+        "offset.storage.replication.factor",
+    ]
+    assert not any(item.grave for item in found.not_honoured)
+    config = load_config(
+        yaml.safe_load(yaml.safe_dump(found.settings)), environ=dict.fromkeys(found.variables, "secret")
+    )
+    assert config.links[0].target_topic("orders1") == "east_orders1"
+
+
+def test_secrets_are_not_written() -> None:
+    """Passwords become variables, each named; with an escaped quote the password is still whole when it is kept."""
+    found = imported(FILE)
+    assert found.variables == {
+        "EAST_SASL_PASSWORD": "east.sasl.jaas.config",
+        "WEST_SASL_PASSWORD": "west.sasl.jaas.config",
+    }
+    shown = f"{found!r} {found.settings}"
+    assert 'p"w' not in shown
+    assert "other" not in shown
+    kept = imported(FILE, keep_secrets=True)
+    assert kept.settings["clusters"]["east"]["sasl.password"] == 'p"w'
+    assert 'p"w' not in repr(kept)
+
+
+def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
+    """By its extension; what is not honoured is a warning."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(FILE)
+    path.chmod(0o600)
+
+    config = load_config(path)
+
+    assert [link.name for link in config.links] == ["east->west"]
+    assert any("groups.exclude" in str(warning) for warning in config.warnings)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "replication.policy.class = com.example.Mine",
+        "a->b.transforms = route",
+        "topic.filter.class = com.example.Filter",
+        "a.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required;",
+        "a.ssl.truststore.location = /etc/store.jks",
+        "a.sasl.jaas.config = ${file:/etc/secret:jaas}",
+        "a.ssl.provider = X",
+    ],
+)
+def test_what_would_mirror_something_else_is_refused(line: str, tmp_path: Path) -> None:
+    """A name, a filter, a transformation or a credential that we cannot carry over is no warning."""
+    text = f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{line}\n"
+    assert [item.grave for item in imported(text).not_honoured] == [True]
+    path = tmp_path / "mm2.properties"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="is not honoured"):
+        load_config(path)
+    done = CliRunner().invoke(import_properties, [str(path)], standalone_mode=False)
+    assert done.return_value == 78
+    assert "# NOT HONOURED: " in done.stdout
+
+
+def test_policies_and_separators() -> None:
+    """MM2's two policies; the separator belongs to the default one."""
+    package = "replication.policy.class=org.apache.kafka.connect.mirror."
+    assert link_of("")[0]["naming"] == "prefix"
+    assert (
+        link_of(f"{package}IdentityReplicationPolicy\nreplication.policy.separator=_")[0]["naming"]
+        == "identity"
+    )
+    assert link_of(f"{package}DefaultReplicationPolicy\nreplication.policy.separator=-")[0]["naming"] == {
+        "pattern": "{source}-{topic}"
+    }
+
+
+def test_a_key_of_a_flow_hides_the_one_of_the_file() -> None:
+    """The hidden one is no complaint; a number that ours cannot be is one."""
+    link, refused = link_of("tasks.max=4\na->b.tasks.max=2\nreplication.factor=-1")
+    assert link["lanes"] == 2
+    assert refused == {"replication.factor": False}
+
+
+def test_a_flow_that_is_not_enabled_is_no_link() -> None:
+    """As in MM2, where a flow is off unless it is switched on."""
+    found = imported("clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\nb->a.topics=x")
+    assert found.settings["links"] == []
+
+
+keys = st.one_of(
+    st.sampled_from([line.split("=")[0].strip() for line in FILE.splitlines() if "=" in line]),
+    st.text(st.characters(codec="ascii", exclude_characters="\\\n\r"), max_size=20),
+)
+
+
+@given(st.dictionaries(keys, st.text(st.characters(codec="ascii"), max_size=20), max_size=12))
+def test_every_key_is_honoured_or_named(entries: dict[str, str]) -> None:
+    """Nothing is passed over in silence, whatever the file holds."""
+    text = "clusters=east,west\neast->west.enabled=true\n" + "".join(
+        f"{key}={value}\n" for key, value in entries.items()
+    )
+    found = imported(text)
+    told = [*found.honoured, *(item.key for item in found.not_honoured)]
+    assert sorted(told) == sorted(parse_properties(text))
+
+
+def test_java_reads_property_files_like_this() -> None:
+    """Separators, comments, continued lines and escapes of java.util.Properties."""
+    text = "# c\n ! c\na=1\nb : 2\nc 3\nd\\ e = x\\ty\\u0041\nf = one, \\\n   two\\\\\ng\nh==v\na=last\n"
+    assert {key: value for key, (value, _) in parse_properties(text).items()} == {
+        "a": "last",
+        "b": "2",
+        "c": "3",
+        "d e": "x\tyA",
+        "f": "one, two\\",
+        "g": "",
+        "h": "=v",
+    }
+    assert parse_properties(text)["f"][1] == 7
