@@ -8,9 +8,11 @@ __all__ = [
     "Acks",
     "LogAudit",
     "PartitionAccount",
+    "PartitionComparison",
     "PartitionMap",
     "PatternSet",
     "Plan",
+    "PlaneReader",
     "Planner",
     "Policy",
     "Witness",
@@ -347,6 +349,105 @@ class LogAudit:
         Args:
             at_rest: Whether nobody writes, so that what is open is wrong.
         """
+
+@final
+class PlaneReader:
+    """A connection of the native plane that reads committed record batches; serves one comparison at a time."""
+
+    def __new__(cls, properties: dict[str, str], seconds: float) -> PlaneReader:
+        """
+        Connect.
+
+        Args:
+            properties: librdkafka's properties of a consumer, as text.
+            seconds: How long it may take.
+
+        Raises:
+            UnreachableError: No broker answers.
+            AuthorizationError: The brokers refuse the credentials or the certificate.
+            ClusterError: A property is wrong, or cannot be honoured (see `refusals`).
+        """
+
+    @staticmethod
+    def refusals(properties: dict[str, str]) -> list[tuple[str, str]]:
+        """
+        Properties that the native plane cannot honour, and why; none means that it can serve.
+
+        Raises:
+            ClusterError: A value is wrong for every client.
+        """
+
+@final
+class PartitionComparison:
+    """Compares a source partition with its copy, in bounded memory; records never become Python objects."""
+
+    def __new__(
+        cls,
+        source: tuple[str, int, int, int, int],
+        target: tuple[str, int, int, int, int],
+        *,
+        timestamps: bool = True,
+        guard: tuple[str, str, list[str] | None] | None = None,
+        by_key: tuple[int, int, int] | None = None,
+        window: int = 4096,
+        history: int = 65536,
+    ) -> PartitionComparison:
+        """
+        Say what to compare.
+
+        Args:
+            source: Topic, partition, first offset, end of what is compared, end of what is read (``by_key`` reads
+                on, to excuse what compaction removed because of later records; else the same).
+            target: Likewise.
+            timestamps: Whether timestamps count.
+            guard: Source cluster id, target cluster id and forwarded origins of a link that leaves out records by
+                their provenance; None for one that mirrors all.
+            by_key: Compare the last record of every key instead of each record: most keys in memory, which share
+                of them, of how many.
+            window: Records of either side that are looked at beyond the first difference.
+            history: Matched records that are remembered to recognise duplicates.
+        """
+
+    def step(self, source: PlaneReader, target: PlaneReader, seconds: float) -> bool:
+        """
+        Read and compare for at most ``seconds`` (and at most 0.1) without the interpreter's lock.
+
+        Returns:
+            Whether all is compared.
+
+        Raises:
+            TopicError: A partition cannot be read there; names topic and offset.
+            ClusterError: A cluster refuses us.  One that does not answer is waited for.
+        """
+
+    def wants(self, side: str) -> bool:
+        """Whether `feed` should bring more messages of ``source`` or ``target``."""
+
+    def feed(self, side: str, messages: list[Any], reached: int | None) -> bool:
+        """
+        Take committed messages that another client consumed; as `step` otherwise.
+
+        Args:
+            side: ``source`` or ``target``.
+            messages: Of this partition, in order, without events.
+            reached: The client's position behind them; None when not known.
+        """
+
+    def extend(self, source_end: int, target_end: int) -> None:
+        """Both sides have more now; not for ``by_key``."""
+
+    def resume_at(self) -> tuple[int, int] | None:
+        """Source and target offset at which another comparison could go on; None while there is no such place."""
+
+    def take(self) -> list[tuple[str, int | None, int | None]]:
+        """Differences since the last call, at most 1,000: kind, source offset, target offset."""
+
+    @property
+    def too_many_keys(self) -> bool:
+        """Whether this share has more keys than fit; the result would be wrong."""
+
+    def counts(self) -> dict[str, Any]:
+        """Records matched, differences by kind, and what was read of either side."""
 
 def encode_offset_map(topic: str, partition: int, ranges: Sequence[tuple[int, int, int]]) -> bytes:
     """

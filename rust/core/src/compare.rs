@@ -18,6 +18,7 @@
 //! every record of either side is either part of one match or part of one [`Difference`].
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A record of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,13 +106,37 @@ pub struct Comparison {
 struct Stream {
     waiting: VecDeque<Seen>,
     ended: bool,
+    /// Behind the last record that was taken from the front.
+    next: i64,
+    /// Behind the last record that was taken from among those that wait.
+    taken_ahead: i64,
 }
 
 /// Digests of the last matched records, with the target offset of the newest of each.
 #[derive(Debug, Default)]
 struct History {
     order: VecDeque<Seen>,
-    newest: HashMap<u64, i64>,
+    newest: HashMap<u64, i64, BuildHasherDefault<Digested>>,
+}
+
+/// The hash of a digest is the digest.
+#[derive(Debug, Default)]
+struct Digested(u64);
+
+impl Hasher for Digested {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, digest: u64) {
+        self.0 = digest;
+    }
 }
 
 impl Comparison {
@@ -146,6 +171,20 @@ impl Comparison {
         self.stream(side).ended = true;
     }
 
+    /// More follows on both sides after all: what was compared so far is complete, and duplicates of it are known.
+    pub fn reopen(&mut self) {
+        self.source.ended = false;
+        self.target.ended = false;
+    }
+
+    /// Where another comparison could go on, as offsets of source and target: every record before them is part of a
+    /// match or of a difference that was told, and none behind them is. None while a record has moved that far.
+    #[must_use]
+    pub fn resume_at(&self) -> Option<(i64, i64)> {
+        let clean = |stream: &Stream| stream.taken_ahead <= stream.next;
+        (clean(&self.source) && clean(&self.target)).then_some((self.source.next, self.target.next))
+    }
+
     /// Whether more records of a side are needed before the comparison can go on.
     ///
     /// A caller that fetches only what is wanted keeps at most a window and one fetch of each side in memory.
@@ -165,8 +204,8 @@ impl Comparison {
             match (self.source.waiting.front(), self.target.waiting.front()) {
                 (Some(source), Some(target)) if source.digest == target.digest => {
                     let target = *target;
-                    self.source.waiting.pop_front();
-                    self.target.waiting.pop_front();
+                    self.source.take();
+                    self.target.take();
                     self.remember(target);
                     self.matched += 1;
                 }
@@ -181,11 +220,11 @@ impl Comparison {
                     found.push(Difference::Missing {
                         source: source.offset,
                     });
-                    self.source.waiting.pop_front();
+                    self.source.take();
                 }
                 (None, Some(target)) if self.source.ended => {
                     found.push(self.history.surplus(*target));
-                    self.target.waiting.pop_front();
+                    self.target.take();
                 }
                 _ => return found,
             }
@@ -211,22 +250,22 @@ impl Comparison {
         let ahead_in_source = self.source.find(target.digest, self.limits.window);
         match (ahead_in_target, ahead_in_source) {
             (Some(_), None) => {
-                self.target.waiting.pop_front();
+                self.target.take();
                 self.history.surplus(target)
             }
             (None, Some(_)) => {
-                self.source.waiting.pop_front();
+                self.source.take();
                 Difference::Missing {
                     source: source.offset,
                 }
             }
             (Some(in_target), Some(in_source)) => self.reordered(in_target, in_source),
             (None, None) => {
-                self.target.waiting.pop_front();
+                self.target.take();
                 if self.history.newest.contains_key(&target.digest) {
                     return self.history.surplus(target);
                 }
-                self.source.waiting.pop_front();
+                self.source.take();
                 Difference::Altered {
                     source: source.offset,
                     target: target.offset,
@@ -238,15 +277,9 @@ impl Comparison {
     /// Both heads are further on on the other side: the one that is further away has moved, and shifted the other.
     fn reordered(&mut self, in_target: usize, in_source: usize) -> Difference {
         let (source, target) = if in_source >= in_target {
-            (
-                self.source.waiting.remove(in_source),
-                self.target.waiting.pop_front(),
-            )
+            (self.source.take_at(in_source), self.target.take())
         } else {
-            (
-                self.source.waiting.pop_front(),
-                self.target.waiting.remove(in_target),
-            )
+            (self.source.take(), self.target.take_at(in_target))
         };
         let offset = |seen: Option<Seen>| seen.map_or(-1, |seen| seen.offset);
         if let Some(target) = target {
@@ -264,6 +297,18 @@ impl Comparison {
 }
 
 impl Stream {
+    fn take(&mut self) -> Option<Seen> {
+        let seen = self.waiting.pop_front()?;
+        self.next = seen.offset + 1;
+        Some(seen)
+    }
+
+    fn take_at(&mut self, place: usize) -> Option<Seen> {
+        let seen = self.waiting.remove(place)?;
+        self.taken_ahead = self.taken_ahead.max(seen.offset + 1);
+        Some(seen)
+    }
+
     /// Place of the first record with this digest behind the head, within the window.
     fn find(&self, digest: u64, window: usize) -> Option<usize> {
         self.waiting
@@ -459,6 +504,24 @@ mod tests {
             differences(&source, &target),
             [Difference::Foreign { target: 90 }]
         );
+    }
+
+    #[test]
+    fn a_comparison_can_go_on_where_another_one_stood() {
+        let mut comparison = Comparison::new(SMALL);
+        comparison.add(Side::Source, seen(&[1, 2, 3, 4]));
+        comparison.add(Side::Target, seen(&[2, 3, 4, 1]));
+        comparison.end(Side::Source);
+        assert_eq!(comparison.resume_at(), Some((0, 0)));
+        comparison.end(Side::Target);
+        assert_eq!(comparison.step().len(), 1);
+        assert_eq!(comparison.resume_at(), None, "the moved record is ahead");
+        comparison.reopen();
+        let more = |offset| [Seen { offset, digest: 9 }];
+        comparison.add(Side::Source, more(4));
+        comparison.add(Side::Target, more(4));
+        assert_eq!(comparison.step(), []);
+        assert_eq!(comparison.resume_at(), Some((5, 5)));
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Digest {
         }
     }
 
+    /// The digest as a number.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+
     /// The digest as 16 hexadecimal digits.
     #[must_use]
     pub fn hex(self) -> String {

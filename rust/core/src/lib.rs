@@ -18,8 +18,10 @@
 pub mod audit;
 pub mod batch;
 pub mod compare;
+pub mod content;
 pub mod digest;
 pub mod error;
+pub mod final_state;
 pub mod header;
 pub mod leave_out;
 pub mod ledger;

@@ -7,10 +7,13 @@ use pyo3::types::IntoPyDict;
 
 mod python {
     #![allow(missing_docs)]
+    pyo3::import_exception!(eomirror.errors, AuthorizationError);
+    pyo3::import_exception!(eomirror.errors, ClusterError);
     pyo3::import_exception!(eomirror.errors, MirrorError);
     pyo3::import_exception!(eomirror.errors, StateError);
     pyo3::import_exception!(eomirror.errors, TopicError);
     pyo3::import_exception!(eomirror.errors, TransactionFailedError);
+    pyo3::import_exception!(eomirror.errors, UnreachableError);
     pyo3::import_exception!(eomirror.errors, UnrepresentableRecordError);
 }
 
@@ -49,6 +52,25 @@ pub(crate) fn failure(py: Python<'_>, message: &str, fix: &str) -> PyErr {
 fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error) -> PyErr {
     let topic = error.topic().unwrap_or_default();
     with_names::<E>(py, message, &[("fix", error.fix()), ("topic", topic)])
+}
+
+/// What went wrong between the native plane and a cluster; the plane's errors hold no secrets.
+pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyErr {
+    let message = error.to_string();
+    match error.kind() {
+        eomirror_plane::Kind::Unreachable => {
+            with_fix::<python::UnreachableError>(py, &message, error.fix())
+        }
+        eomirror_plane::Kind::Unauthorized => {
+            with_fix::<python::AuthorizationError>(py, &message, error.fix())
+        }
+        _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
+    }
+}
+
+/// A topic that cannot be read to where it should.
+pub(crate) fn topic_failed(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
+    with_names::<python::TopicError>(py, message, &[("fix", fix), ("topic", topic)])
 }
 
 fn with_fix<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, fix: &str) -> PyErr {

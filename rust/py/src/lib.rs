@@ -6,6 +6,7 @@
 
 mod acks;
 mod audit;
+mod comparison;
 mod convert;
 mod detach;
 mod error;
@@ -14,6 +15,7 @@ mod partition_account;
 mod partition_map;
 mod pattern_set;
 mod plan;
+mod plane;
 mod planner;
 mod policy;
 mod witness;
@@ -47,11 +49,13 @@ mod _core {
     use crate::{
         acks::Acks,
         audit::LogAudit,
+        comparison::PartitionComparison,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         partition_map::PartitionMap,
         pattern_set::PatternSet,
         plan::Plan,
+        plane::PlaneReader,
         planner::Planner,
         policy::Policy,
         witness::Witness,

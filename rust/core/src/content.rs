@@ -1,0 +1,300 @@
+//! Reads one side of a comparison: the bytes of Fetch answers become digests of the records that count.
+//!
+//! Left out, and counted: records of aborted transactions, control batches, what lies outside of the range, and what
+//! the link drops on purpose. Timestamps can be left out of the digest: where the target's broker sets them
+//! (`message.timestamp.type=LogAppendTime` there), a copy cannot keep them.
+
+use std::ops::Range;
+
+use crate::batch::{AbortedFilter, AbortedTransaction, Batches, Limits, Memory, Verdict};
+use crate::compare::Seen;
+use crate::digest::Digest;
+use crate::header::{self, Reading};
+use crate::loop_guard::{self, LoopGuard};
+use crate::types::{HeaderRef, RecordRef};
+
+/// Which records of a partition a link is responsible for.
+#[derive(Debug, Clone)]
+pub enum Part {
+    /// All of them.
+    All,
+    /// On the source: those that the guard lets pass.
+    Forwarded(LoopGuard),
+    /// On the target: those whose last hop before was this cluster; others were written there.
+    From(String),
+}
+
+/// What was read of a partition, in records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that count.
+    pub records: u64,
+    /// Bytes of record batches, as they came.
+    pub bytes: u64,
+    /// Records of aborted transactions.
+    pub aborted: u64,
+    /// Control batches.
+    pub control: u64,
+    /// Records that this link leaves out, or that others wrote: see [`Part`].
+    pub left_out: u64,
+}
+
+/// A record of a side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Offset, and digest of all that a copy keeps.
+    pub seen: Seen,
+    /// Digest of the key alone.
+    pub key: u64,
+    /// Whether the value is null.
+    pub tombstone: bool,
+    /// Whether the link is responsible for it; others are told too, because they count for compaction.
+    pub ours: bool,
+}
+
+/// Reads a range of one partition, answer after answer.
+pub struct Content {
+    topic: String,
+    range: Range<i64>,
+    next: i64,
+    part: Part,
+    timestamps: bool,
+    counts: Counts,
+    memory: Memory,
+    scratch: Vec<u8>,
+}
+
+impl Content {
+    /// Over the records of `topic` with offsets in `range`.
+    #[must_use]
+    pub fn new(topic: &str, range: Range<i64>, part: Part, timestamps: bool) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            next: range.start,
+            range,
+            part,
+            timestamps,
+            counts: Counts::default(),
+            memory: Memory::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The offset to fetch next.
+    #[must_use]
+    pub fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// Whether the range is read to its end.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.next >= self.range.end
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Moves the end further away.
+    pub fn extend(&mut self, end: i64) {
+        self.range.end = self.range.end.max(end);
+    }
+
+    /// There is nothing between the position and `offset`.
+    pub fn skip_to(&mut self, offset: i64) {
+        self.next = self.next.max(offset);
+    }
+
+    /// Takes the batches of one answer, and gives the leader epoch of the last one, -1 for none.
+    pub fn read(
+        &mut self,
+        records: &[u8],
+        aborted: Vec<AbortedTransaction>,
+        mut each: impl FnMut(Entry),
+    ) -> Result<i32, String> {
+        let mut filter = AbortedFilter::new(aborted);
+        let mut epoch = -1;
+        self.counts.bytes += records.len() as u64;
+        for batch in Batches::new(records) {
+            if self.is_done() {
+                break;
+            }
+            let batch = batch.map_err(|error| error.to_string())?;
+            batch.check_crc().map_err(|error| error.to_string())?;
+            let judged = filter.judge(&batch).map_err(|error| error.to_string())?;
+            match judged.verdict {
+                Verdict::Control(_) => self.counts.control += 1,
+                Verdict::Aborted => {
+                    self.counts.aborted += u64::try_from(batch.record_count()).unwrap_or(0);
+                }
+                Verdict::Data => {
+                    let mut memory = std::mem::take(&mut self.memory);
+                    let mut headers: Vec<HeaderRef<'_>> = Vec::new();
+                    let records = batch.records(&mut memory, Limits::default());
+                    for record in records.map_err(|error| error.to_string())? {
+                        let record = record.map_err(|error| error.to_string())?;
+                        headers.clear();
+                        headers.extend(record.headers.clone());
+                        let record = RecordRef {
+                            topic: "",
+                            partition: 0,
+                            offset: record.offset,
+                            leader_epoch: batch.leader_epoch(),
+                            timestamp: record.timestamp,
+                            key: record.key,
+                            value: record.value,
+                            headers: &headers,
+                        };
+                        if let Some(entry) = self.take(&record)? {
+                            each(entry);
+                        }
+                    }
+                    self.memory = memory;
+                }
+            }
+            epoch = batch.leader_epoch();
+            self.next = judged.next_offset;
+        }
+        Ok(epoch)
+    }
+
+    /// Takes one record; None where it lies outside of the range.
+    pub fn take(&mut self, record: &RecordRef<'_>) -> Result<Option<Entry>, String> {
+        if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
+            return Ok(None);
+        }
+        let ours = self.is_ours(record)?;
+        if ours {
+            self.counts.records += 1;
+        } else {
+            self.counts.left_out += 1;
+        }
+        let compared = RecordRef {
+            timestamp: if self.timestamps { record.timestamp } else { 0 },
+            ..*record
+        };
+        let mut digest = Digest::default();
+        digest.add(&compared, &mut self.scratch);
+        Ok(Some(Entry {
+            seen: Seen {
+                offset: record.offset,
+                digest: digest.value(),
+            },
+            key: key_digest(record.key),
+            tombstone: record.value.is_none(),
+            ours,
+        }))
+    }
+
+    fn is_ours(&self, record: &RecordRef<'_>) -> Result<bool, String> {
+        match &self.part {
+            Part::All => Ok(true),
+            Part::Forwarded(guard) => {
+                let record = RecordRef {
+                    topic: &self.topic,
+                    ..*record
+                };
+                let verdict = guard.judge(&record).map_err(|error| error.to_string())?;
+                Ok(matches!(verdict, loop_guard::Verdict::Keep(_)))
+            }
+            Part::From(cluster) => {
+                let found = record
+                    .headers
+                    .iter()
+                    .rev()
+                    .find(|header| header.key == header::NAME.as_bytes())
+                    .and_then(|header| header.value);
+                let reading =
+                    found.map(|bytes| header::read(bytes, &self.topic, record.key, record.value));
+                Ok(matches!(reading, Some(Reading::Ours(provenance))
+                    if provenance.hops.last() == Some(cluster)))
+            }
+        }
+    }
+}
+
+/// Null and empty differ.
+fn key_digest(key: Option<&[u8]>) -> u64 {
+    key.map_or(0, |key| xxhash_rust::xxh3::xxh3_64_with_seed(key, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Content, Counts, Part};
+    use crate::header::{NAME, Provenance};
+    use crate::loop_guard::LoopGuard;
+    use crate::types::{HeaderRef, RecordRef};
+
+    fn record<'a>(offset: i64, timestamp: i64, headers: &'a [HeaderRef<'a>]) -> RecordRef<'a> {
+        RecordRef {
+            topic: "",
+            partition: 0,
+            offset,
+            leader_epoch: 0,
+            timestamp,
+            key: Some(b"k"),
+            value: Some(b"v"),
+            headers,
+        }
+    }
+
+    #[test]
+    fn only_the_range_counts() {
+        let mut content = Content::new("t", 5..7, Part::All, true);
+        for offset in 0..10 {
+            let taken = content.take(&record(offset, 1, &[])).unwrap();
+            assert_eq!(taken.is_some(), (5..7).contains(&offset));
+        }
+        assert_eq!(content.counts().records, 2);
+    }
+
+    #[test]
+    fn timestamps_can_be_left_out() {
+        let digest = |timestamps, time| {
+            let mut content = Content::new("t", 0..9, Part::All, timestamps);
+            content.take(&record(0, time, &[])).unwrap().unwrap().seen
+        };
+        assert_eq!(digest(false, 1), digest(false, 2));
+        assert_ne!(digest(true, 1), digest(true, 2));
+    }
+
+    #[test]
+    fn a_link_answers_for_what_it_forwards_only() {
+        let provenance = |hops: &[&str]| {
+            let hops: Vec<String> = hops.iter().map(|hop| (*hop).to_owned()).collect();
+            Provenance {
+                origin: hops[0].clone(),
+                hops,
+            }
+            .encode("t", Some(b"k"), Some(b"v"))
+        };
+        let guard = LoopGuard::new("x", "y", None, true).unwrap();
+        let ours = |part: Part, bytes: Option<&[u8]>| {
+            let headers: Vec<_> = bytes
+                .map(|bytes| HeaderRef {
+                    key: NAME.as_bytes(),
+                    value: Some(bytes),
+                })
+                .into_iter()
+                .collect();
+            let mut content = Content::new("t", 0..9, part, true);
+            let entry = content.take(&record(0, 1, &headers)).unwrap().unwrap();
+            let (records, left_out) = (u64::from(entry.ours), u64::from(!entry.ours));
+            let expected = Counts {
+                records,
+                left_out,
+                ..Counts::default()
+            };
+            assert_eq!(content.counts(), expected);
+            entry.ours
+        };
+        assert!(ours(Part::Forwarded(guard.clone()), None));
+        assert!(!ours(Part::Forwarded(guard), Some(&provenance(&["y"]))));
+        assert!(ours(Part::From("x".into()), Some(&provenance(&["x"]))));
+        assert!(!ours(Part::From("x".into()), Some(&provenance(&["y"]))));
+        assert!(!ours(Part::From("x".into()), None));
+    }
+}

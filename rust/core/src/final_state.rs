@@ -1,0 +1,225 @@
+//! Compares what is left of every key, for topics that are compacted.
+//!
+//! Compaction removes a record once its key has a younger one, on each side in its own time, so that records cannot
+//! be matched one by one. What must agree is the last record of every key. A side that lacks a key is excused where
+//! compaction may have removed it: a later record of the key lies beyond the compared range, or it was a tombstone.
+//!
+//! Memory is bounded by the number of keys. A larger topic is compared in shares: share `i` of `n` looks at the keys
+//! whose digest is `i` modulo `n`, and reads everything again.
+
+use std::collections::HashMap;
+use std::collections::hash_map;
+
+use crate::compare::{Difference, Side};
+use crate::content::Entry;
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Last {
+    digest: u64,
+    offset: i64,
+    there: bool,
+    tombstone: bool,
+    /// A record of the key lies behind the compared range, or somebody else wrote one.
+    later: bool,
+}
+
+/// The last record of every key, on both sides.
+#[derive(Debug)]
+pub struct FinalState {
+    keys: HashMap<u64, [Last; 2]>,
+    most: usize,
+    share: (u64, u64),
+    full: bool,
+}
+
+/// What [`FinalState::finish`] found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Keys whose last records agree.
+    pub matched: u64,
+    /// By source offset, then target offset.
+    pub differences: Vec<Difference>,
+}
+
+impl FinalState {
+    /// For at most `most` keys of share `share.0` of `share.1`.
+    #[must_use]
+    pub fn new(most: usize, share: (u64, u64)) -> Self {
+        Self {
+            keys: HashMap::new(),
+            most,
+            share: (share.0, share.1.max(1)),
+            full: false,
+        }
+    }
+
+    /// Whether there are more keys than may be kept: the result would be wrong, take more shares.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Adds a record; `compared` is false for one behind the range.
+    pub fn add(&mut self, side: Side, entry: &Entry, compared: bool) {
+        if entry.key % self.share.1 != self.share.0 || self.full {
+            return;
+        }
+        let count = self.keys.len();
+        let sides = match self.keys.entry(entry.key) {
+            hash_map::Entry::Occupied(found) => found.into_mut(),
+            hash_map::Entry::Vacant(free) => {
+                if count >= self.most {
+                    self.full = true;
+                    return;
+                }
+                free.insert(Default::default())
+            }
+        };
+        let last = &mut sides[usize::from(side == Side::Target)];
+        if compared && entry.ours {
+            *last = Last {
+                digest: entry.seen.digest,
+                offset: entry.seen.offset,
+                there: true,
+                tombstone: entry.tombstone,
+                later: false,
+            };
+        } else {
+            last.later = true;
+        }
+    }
+
+    /// Compares; to be called once both sides were added whole.
+    #[must_use]
+    pub fn finish(&self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for [source, target] in self.keys.values() {
+            match (source.there, target.there) {
+                (true, true) if source.digest == target.digest => outcome.matched += 1,
+                // compaction takes the oldest first: while an older record is left, so is the last one
+                (true, true) => outcome.differences.push(Difference::Altered {
+                    source: source.offset,
+                    target: target.offset,
+                }),
+                (true, false) if !source.tombstone && !target.later => {
+                    outcome.differences.push(Difference::Missing {
+                        source: source.offset,
+                    });
+                }
+                (false, true) if !target.tombstone && !source.later => {
+                    outcome.differences.push(Difference::Foreign {
+                        target: target.offset,
+                    });
+                }
+                _ => {}
+            }
+        }
+        outcome
+            .differences
+            .sort_by_key(|difference| match *difference {
+                Difference::Missing { source } => (source, -1),
+                Difference::Reordered { source, target }
+                | Difference::Altered { source, target } => (source, target),
+                Difference::Duplicate { target, .. } | Difference::Foreign { target } => {
+                    (i64::MAX, target)
+                }
+            });
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FinalState;
+    use crate::compare::{Difference, Seen, Side};
+    use crate::content::Entry;
+
+    /// Key, digest (0 for a tombstone), and whether it lies in the range.
+    type Row = (u64, u64, bool);
+
+    fn compare(source: &[Row], target: &[Row]) -> (u64, Vec<Difference>) {
+        let mut state = FinalState::new(100, (0, 1));
+        for (side, rows) in [(Side::Source, source), (Side::Target, target)] {
+            for (offset, (key, digest, compared)) in rows.iter().enumerate() {
+                let seen = Seen {
+                    offset: i64::try_from(offset).unwrap(),
+                    digest: *digest,
+                };
+                let entry = Entry {
+                    seen,
+                    key: *key,
+                    tombstone: *digest == 0,
+                    ours: true,
+                };
+                state.add(side, &entry, *compared);
+            }
+        }
+        assert!(!state.is_full());
+        let outcome = state.finish();
+        (outcome.matched, outcome.differences)
+    }
+
+    #[test]
+    fn a_side_that_compacted_has_the_same_state() {
+        let source = [(1, 10, true), (2, 20, true), (1, 11, true)];
+        assert_eq!(
+            compare(&source, &[(2, 20, true), (1, 11, true)]),
+            (2, vec![])
+        );
+    }
+
+    #[test]
+    fn what_compaction_may_have_removed_is_excused() {
+        // the source keeps only what lies behind the range, or removed the tombstone
+        assert_eq!(compare(&[(1, 12, false)], &[(1, 11, true)]).1, []);
+        assert_eq!(compare(&[(1, 11, true)], &[(1, 12, false)]).1, []);
+        assert_eq!(compare(&[], &[(1, 0, true)]).1, []);
+        assert_eq!(compare(&[(1, 0, true)], &[]).1, []);
+    }
+
+    #[test]
+    fn what_compaction_cannot_explain_is_a_difference() {
+        let missing = Difference::Missing { source: 0 };
+        assert_eq!(compare(&[(1, 10, true)], &[]).1, [missing]);
+        let foreign = Difference::Foreign { target: 0 };
+        assert_eq!(compare(&[], &[(1, 10, true)]).1, [foreign]);
+        let altered = Difference::Altered {
+            source: 1,
+            target: 0,
+        };
+        let source = [(1, 10, true), (1, 11, true)];
+        assert_eq!(compare(&source, &[(1, 10, true)]).1, [altered]);
+        // a tombstone that never arrived
+        let source = [(1, 10, true), (1, 0, true)];
+        assert_eq!(compare(&source, &[(1, 10, true)]).1, [altered]);
+    }
+
+    #[test]
+    fn too_many_keys_are_said_and_shares_cover_all() {
+        let entry = |key| Entry {
+            seen: Seen {
+                offset: 0,
+                digest: key,
+            },
+            key,
+            tombstone: false,
+            ours: true,
+        };
+        let mut matched = 0;
+        for share in 0..4 {
+            let mut state = FinalState::new(5, (share, 4));
+            for key in 0..20 {
+                state.add(Side::Source, &entry(key), true);
+                state.add(Side::Target, &entry(key), true);
+            }
+            assert!(!state.is_full());
+            matched += state.finish().matched;
+        }
+        assert_eq!(matched, 20);
+        let mut state = FinalState::new(5, (0, 1));
+        for key in 0..6 {
+            state.add(Side::Source, &entry(key), true);
+        }
+        assert!(state.is_full());
+    }
+}
