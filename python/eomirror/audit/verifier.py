@@ -173,7 +173,8 @@ class Verifier:
         """
         if one.problem:
             return PartitionVerdict(scope=one)
-        shares, results = 1, []
+        shares = 1
+        results: list[tuple[dict[str, Any], list[tuple[str, int | None, int | None]]]] = []
         while len(results) < shares:
             by_key = (self._most_keys, len(results), shares) if one.by_key else None
             comparison = self._comparison(one, by_key)
@@ -253,12 +254,11 @@ class Verifier:
                 self._clients, (one.source, one.target), (source_offset, target_offset), strict=True
             )
         )
-        both = source is not None and target is not None
         return Shown(
             kind=kind,
             source_offset=source_offset,
             target_offset=target_offset,
-            parts=altered_parts(source, target) if both and kind == "altered" else (),
+            parts=altered_parts(source, target) if source and target and kind == "altered" else (),
             source=_readable(source),
             target=_readable(target),
         )
