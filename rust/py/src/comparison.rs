@@ -300,20 +300,20 @@ impl Half {
         if !judge.wants(side) {
             return Ok(false);
         }
-        let Some(fetched) = self.parked.take() else {
+        let Some(answer) = self.parked.take() else {
             return Ok(false);
         };
-        if fetched.records.is_empty() {
+        if answer.records.is_empty() {
             self.empty_answers += 1;
             // nothing is left of the last batches, and the log goes on behind them: compaction does that
-            if self.empty_answers > 1 && fetched.last_stable_offset >= self.end {
-                let end = self.end.max(fetched.last_stable_offset);
+            if self.empty_answers > 1 && answer.last_stable_offset >= self.end {
+                let end = self.end.max(answer.last_stable_offset);
                 self.content.skip_to(end);
             }
         } else {
             self.empty_answers = 0;
         }
-        let aborted = fetched
+        let aborted = answer
             .aborted
             .unwrap_or_default()
             .into_iter()
@@ -323,8 +323,8 @@ impl Half {
             })
             .collect();
         let end = self.end;
-        let read = self.content.read(&fetched.records, aborted, |entry| {
-            judge.add(side, &entry, end)
+        let read = self.content.read(&answer.records, aborted, |entry| {
+            judge.add(side, &entry, end);
         });
         let epoch = read.map_err(|reason| self.trouble(reason))?;
         if !self.content.is_done() {
