@@ -200,6 +200,7 @@ def test_a_log_append_time_is_kept_as_the_records_own(link: Link) -> None:
     assert read_committed(link.west, link.target) == read_committed(link.east, link.topic)
 
 
+@pytest.mark.slow
 def test_batches_with_holes_are_no_gap(link: Link) -> None:
     """EO-6: the first batches of a compacted topic have lost most of their records; nothing else is lost."""
     create_topic(

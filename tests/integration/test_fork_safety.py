@@ -35,6 +35,7 @@ def written_config(path: Path, east: Mapping[str, Any], west: Mapping[str, Any],
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(200)
 def test_a_process_that_has_mirrored_may_fork_and_the_child_may_mirror(

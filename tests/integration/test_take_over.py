@@ -104,7 +104,7 @@ def take_all(mirrors: Mirrors, runs: list[str]) -> dict[str, Layout | MirrorErro
     return ended
 
 
-@pytest.mark.parametrize("owned", [True, False])
+@pytest.mark.parametrize("owned", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.timeout(120)
 def test_of_several_newcomers_one_takes_the_link(
     mirrors: Mirrors, inits: list[tuple[float, str]], monkeypatch: pytest.MonkeyPatch, *, owned: bool

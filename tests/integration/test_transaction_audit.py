@@ -40,6 +40,7 @@ def configuration(east: Any, west: Any, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_mirror_that_is_killed_in_mid_transaction_audits_clean(
     east: Any, west: Any, topic_name: str, tmp_path: Path, seed: int
@@ -80,6 +81,7 @@ def test_a_mirror_that_is_killed_in_mid_transaction_audits_clean(
     assert (audit.foreign_records, audit.unproven_records) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_running_mirror_audits_clean(
     east: Any, west: Any, topic_name: str, tmp_path: Path, seed: int

@@ -260,7 +260,7 @@ def path(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any
     return path
 
 
-@pytest.fixture(scope="module", params=["native", "client"])
+@pytest.fixture(scope="module", params=["native", pytest.param("client", marks=pytest.mark.slow)])
 def verdict(path: Any, request: pytest.FixtureRequest) -> LinkVerdict:
     """What the verifier says of all topics, read by either plane."""
     config = load_config(path)
