@@ -8,6 +8,7 @@ need it.  Values under names that hold secrets are masked here as the last line 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -21,7 +22,7 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["LossyStream", "configure_logging", "is_dumb", "wants_colour"]
+__all__ = ["LossyStream", "configure_logging", "end_stream", "is_dumb", "wants_colour"]
 
 _SECRET = re.compile(r"password|secret|token|jaas|private[._]?key", re.IGNORECASE)
 
@@ -36,6 +37,21 @@ def wants_colour(stream: TextIO) -> bool:
     return not is_dumb(stream) and not os.environ.get("NO_COLOR")
 
 
+def end_stream(stream: TextIO) -> None:
+    """
+    Flush for the last time; what cannot be written is dropped.
+
+    The interpreter would try again at its end, and then end with 120 (CPython 3.11.2, that of Debian 12, at least).
+    """
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
 class LossyStream:
     """
     A text stream that drops what cannot be written: a full disk or a closed pipe must not end the mirror.
@@ -48,6 +64,7 @@ class LossyStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        atexit.register(end_stream, stream)
 
     @property
     def encoding(self) -> str:

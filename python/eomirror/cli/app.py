@@ -124,7 +124,14 @@ cli.params.append(_log_level_option(default="info", envvar="EOMIRROR_LOG_LEVEL",
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never returns."""
     _stand_in_for_stderr()
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        from eomirror.log import end_stream
+
+        end_stream(sys.stderr)
+    sys.exit(code)
 
 
 def _stand_in_for_stderr() -> None:
