@@ -129,7 +129,7 @@ def report(lines: list[dict[str, Any]], *, command: str, minutes: float, commit:
         "",
         "Records are committed records of the source whose copies were read again and compared; retracted are those",
         "that a concurrent reader saw and that were not there in the end. Recovery is the time from the end of a fault",
-        "until a reader of the target saw something new, where a test measures it.",
+        "until a reader had seen all that was committed by then (F12 for long: anything), where a test measures it.",
         "",
         f"| {' | '.join(heads)} |",
         f"|---|---|{'---:|' * 12}---|",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.faults, pytest.mark.fault("F18"), pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture

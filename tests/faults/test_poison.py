@@ -21,7 +21,7 @@ from rig.link import TestLink, alter_topic
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
 
 LARGE = 2_000_000
 

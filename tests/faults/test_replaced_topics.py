@@ -47,6 +47,7 @@ def nothing_foreign(link: TestLink, words: Sequence[str]) -> None:
         assert link.found(word) == link.written[word], word
 
 
+@pytest.mark.fault("F17")
 def test_recreated_sources_are_noticed_at_the_next_start(link: TestLink) -> None:
     """EO-5: longer, equal, shorter or empty; exit code 4, each topic named, no foreign record; others go on."""
     link.create(*LENGTHS, "healthy")
@@ -66,6 +67,7 @@ def test_recreated_sources_are_noticed_at_the_next_start(link: TestLink) -> None
     nothing_foreign(link, [*LENGTHS, "healthy"])
 
 
+@pytest.mark.fault("F17")
 def test_recreated_sources_are_noticed_while_it_runs(link: TestLink) -> None:
     """EO-5: a fetch that goes on in the new topic is not committed; other topics go on meanwhile."""
     lengths = {word: count for word, count in LENGTHS.items() if count}
@@ -83,6 +85,7 @@ def test_recreated_sources_are_noticed_while_it_runs(link: TestLink) -> None:
     nothing_foreign(link, [*lengths, "healthy"])
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.slow
 def test_replaced_targets_are_noticed_at_the_next_start(link: TestLink) -> None:
     """EO-5: a target topic that was deleted, or recreated with foreign records, is not silently filled again."""
@@ -111,6 +114,7 @@ def test_replaced_targets_are_noticed_at_the_next_start(link: TestLink) -> None:
     link.check("healthy")
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.slow
 def test_replaced_targets_are_noticed_while_it_runs(link: TestLink) -> None:
     """EO-5: deleted, or deleted and created again, under the mirror's transactions; other topics go on."""
@@ -168,6 +172,7 @@ def fragile() -> Iterator[LocalCluster]:
 AFTER = {"truncated": 0, "regrown": 20, "overgrown": 900}
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.slow
 @pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
 @pytest.mark.timeout(400)
@@ -213,6 +218,7 @@ def test_a_source_that_is_restored_from_an_older_log(
     nothing_foreign(link, [*AFTER, "healthy"])
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_target_that_is_restored_from_an_older_log(

@@ -16,7 +16,7 @@ from rig.link import TestLink
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
