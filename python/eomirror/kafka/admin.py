@@ -52,6 +52,8 @@ log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 
+# the connection that carried a request broke; everything that is asked here may be asked again
+_BROKE = frozenset({KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER})
 _CONNECT_SECONDS = 10.0
 _OPERATION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -490,10 +492,12 @@ class ClusterAdmin:
         self._served()
         return found
 
-    @staticmethod
-    def _worth_repeating(raised: Exception, deadline: Deadline) -> bool:
+    def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
         if deadline.passed or not isinstance(raised, KafkaException):
             return False
+        if raised.args[0].code() in _BROKE:
+            # one connection of a cluster that serves; a refused login and a failed handshake say so before
+            return self._reason is None or self._reason.code() in _BROKE
         return classify_admin(raised.args[0]).action is Action.RETRY
 
     def _await_connection(self, future: Any) -> None:

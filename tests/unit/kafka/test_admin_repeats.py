@@ -1,0 +1,83 @@
+"""What an admin client asks again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eomirror.config import load_config
+from eomirror.errors import UnreachableError
+from eomirror.kafka.admin import ClusterAdmin
+
+CONFIG = {
+    "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},
+    "links": [{"source": "east", "target": "west", "topics": ["t"]}],
+}
+
+
+class Clock:
+    """Time passes by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Pass time."""
+        self.now += seconds
+
+
+class Broken:
+    """A client whose connection breaks so many times."""
+
+    def __init__(self, code: int, times: int) -> None:
+        self.left = times
+        self.code = code
+
+    def list_topics(self, timeout: float) -> Any:
+        """Fail, or answer."""
+        assert timeout > 0
+        self.left -= 1
+        if self.left >= 0:
+            raise KafkaException(KafkaError(self.code))
+        return SimpleNamespace(topics={"t": None})
+
+    def poll(self, seconds: float) -> int:
+        """Nothing happens."""
+        return int(seconds) * 0
+
+
+def admin(client: Broken) -> ClusterAdmin:
+    made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=Clock())  # type: ignore[arg-type]
+    made.close()
+    made._client = client
+    return made
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER])
+def test_a_request_whose_connection_broke_is_asked_again(code: int) -> None:
+    """A cluster with connections that die young is no unreachable cluster (F13)."""
+    client = Broken(code, times=3)
+    assert admin(client).topic_names() == ["t"]
+
+
+def test_it_is_not_asked_for_ever() -> None:
+    """Where every connection breaks, the operation ends with its time, and by its name."""
+    with pytest.raises(UnreachableError, match="list topics on cluster east"):
+        admin(Broken(KafkaError._TRANSPORT, times=10_000)).topic_names()
+
+
+def test_a_refused_login_is_not_asked_again() -> None:
+    """Brokers that refuse a login break the connection; the reason came before, and the user waits for it."""
+    client = Broken(KafkaError._TRANSPORT, times=3)
+    refused = admin(client)
+    refused._on_error(KafkaError(KafkaError._AUTHENTICATION))
+    with pytest.raises(Exception, match=r"redentials|uthentication"):
+        refused.topic_names()
+    assert client.left == 2
