@@ -31,6 +31,7 @@ pub mod pattern;
 pub mod plan;
 pub mod relay;
 pub mod route;
+pub mod transaction;
 pub mod types;
 mod varint;
 

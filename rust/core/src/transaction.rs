@@ -1,0 +1,16 @@
+//! How batches get into a transaction: who the producer is, which batch goes when, and where each one landed.
+//!
+//! * [`coordinator`]: identity, commit and abort, as the transaction coordinator sees them (protocol V2, KIP-890).
+//! * [`sequences`]: batches to partition leaders, in order, each of them exactly once.
+//!
+//! Both are state machines without I/O: facts and time in, requests out. Neither knows a wire format; error codes are
+//! Kafka's numbers ([`code`]). The two meet in three places only, and the caller is where they meet: a transaction may
+//! be committed when [`sequences::Sequences::is_settled`], an identity that changes restarts all sequences at 0, and a
+//! batch that was refused leaves nothing to do but to abort.
+
+pub mod code;
+pub mod coordinator;
+pub mod sequences;
+
+pub use coordinator::{Ask, Coordinator, Event, Identity};
+pub use sequences::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};

@@ -1,0 +1,217 @@
+use std::time::{Duration, Instant};
+
+use super::{Ask, Coordinator, Event, Identity};
+
+const ME: Identity = Identity {
+    producer_id: 7,
+    epoch: 3,
+};
+const NEXT: Identity = Identity {
+    producer_id: 7,
+    epoch: 4,
+};
+
+/// A coordinator that was found and has given an identity.
+fn ready(now: Instant) -> Coordinator {
+    let mut coordinator = Coordinator::new();
+    assert_eq!(coordinator.wants(now), Some(Ask::Find));
+    coordinator.asked();
+    assert_eq!(coordinator.wants(now), None, "one question at a time");
+    assert_eq!(coordinator.found(0, 1, now), None);
+    assert_eq!(coordinator.wants(now), Some(Ask::Init { previous: None }));
+    coordinator.asked();
+    assert_eq!(
+        coordinator.initialized(0, ME, now),
+        Some(Event::Initialized)
+    );
+    coordinator
+}
+
+/// A commit under way.
+fn committing(now: Instant) -> Coordinator {
+    let mut coordinator = ready(now);
+    assert_eq!(coordinator.begin(), Ok(ME));
+    coordinator.wrote();
+    assert_eq!(coordinator.commit(), Ok(None));
+    coordinator
+}
+
+fn end(commit: bool) -> Option<Ask> {
+    Some(Ask::End {
+        identity: ME,
+        commit,
+    })
+}
+
+fn later(now: Instant) -> Instant {
+    now + Duration::from_secs(1)
+}
+
+#[test]
+fn a_commit_gives_the_next_identity() {
+    let now = Instant::now();
+    let mut coordinator = committing(now);
+    assert_eq!(coordinator.wants(now), end(true));
+    coordinator.asked();
+    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
+    assert_eq!(coordinator.begin(), Ok(NEXT));
+}
+
+#[test]
+fn used_up_epochs_give_a_new_producer_id() {
+    let now = Instant::now();
+    let mut coordinator = committing(now);
+    coordinator.asked();
+    let fresh = Identity {
+        producer_id: 900,
+        epoch: 0,
+    };
+    assert_eq!(coordinator.ended(0, fresh, now), Some(Event::Committed));
+    assert_eq!(coordinator.begin(), Ok(fresh));
+}
+
+#[test]
+fn an_identity_that_is_not_the_next_one_ends_the_producer() {
+    let now = Instant::now();
+    for epoch in [ME.epoch, ME.epoch + 2] {
+        let mut coordinator = committing(now);
+        coordinator.asked();
+        let wrong = Identity { epoch, ..ME };
+        let event = coordinator.ended(0, wrong, now);
+        assert!(matches!(event, Some(Event::Refused(_))), "{event:?}");
+        assert!(coordinator.begin().is_err());
+    }
+}
+
+#[test]
+fn a_lost_end_is_sent_again_unchanged_until_it_is_answered() {
+    let mut now = Instant::now();
+    let mut coordinator = committing(now);
+    for _ in 0..3 {
+        coordinator.asked();
+        coordinator.lost(now);
+        assert!(coordinator.abort().is_err(), "the outcome is not known");
+        assert_eq!(coordinator.wants(now), None, "there is a pause");
+        now = later(now);
+        assert_eq!(
+            coordinator.wants(now),
+            Some(Ask::Find),
+            "it may have moved with the connection"
+        );
+        coordinator.asked();
+        coordinator.found(0, 2, now);
+        now = later(now);
+        assert_eq!(coordinator.wants(now), end(true));
+    }
+    for error in [51, 14, 7] {
+        coordinator.asked();
+        assert_eq!(coordinator.ended(error, ME, now), None);
+        now = later(now);
+        assert_eq!(coordinator.wants(now), end(true), "after {error}");
+    }
+    coordinator.asked();
+    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
+}
+
+#[test]
+fn a_coordinator_that_moved_is_looked_for() {
+    let now = Instant::now();
+    for error in [15, 16] {
+        let mut coordinator = committing(now);
+        coordinator.asked();
+        assert_eq!(coordinator.ended(error, ME, now), None);
+        assert_eq!(coordinator.broker(), None);
+        assert_eq!(coordinator.wants(later(now)), Some(Ask::Find));
+    }
+}
+
+#[test]
+fn an_empty_commit_asks_nobody_and_an_empty_abort_does() {
+    let now = Instant::now();
+    let mut coordinator = ready(now);
+    coordinator.begin().unwrap();
+    assert_eq!(coordinator.commit(), Ok(Some(Event::Committed)));
+    assert_eq!(coordinator.wants(now), None);
+    assert_eq!(coordinator.begin(), Ok(ME), "nothing changed");
+    coordinator.abort().unwrap();
+    assert_eq!(coordinator.wants(now), end(false));
+    coordinator.asked();
+    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Aborted));
+    assert_eq!(coordinator.begin(), Ok(NEXT));
+}
+
+#[test]
+fn an_abortable_commit_leaves_only_the_abort() {
+    let now = Instant::now();
+    let mut coordinator = committing(now);
+    coordinator.asked();
+    assert_eq!(coordinator.ended(120, ME, now), Some(Event::MustAbort(120)));
+    assert!(coordinator.commit().is_err());
+    assert_eq!(coordinator.writer(), None);
+    coordinator.abort().unwrap();
+    coordinator.asked();
+    assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Aborted));
+}
+
+#[test]
+fn a_transaction_that_timed_out_is_not_committed_and_the_identity_is_asked_for_with_the_old_one() {
+    let now = Instant::now();
+    let mut coordinator = committing(now);
+    coordinator.asked();
+    assert_eq!(
+        coordinator.ended(48, ME, now),
+        Some(Event::NotCommitted(48))
+    );
+    assert!(coordinator.begin().is_err());
+    assert_eq!(
+        coordinator.wants(now),
+        Some(Ask::Init { previous: Some(ME) })
+    );
+    coordinator.asked();
+    // a successor has the transactional id: it is not taken back
+    assert_eq!(
+        coordinator.initialized(90, ME, now),
+        Some(Event::Fenced(90))
+    );
+}
+
+#[test]
+fn a_doomed_transaction_cannot_be_committed() {
+    let now = Instant::now();
+    let mut coordinator = ready(now);
+    coordinator.begin().unwrap();
+    coordinator.wrote();
+    coordinator.doom();
+    assert!(coordinator.commit().is_err());
+    assert!(coordinator.abort().is_ok());
+}
+
+#[test]
+fn a_fenced_producer_asks_nothing_more() {
+    let now = Instant::now();
+    for error in [47, 90] {
+        let mut coordinator = committing(now);
+        coordinator.asked();
+        assert_eq!(
+            coordinator.ended(error, ME, now),
+            Some(Event::Fenced(error))
+        );
+        assert_eq!(coordinator.wants(later(now)), None);
+        assert!(coordinator.begin().is_err());
+    }
+}
+
+#[test]
+fn what_is_not_known_to_pass_ends_the_producer() {
+    let now = Instant::now();
+    // a right that is missing, a mapping that is gone, an error of the server
+    for error in [53, 49, -1] {
+        let mut coordinator = committing(now);
+        coordinator.asked();
+        assert_eq!(
+            coordinator.ended(error, ME, now),
+            Some(Event::Refused(error))
+        );
+        assert_eq!(coordinator.wants(later(now)), None);
+    }
+}
