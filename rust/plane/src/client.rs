@@ -90,6 +90,15 @@ impl Client {
         &self.directory
     }
 
+    /// The finalized level of a feature of the cluster, such as `transaction.version`; 0 when it is not finalized.
+    pub fn feature(&mut self, name: &str, deadline: Instant) -> Result<i16, Error> {
+        if self.network.feature(name).is_none() {
+            // connects to somebody
+            self.metadata(&[], deadline)?;
+        }
+        Ok(self.network.feature(name).unwrap_or(0))
+    }
+
     /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
     pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Directory, Error> {
         let request = MetadataRequest {

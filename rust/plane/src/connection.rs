@@ -138,6 +138,11 @@ impl<Id: Copy> Connection<Id> {
         }
     }
 
+    /// What the broker said that it speaks; nothing before the handshake is done.
+    pub(crate) fn spoken(&self) -> &Spoken {
+        &self.spoken
+    }
+
     /// Sends a request; its answer counts as lost when it is not there by `deadline`.
     pub(crate) fn ask<R: Request>(
         &mut self,
@@ -146,8 +151,9 @@ impl<Id: Copy> Connection<Id> {
         deadline: Instant,
     ) -> Result<(), Error> {
         let version = handshake::choose(&self.peer, &self.spoken, R::API, request.highest())?;
-        let frame = self.pipeline.ask(id, request, version, deadline);
-        self.outbox.push(frame);
+        for piece in self.pipeline.ask(id, request, version, deadline) {
+            self.outbox.push(piece);
+        }
         self.flush()
     }
 

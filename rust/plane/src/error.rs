@@ -18,6 +18,12 @@ pub enum Kind {
     Unauthorized,
     /// No answer, or a broken connection: the same again may work.
     Unreachable,
+    /// The transaction cannot be committed; it must be aborted, and can be made again.
+    Abortable,
+    /// Another producer has taken over.
+    Superseded,
+    /// A call or an argument that makes no sense here: a fault of the caller.
+    Misuse,
     /// A broker that this release cannot talk to, or that answers nonsense.
     Protocol,
 }
@@ -126,6 +132,63 @@ pub enum Error {
         code: ErrorCode,
     },
 
+    /// The target's transactions are of an older protocol.
+    #[error(
+        "native plane cannot write to a cluster with transaction.version {level}: it needs level 2 (KIP-890)"
+    )]
+    OldTransactions {
+        /// The finalized level of the feature; 0 where the cluster does not know it.
+        level: i16,
+    },
+
+    /// Another producer has this transactional id. Whether a commit that was under way has succeeded is not known.
+    #[error("transactional.id {transactional_id} is used by another producer: {code}")]
+    Fenced {
+        /// Whose transactions they are.
+        transactional_id: String,
+        /// The coordinator's code.
+        code: ErrorCode,
+    },
+
+    /// The open transaction was refused, by a partition's leader or by the coordinator.
+    #[error("the transaction must be aborted: {what}: {code}")]
+    MustAbort {
+        /// What was refused, with the partition and the source offsets where it is a batch.
+        what: String,
+        /// Target partition and number of the source partition where it is a batch.
+        batch: Option<(
+            crate::TopicPartition,
+            eomirror_core::transaction::SourceRange,
+        )>,
+        /// The broker's code.
+        code: ErrorCode,
+    },
+
+    /// The coordinator has aborted the transaction, usually because `transaction.timeout.ms` had passed.
+    #[error("the transaction was not committed: {code}")]
+    NotCommitted {
+        /// The coordinator's code.
+        code: ErrorCode,
+    },
+
+    /// A batch that cannot be written as it is.
+    #[error("a batch for {target} cannot be sent: {reason}")]
+    Unsendable {
+        /// Target partition.
+        target: crate::TopicPartition,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A call at the wrong time.
+    #[error("{call} does not fit: {state}")]
+    Misplaced {
+        /// What was called.
+        call: &'static str,
+        /// Why it does not fit.
+        state: &'static str,
+    },
+
     /// The deadline of an operation passed.
     #[error("{what} took longer than {} ms; last: {last}", waited.as_millis())]
     TimedOut {
@@ -143,7 +206,10 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::Unhonoured { .. } => Kind::Unhonoured,
+            Self::Unhonoured { .. } | Self::OldTransactions { .. } => Kind::Unhonoured,
+            Self::MustAbort { .. } | Self::NotCommitted { .. } => Kind::Abortable,
+            Self::Fenced { .. } => Kind::Superseded,
+            Self::Unsendable { .. } | Self::Misplaced { .. } => Kind::Misuse,
             Self::BadProperty { .. } => Kind::Configuration,
             Self::Unreachable { .. } | Self::Lost { .. } | Self::TimedOut { .. } => {
                 Kind::Unreachable
@@ -194,6 +260,21 @@ impl Error {
                 Meaning::Refused => "grant the right to this user",
                 _ => "look into the broker's log",
             },
+            Self::OldTransactions { .. } => {
+                "use plane: client, or raise the level with kafka-features.sh upgrade --feature transaction.version=2"
+            }
+            Self::Fenced { .. } => {
+                "let the other mirror of this link run, or stop it and start this one again"
+            }
+            Self::MustAbort { code, .. } => match code.meaning() {
+                Meaning::Refused => "grant the right to this user, abort, and write it again",
+                _ => "abort, and write it again from the last committed position",
+            },
+            Self::NotCommitted { .. } => {
+                "write it again from the last committed position; raise transaction_timeout if it happens again"
+            }
+            Self::Unsendable { .. } => "re-encode the batch",
+            Self::Misplaced { .. } => "this is a fault of eomirror; report it",
             Self::TimedOut { .. } => "check that the brokers run and can be reached",
         }
     }
@@ -252,7 +333,7 @@ impl ErrorCode {
         self.0 == 0
     }
 
-    /// Kafka's name of the code, for the codes that a reader meets.
+    /// Kafka's name of the code, for the codes that a reader or a transaction meets.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
@@ -266,16 +347,33 @@ impl ErrorCode {
             7 => "REQUEST_TIMED_OUT",
             8 => "BROKER_NOT_AVAILABLE",
             9 => "REPLICA_NOT_AVAILABLE",
+            10 => "MESSAGE_TOO_LARGE",
             13 => "NETWORK_EXCEPTION",
+            14 => "COORDINATOR_LOAD_IN_PROGRESS",
+            15 => "COORDINATOR_NOT_AVAILABLE",
+            16 => "NOT_COORDINATOR",
             17 => "INVALID_TOPIC_EXCEPTION",
+            18 => "RECORD_LIST_TOO_LARGE",
+            19 => "NOT_ENOUGH_REPLICAS",
+            20 => "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
             29 => "TOPIC_AUTHORIZATION_FAILED",
             30 => "GROUP_AUTHORIZATION_FAILED",
             31 => "CLUSTER_AUTHORIZATION_FAILED",
+            32 => "INVALID_TIMESTAMP",
             33 => "UNSUPPORTED_SASL_MECHANISM",
             34 => "ILLEGAL_SASL_STATE",
             35 => "UNSUPPORTED_VERSION",
             43 => "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+            45 => "OUT_OF_ORDER_SEQUENCE_NUMBER",
+            46 => "DUPLICATE_SEQUENCE_NUMBER",
+            47 => "INVALID_PRODUCER_EPOCH",
+            48 => "INVALID_TXN_STATE",
+            49 => "INVALID_PRODUCER_ID_MAPPING",
+            50 => "INVALID_TRANSACTION_TIMEOUT",
+            51 => "CONCURRENT_TRANSACTIONS",
+            53 => "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
             56 => "KAFKA_STORAGE_ERROR",
+            59 => "UNKNOWN_PRODUCER_ID",
             58 => "SASL_AUTHENTICATION_FAILED",
             70 => "FETCH_SESSION_ID_NOT_FOUND",
             71 => "INVALID_FETCH_SESSION_EPOCH",
@@ -283,11 +381,14 @@ impl ErrorCode {
             75 => "UNKNOWN_LEADER_EPOCH",
             76 => "UNSUPPORTED_COMPRESSION_TYPE",
             78 => "OFFSET_NOT_AVAILABLE",
+            87 => "INVALID_RECORD",
             89 => "THROTTLING_QUOTA_EXCEEDED",
+            90 => "PRODUCER_FENCED",
             100 => "UNKNOWN_TOPIC_ID",
             103 => "INCONSISTENT_TOPIC_ID",
             106 => "FETCH_SESSION_TOPIC_ID_ERROR",
             109 => "OFFSET_MOVED_TO_TIERED_STORAGE",
+            120 => "TRANSACTION_ABORTABLE",
             129 => "REBOOTSTRAP_REQUIRED",
             _ => "error code",
         }
@@ -303,7 +404,7 @@ impl ErrorCode {
             // 75: the broker has older metadata than we do; it will learn, or metadata will show that we were wrong
             5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 => Meaning::Moved,
             3 | 100 => Meaning::Unknown,
-            29..=31 | 58 => Meaning::Refused,
+            29..=31 | 53 | 58 => Meaning::Refused,
             _ => Meaning::Final,
         }
     }

@@ -70,6 +70,7 @@ impl Handshake {
     ) -> (Self, Bytes) {
         let mut pipeline = Pipeline::new(client_id);
         let first = pipeline.ask((), &ApiVersions, ApiVersions::API.versions.1, deadline);
+        let first = whole(&first);
         let handshake = Self {
             peer,
             sasl,
@@ -127,12 +128,8 @@ impl Handshake {
             // versions 1 and 2 are those that we do not speak
             let best = if best < 3 { 0 } else { best };
             self.stage = Stage::Versions { again: true };
-            return Ok(Next::Send(self.pipeline.ask(
-                (),
-                &ApiVersions,
-                best,
-                self.deadline,
-            )));
+            let frame = self.pipeline.ask((), &ApiVersions, best, self.deadline);
+            return Ok(Next::Send(whole(&frame)));
         }
         if spoken.error != 0 {
             return Err(Error::Refused {
@@ -205,12 +202,8 @@ impl Handshake {
 
     fn ask<R: Request>(&mut self, request: &R) -> Result<Next, Error> {
         let version = choose(&self.peer, &self.spoken, R::API, request.highest())?;
-        Ok(Next::Send(self.pipeline.ask(
-            (),
-            request,
-            version,
-            self.deadline,
-        )))
+        let frame = self.pipeline.ask((), request, version, self.deadline);
+        Ok(Next::Send(whole(&frame)))
     }
 
     fn ready(&mut self, lifetime_ms: i64) -> Next {
@@ -242,6 +235,11 @@ impl Handshake {
             reason: reason.to_owned(),
         }
     }
+}
+
+/// A frame in one piece; the requests of a handshake are small.
+fn whole(frame: &[Bytes]) -> Bytes {
+    frame.concat().into()
 }
 
 /// The version in which to ask a broker, or who lacks what.

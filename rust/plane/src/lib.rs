@@ -1,12 +1,13 @@
-//! The native plane of eomirror: connections to Kafka brokers, and a Fetch client that hands out whole record batches.
+//! The native plane of eomirror: connections to Kafka brokers, a Fetch client that hands out whole record
+//! batches, and a transactional producer that takes them.
 //!
 //! # How it is built
 //!
 //! * **One thread, one poll(2).** No runtime and no thread of its own: a plane lives in a forked Spark worker, which
 //!   must be able to fork, to be killed, and to release the interpreter's lock for a bounded time.
-//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `pipeline`, `scram`, [`Directory`]
-//!   and `fetch::state` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`]
-//!   and [`Fetcher`] touch sockets, and only [`Clock`] reads time.
+//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `pipeline`, `scram`, [`Directory`],
+//!   `fetch::state` and `eomirror_core::transaction` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`],
+//!   [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads time.
 //! * **Every wait has an end.** Operations take a deadline; connections and requests have one of their own.
 //! * **What a broker sends is not trusted.** Lengths are checked before memory is taken, a frame has a largest size,
 //!   and what does not fit is an [`Error`] that says what to do next. Nothing panics on input.
@@ -15,7 +16,8 @@
 //! # What it does not do
 //!
 //! Kerberos and OAUTHBEARER, PKCS#12 key stores, fetch sessions (KIP-227), reading from the closest replica (KIP-392).
-//! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka.
+//! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka. Transactions
+//! of clusters below `transaction.version` 2 are refused as well ([`Error::OldTransactions`]).
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +37,7 @@ mod scram;
 mod secret;
 mod socket;
 mod tls;
+mod transaction;
 mod wire;
 
 pub use client::{Client, ListedOffset, OffsetSpec};
@@ -50,3 +53,4 @@ pub use properties::{Disposition, Properties, Refusal, disposition};
 pub use protocol::fetch::AbortedTransaction;
 pub use protocol::{IsolationLevel, TopicId};
 pub use secret::Secret;
+pub use transaction::{Acknowledgement, ProducerSettings, SourceRange, TransactionalProducer};

@@ -148,6 +148,17 @@ impl Network {
         self.links.get(&peer).is_some_and(|link| link.is_ready(now))
     }
 
+    /// The finalized level of a feature of the cluster (KIP-584), as the first connected broker has it; 0 when it is
+    /// not finalized. None when nobody is connected.
+    pub(crate) fn feature(&self, name: &str) -> Option<i16> {
+        let mut connected = self.links.values().filter_map(|link| {
+            let connection = link.connection.as_ref()?;
+            (!connection.is_opening()).then_some(connection)
+        });
+        let spoken = connected.next()?.spoken();
+        Some(spoken.features.get(name).copied().unwrap_or(0))
+    }
+
     /// Whether a connection to a peer is on its way.
     pub(crate) fn is_opening(&self, peer: Peer) -> bool {
         self.links

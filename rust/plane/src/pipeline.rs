@@ -45,7 +45,7 @@ impl<Id: Copy> Pipeline<Id> {
         request: &R,
         version: i16,
         deadline: Instant,
-    ) -> Bytes {
+    ) -> Vec<Bytes> {
         let correlation = self.next;
         self.next = self.next.wrapping_add(1) & i32::MAX;
         self.pending.push_back(Pending {

@@ -7,7 +7,9 @@ pub(crate) mod api_versions;
 pub(crate) mod fetch;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
+pub(crate) mod produce;
 pub(crate) mod sasl;
+pub(crate) mod transaction;
 
 use std::fmt;
 
@@ -49,14 +51,14 @@ pub(crate) trait Request {
     fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, Broken>;
 }
 
-/// Writes a whole frame: length, request header, body.
+/// Writes a whole frame: length, request header, body. In pieces, so that records are not copied.
 pub(crate) fn frame<R: Request>(
     request: &R,
     version: i16,
     correlation: i32,
     client_id: &str,
-) -> bytes::Bytes {
-    let mut out = Writer::frame();
+) -> Vec<bytes::Bytes> {
+    let mut out = Writer::default();
     out.int16(R::API.key);
     out.int16(version);
     out.int32(correlation);

@@ -243,28 +243,38 @@ impl Reader {
     }
 }
 
-/// Writes a frame.
+/// From this size on, bytes are sent from where they are. Below it, copying costs less than one more piece.
+const WORTH_A_PIECE: usize = 4096;
+
+/// Writes a frame, in pieces: large bytes stay where they are.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
+    /// What comes before `bytes`.
+    pieces: Vec<Bytes>,
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// A writer that has left room for the frame's length.
-    pub(crate) fn frame() -> Self {
-        Self { bytes: vec![0; 4] }
-    }
-
-    /// Fills in the length that [`Writer::frame`] left room for. Requests are small: one over 2 GiB is a fault here.
-    pub(crate) fn into_frame(mut self) -> Bytes {
-        let size = u32::try_from(self.bytes.len().saturating_sub(4)).unwrap_or(u32::MAX);
-        self.bytes[..4].copy_from_slice(&size.to_be_bytes());
-        self.bytes.into()
+    /// The whole frame, its length first. Requests are small: one over 2 GiB is a fault here.
+    pub(crate) fn into_frame(mut self) -> Vec<Bytes> {
+        self.cut();
+        let size: usize = self.pieces.iter().map(Bytes::len).sum();
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        self.pieces
+            .insert(0, Bytes::copy_from_slice(&size.to_be_bytes()));
+        self.pieces
     }
 
     #[cfg(test)]
-    pub(crate) fn into_bytes(self) -> Bytes {
-        self.bytes.into()
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        self.cut();
+        self.pieces.concat().into()
+    }
+
+    fn cut(&mut self) {
+        if !self.bytes.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.bytes).into());
+        }
     }
 
     pub(crate) fn int8(&mut self, value: i8) {
@@ -311,6 +321,18 @@ impl Writer {
     pub(crate) fn string(&mut self, text: &str) {
         self.int16(i16::try_from(text.len()).unwrap_or(i16::MAX));
         self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// Compact bytes that lie in two places.
+    pub(crate) fn compact_pieces(&mut self, head: &[u8], body: &Bytes) {
+        self.compact_length(head.len() + body.len());
+        self.bytes.extend_from_slice(head);
+        if body.len() < WORTH_A_PIECE {
+            self.bytes.extend_from_slice(body);
+        } else {
+            self.cut();
+            self.pieces.push(body.clone());
+        }
     }
 
     pub(crate) fn compact_bytes(&mut self, bytes: &[u8]) {

@@ -184,6 +184,12 @@ impl Coordinator {
         matches!(self.phase, Phase::Ending { commit: true, .. })
     }
 
+    /// Whether a transaction is being ended.
+    #[must_use]
+    pub const fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
+    }
+
     /// What to ask now; None when nothing is missing, an answer is outstanding, or a pause is on.
     #[must_use]
     pub fn wants(&self, now: Instant) -> Option<Ask> {

@@ -250,13 +250,6 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
         brokers
     }
 
-    /// Whether a batch waits for a leader that is not known.
-    pub fn lacks_leader(&self, leader: impl Fn(&K) -> Option<i32>) -> bool {
-        self.busy
-            .iter()
-            .any(|partition| leader(partition).is_none())
-    }
-
     /// When a partition may be sent again that rests now.
     #[must_use]
     pub fn next_retry(&self, now: Instant) -> Option<Instant> {

@@ -1,0 +1,251 @@
+//! What is asked about a transaction: who coordinates it (`FindCoordinator`), who we are (`InitProducerId`, KIP-360),
+//! and its end (`EndTxn`, KIP-890).
+
+use super::{Api, Request};
+use crate::wire::{Broken, Reader, Writer};
+
+/// Asks for the coordinator of a transactional id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FindCoordinator {
+    pub(crate) transactional_id: String,
+}
+
+/// Which broker it is, or why that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FoundCoordinator {
+    pub(crate) throttle_ms: i32,
+    pub(crate) error: i16,
+    pub(crate) broker: i32,
+}
+
+impl Request for FindCoordinator {
+    // 4 is the first that asks for several at once, 6 the last that changes nothing else
+    const API: Api = Api {
+        key: 10,
+        name: "FindCoordinator",
+        versions: (4, 6),
+        flexible: 3,
+    };
+
+    type Answer = FoundCoordinator;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        out.int8(1); // of a transaction
+        out.compact_array(std::slice::from_ref(&self.transactional_id), |out, key| {
+            out.compact_string(key);
+        });
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<FoundCoordinator, Broken> {
+        let throttle_ms = from.int32()?;
+        let found = from.compact_array(14, |from| {
+            from.compact_string()?; // key
+            let broker = from.int32()?;
+            from.compact_string()?; // host: metadata says it too
+            from.int32()?;
+            let error = from.int16()?;
+            from.nullable_compact_string()?; // message
+            from.skip_tags()?;
+            Ok((error, broker))
+        })?;
+        from.skip_tags()?;
+        let [(error, broker)] = found[..] else {
+            return Err(Broken {
+                reason: "it is not about the one transaction that was asked about",
+            });
+        };
+        Ok(FoundCoordinator {
+            throttle_ms,
+            error,
+            broker,
+        })
+    }
+}
+
+/// Asks for an identity, and ends what an earlier producer of this transactional id left open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InitProducerId {
+    pub(crate) transactional_id: String,
+    pub(crate) timeout_ms: i32,
+    /// Producer id and epoch that we had; -1 and -1 for none.
+    pub(crate) previous: (i64, i16),
+}
+
+/// An identity, or why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GivenIdentity {
+    pub(crate) throttle_ms: i32,
+    pub(crate) error: i16,
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+}
+
+fn identity(from: &mut Reader) -> Result<GivenIdentity, Broken> {
+    let given = GivenIdentity {
+        throttle_ms: from.int32()?,
+        error: from.int16()?,
+        producer_id: from.int64()?,
+        epoch: from.int16()?,
+    };
+    from.skip_tags()?;
+    Ok(given)
+}
+
+impl Request for InitProducerId {
+    // 5 goes with transaction protocol V2; 6 is for two-phase commit (KIP-939)
+    const API: Api = Api {
+        key: 22,
+        name: "InitProducerId",
+        versions: (5, 5),
+        flexible: 2,
+    };
+
+    type Answer = GivenIdentity;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        out.compact_string(&self.transactional_id);
+        out.int32(self.timeout_ms);
+        out.int64(self.previous.0);
+        out.int16(self.previous.1);
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
+        identity(from)
+    }
+}
+
+/// Commits or aborts; the answer has the identity for the next transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndTxn {
+    pub(crate) transactional_id: String,
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    pub(crate) commit: bool,
+}
+
+impl Request for EndTxn {
+    const API: Api = Api {
+        key: 26,
+        name: "EndTxn",
+        versions: (5, 5),
+        flexible: 3,
+    };
+
+    type Answer = GivenIdentity;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        out.compact_string(&self.transactional_id);
+        out.int64(self.producer_id);
+        out.int16(self.epoch);
+        out.bool(self.commit);
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
+        identity(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::find_coordinator_response::Coordinator;
+    use kafka_protocol::messages::{
+        BrokerId, EndTxnRequest, EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse,
+        InitProducerIdRequest, InitProducerIdResponse, ProducerId,
+    };
+    use kafka_protocol::protocol::StrBytes;
+
+    use super::super::{oracle, read};
+    use super::{EndTxn, FindCoordinator, InitProducerId};
+
+    const NAME: &str = "eomirror.a-b.0";
+
+    #[test]
+    fn a_coordinator_is_asked_for_as_kafka_expects() {
+        for version in 4..=6 {
+            let request = FindCoordinator {
+                transactional_id: NAME.to_owned(),
+            };
+            let asked: FindCoordinatorRequest = oracle::read(&request, version);
+            assert_eq!(asked.key_type, 1);
+            assert_eq!(asked.coordinator_keys, [StrBytes::from_static_str(NAME)]);
+
+            let coordinator = Coordinator::default()
+                .with_key(StrBytes::from_static_str(NAME))
+                .with_node_id(BrokerId(3))
+                .with_host(StrBytes::from_static_str("h"))
+                .with_port(9092)
+                .with_error_code(15)
+                .with_error_message(Some(StrBytes::from_static_str("wait")));
+            let answer = |count| {
+                FindCoordinatorResponse::default()
+                    .with_throttle_time_ms(4)
+                    .with_coordinators(vec![coordinator.clone(); count])
+            };
+            let body = oracle::write(&answer(1), version);
+            let found = read::<FindCoordinator>(version, body.clone()).unwrap();
+            assert_eq!((found.throttle_ms, found.error, found.broker), (4, 15, 3));
+            oracle::survives_damage::<FindCoordinator>(version, &body);
+            for count in [0, 2] {
+                assert!(
+                    read::<FindCoordinator>(version, oracle::write(&answer(count), version))
+                        .is_err()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_identity_is_asked_for_as_kafka_expects() {
+        let request = InitProducerId {
+            transactional_id: NAME.to_owned(),
+            timeout_ms: 15_000,
+            previous: (7, 3),
+        };
+        let asked: InitProducerIdRequest = oracle::read(&request, 5);
+        assert_eq!(asked.transactional_id.unwrap().as_str(), NAME);
+        assert_eq!(asked.transaction_timeout_ms, 15_000);
+        assert_eq!(
+            (asked.producer_id, asked.producer_epoch),
+            (ProducerId(7), 3)
+        );
+        let answer = InitProducerIdResponse::default()
+            .with_throttle_time_ms(2)
+            .with_error_code(51)
+            .with_producer_id(ProducerId(8))
+            .with_producer_epoch(9);
+        let body = oracle::write(&answer, 5);
+        let given = read::<InitProducerId>(5, body.clone()).unwrap();
+        assert_eq!((given.throttle_ms, given.error), (2, 51));
+        assert_eq!((given.producer_id, given.epoch), (8, 9));
+        oracle::survives_damage::<InitProducerId>(5, &body);
+    }
+
+    #[test]
+    fn an_end_is_asked_for_as_kafka_expects() {
+        for commit in [false, true] {
+            let request = EndTxn {
+                transactional_id: NAME.to_owned(),
+                producer_id: 7,
+                epoch: 3,
+                commit,
+            };
+            let asked: EndTxnRequest = oracle::read(&request, 5);
+            assert_eq!(asked.transactional_id.as_str(), NAME);
+            assert_eq!(
+                (asked.producer_id, asked.producer_epoch),
+                (ProducerId(7), 3)
+            );
+            assert_eq!(asked.committed, commit);
+        }
+        let answer = EndTxnResponse::default()
+            .with_producer_id(ProducerId(7))
+            .with_producer_epoch(4);
+        let body = oracle::write(&answer, 5);
+        let given = read::<EndTxn>(5, body.clone()).unwrap();
+        assert_eq!((given.error, given.producer_id, given.epoch), (0, 7, 4));
+        oracle::survives_damage::<EndTxn>(5, &body);
+    }
+}
