@@ -199,15 +199,16 @@ impl TransactionalProducer {
     pub fn commit(&mut self, deadline: Instant) -> Result<Vec<Acknowledgement>, Error> {
         const WHAT: &str = "committing a transaction";
         let started = self.client.clock().now();
-        while !self.coordinator.is_committing() && !self.sequences.is_settled() {
+        loop {
             self.step()?;
-            if self.passed(deadline) && !self.sequences.is_settled() {
+            if self.coordinator.is_ending() || self.sequences.is_settled() {
+                break;
+            }
+            if self.passed(deadline) {
                 return Err(self.timed_out(WHAT, started));
             }
             self.rest(deadline);
         }
-        // a refusal that came last
-        self.step()?;
         if self.ended.is_none() {
             self.ended = self.coordinator.commit().map_err(misplaced)?;
         }

@@ -1,0 +1,432 @@
+//! Whole transactions against a small model of the brokers' rules, over a network that loses, repeats and delays.
+//!
+//! The model is Kafka's: a partition's leader takes a batch that follows the last one, answers one of the last five as
+//! if it were new, and refuses an epoch that is older than the coordinator's; an end of a transaction gives the next
+//! epoch. The network is a set: requests of one connection arrive in order, but when the connection is cut, what was on
+//! it arrives later, in any order, once or twice, or never. At the end, what committed readers see must be what the
+//! writer was told, batch for batch.
+
+#![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use eomirror_core::transaction::{
+    Ask, Coordinator, Event, Identity, Sequences, SourceRange, Ticket,
+};
+use proptest::prelude::*;
+
+const PARTITIONS: usize = 2;
+const EPOCHS: i16 = 4;
+
+/// A batch on the wire.
+#[derive(Debug, Clone, Copy)]
+struct Wire {
+    identity: Identity,
+    sequence: i32,
+    number: u32,
+}
+
+#[derive(Debug, Clone)]
+enum Message {
+    Produce {
+        ticket: Ticket,
+        batches: Vec<(usize, Wire)>,
+    },
+    End {
+        identity: Identity,
+        commit: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Reply {
+    Produced(Ticket, Vec<(usize, i16, i64)>),
+    Ended(i16, Identity),
+}
+
+/// Records per batch; more than one, so that sequence numbers are no batch numbers.
+const RECORDS: i32 = 3;
+
+#[derive(Debug, Default, Clone)]
+struct Log {
+    /// Epoch's identity, batch number and fate of each batch, in the order of the log.
+    batches: Vec<(Identity, u32, Option<bool>)>,
+    /// The last five of the current identity: sequence and place.
+    last: VecDeque<(Identity, i32, i64)>,
+    moved: bool,
+}
+
+/// Leaders and the coordinator.
+#[derive(Debug)]
+struct Brokers {
+    current: Identity,
+    /// The identity before, and how its transaction ended.
+    before: Option<(Identity, bool)>,
+    open: bool,
+    logs: Vec<Log>,
+}
+
+impl Brokers {
+    fn append(&mut self, partition: usize, wire: Wire) -> (i16, i64) {
+        let log = &mut self.logs[partition];
+        if log.moved {
+            log.moved = false;
+            return (6, -1);
+        }
+        // an old producer id is an old producer
+        if wire.identity != self.current {
+            return (47, -1);
+        }
+        log.last
+            .retain(|(identity, _, _)| *identity == wire.identity);
+        if let Some((_, _, at)) = log.last.iter().find(|last| last.1 == wire.sequence) {
+            return (0, *at);
+        }
+        let expected = log.last.back().map_or(0, |last| last.1 + RECORDS);
+        if wire.sequence < expected {
+            return (46, -1);
+        }
+        if wire.sequence > expected {
+            return (45, -1);
+        }
+        let at = i64::try_from(log.batches.len()).unwrap();
+        log.batches.push((wire.identity, wire.number, None));
+        log.last.push_back((wire.identity, wire.sequence, at));
+        if log.last.len() > 5 {
+            log.last.pop_front();
+        }
+        self.open = true;
+        (0, at)
+    }
+
+    fn end(&mut self, identity: Identity, commit: bool) -> (i16, Identity) {
+        if let Some((before, committed)) = self.before
+            && before == identity
+        {
+            let code = if commit == committed { 0 } else { 48 };
+            return (code, self.current);
+        }
+        if identity != self.current {
+            return (90, self.current);
+        }
+        if commit && !self.open {
+            return (48, self.current);
+        }
+        for log in &mut self.logs {
+            for (owner, _, fate) in &mut log.batches {
+                if *owner == identity && fate.is_none() {
+                    *fate = Some(commit);
+                }
+            }
+        }
+        self.open = false;
+        self.before = Some((identity, commit));
+        self.current = if identity.epoch + 1 >= EPOCHS {
+            Identity {
+                producer_id: identity.producer_id + 1,
+                epoch: 0,
+            }
+        } else {
+            Identity {
+                epoch: identity.epoch + 1,
+                ..identity
+            }
+        };
+        (0, self.current)
+    }
+
+    fn carry_out(&mut self, message: &Message) -> Reply {
+        match message {
+            Message::Produce { ticket, batches } => {
+                let said = batches.iter().map(|(partition, wire)| {
+                    let (code, at) = self.append(*partition, *wire);
+                    (*partition, code, at)
+                });
+                Reply::Produced(*ticket, said.collect())
+            }
+            Message::End { identity, commit } => {
+                let (code, next) = self.end(*identity, *commit);
+                Reply::Ended(code, next)
+            }
+        }
+    }
+
+    fn visible(&self, partition: usize) -> Vec<u32> {
+        let batches = self.logs[partition].batches.iter();
+        batches
+            .filter(|(_, _, fate)| *fate == Some(true))
+            .map(|(_, number, _)| *number)
+            .collect()
+    }
+}
+
+/// What happens next.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write(usize),
+    Send,
+    /// The broker takes the next request of the connection; its answer is on the way back.
+    Take,
+    /// The next answer arrives.
+    Answer,
+    /// The connection is cut: requests on it may still arrive, answers do not.
+    Cut,
+    /// Something of a cut connection arrives; it stays to arrive again where the flag says so.
+    Straggle(usize, bool),
+    /// A leader says once that it is none.
+    Move(usize),
+    Commit,
+    Abort,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..PARTITIONS).prop_map(Step::Write),
+        8 => Just(Step::Send),
+        8 => Just(Step::Take),
+        8 => Just(Step::Answer),
+        2 => Just(Step::Cut),
+        4 => (0_usize..20, any::<bool>()).prop_map(|(at, again)| Step::Straggle(at, again)),
+        1 => (0..PARTITIONS).prop_map(Step::Move),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+    ]
+}
+
+#[derive(Debug)]
+struct World {
+    now: Instant,
+    coordinator: Coordinator,
+    sequences: Sequences<usize, Wire>,
+    brokers: Brokers,
+    /// Requests on the way, in order; each with what the client waits for.
+    up: VecDeque<Message>,
+    down: VecDeque<Reply>,
+    stragglers: Vec<Message>,
+    outstanding: Vec<Ticket>,
+    next: u32,
+    /// What the open transaction has written, and what was acknowledged of it.
+    written: Vec<(usize, u32)>,
+    acknowledged: BTreeMap<u32, Option<i64>>,
+    /// What must be visible, per partition.
+    expected: Vec<Vec<u32>>,
+    ending: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let first = Identity {
+            producer_id: 1,
+            epoch: 0,
+        };
+        let mut coordinator = Coordinator::new();
+        coordinator.asked();
+        coordinator.found(0, 1, now);
+        coordinator.asked();
+        coordinator.initialized(0, first, now);
+        coordinator.begin().unwrap();
+        Self {
+            now,
+            coordinator,
+            sequences: Sequences::new(2_000),
+            brokers: Brokers {
+                current: first,
+                before: None,
+                open: false,
+                logs: vec![Log::default(); PARTITIONS],
+            },
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            stragglers: Vec::new(),
+            outstanding: Vec::new(),
+            next: 0,
+            written: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            expected: vec![Vec::new(); PARTITIONS],
+            ending: false,
+        }
+    }
+
+    fn happen(&mut self, step: Step) {
+        // pauses are not what is tested here
+        self.now += Duration::from_secs(1);
+        match step {
+            Step::Write(partition) => {
+                let Some(identity) = self.coordinator.writer() else {
+                    return;
+                };
+                let number = self.next;
+                self.next += 1;
+                let wire = Wire {
+                    identity,
+                    sequence: self.sequences.next_sequence(&partition),
+                    number,
+                };
+                let offset = i64::from(number);
+                let source = SourceRange {
+                    partition: 0,
+                    first: offset,
+                    last: offset,
+                };
+                self.sequences
+                    .push(&partition, wire, 1_000, RECORDS, source);
+                self.written.push((partition, number));
+            }
+            Step::Send => self.send(),
+            Step::Take => {
+                if let Some(message) = self.up.pop_front() {
+                    let reply = self.brokers.carry_out(&message);
+                    self.down.push_back(reply);
+                }
+            }
+            Step::Answer => {
+                if let Some(reply) = self.down.pop_front() {
+                    self.hear(reply);
+                }
+            }
+            Step::Cut => self.cut(),
+            Step::Straggle(at, again) => {
+                if !self.stragglers.is_empty() {
+                    let at = at % self.stragglers.len();
+                    let message = self.stragglers[at].clone();
+                    if !again {
+                        self.stragglers.remove(at);
+                    }
+                    self.brokers.carry_out(&message);
+                }
+            }
+            Step::Move(partition) => self.brokers.logs[partition].moved = true,
+            Step::Commit => {
+                if self.sequences.is_settled() && !self.ending {
+                    let event = self.coordinator.commit().unwrap();
+                    self.ending = event.is_none();
+                    if event.is_some() {
+                        self.coordinator.begin().unwrap();
+                    }
+                }
+            }
+            Step::Abort => {
+                if !self.ending {
+                    self.coordinator.abort().unwrap();
+                    self.ending = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        match self.coordinator.wants(self.now) {
+            Some(Ask::Find) => {
+                self.coordinator.asked();
+                self.coordinator.found(0, 1, self.now);
+                self.now += Duration::from_secs(1);
+            }
+            Some(Ask::End { identity, commit }) => {
+                self.coordinator.asked();
+                self.up.push_back(Message::End { identity, commit });
+            }
+            Some(ask @ Ask::Init { .. }) => panic!("{ask:?} in a world without timeouts"),
+            None => {}
+        }
+        if self.coordinator.writer().is_none() {
+            return;
+        }
+        if let Some(outgoing) = self.sequences.plan(1, |_| Some(1), self.now) {
+            self.coordinator.wrote();
+            self.outstanding.push(outgoing.ticket);
+            self.up.push_back(Message::Produce {
+                ticket: outgoing.ticket,
+                batches: outgoing.batches,
+            });
+        }
+    }
+
+    fn hear(&mut self, reply: Reply) {
+        match reply {
+            Reply::Produced(ticket, said) => {
+                self.outstanding.retain(|one| *one != ticket);
+                let answered = self.sequences.answered(ticket, said, self.now);
+                for one in answered.acknowledged {
+                    let number = u32::try_from(one.source.first).unwrap();
+                    assert!(
+                        self.acknowledged.insert(number, one.base_offset).is_none(),
+                        "batch {number} is acknowledged twice"
+                    );
+                }
+                assert_eq!(answered.refused, None, "nothing here deserves a refusal");
+            }
+            Reply::Ended(code, next) => match self.coordinator.ended(code, next, self.now) {
+                Some(Event::Committed) => self.over(true),
+                Some(Event::Aborted) => self.over(false),
+                Some(event) => panic!("{event:?}"),
+                None => {}
+            },
+        }
+    }
+
+    fn over(&mut self, committed: bool) {
+        if committed {
+            for (partition, number) in &self.written {
+                let at = self.acknowledged[number];
+                if let Some(at) = at {
+                    let place = usize::try_from(at).unwrap();
+                    assert_eq!(self.brokers.logs[*partition].batches[place].1, *number);
+                }
+                self.expected[*partition].push(*number);
+            }
+        }
+        self.written.clear();
+        self.acknowledged.clear();
+        self.sequences.restart();
+        self.ending = false;
+        self.coordinator.begin().unwrap();
+    }
+
+    fn cut(&mut self) {
+        self.stragglers.extend(self.up.drain(..));
+        self.down.clear();
+        for ticket in std::mem::take(&mut self.outstanding) {
+            self.sequences.lost(ticket, self.now);
+        }
+        if self.ending {
+            self.coordinator.lost(self.now);
+        }
+    }
+
+    /// Lets everything come to its end, without losses.
+    fn finish(&mut self) {
+        for _ in 0..1_000 {
+            if self.sequences.is_settled() && !self.ending {
+                break;
+            }
+            for step in [Step::Send, Step::Take, Step::Answer] {
+                self.happen(step);
+            }
+        }
+        assert!(self.sequences.is_settled() && !self.ending, "{self:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn committed_readers_see_what_the_writer_was_told(steps in proptest::collection::vec(step(), 0..200)) {
+        let mut world = World::new();
+        for step in steps {
+            world.happen(step);
+        }
+        world.finish();
+        world.happen(Step::Commit);
+        world.finish();
+        for message in std::mem::take(&mut world.stragglers) {
+            // however late, it changes nothing
+            world.brokers.carry_out(&message);
+        }
+        for partition in 0..PARTITIONS {
+            prop_assert_eq!(&world.brokers.visible(partition), &world.expected[partition]);
+        }
+    }
+}
