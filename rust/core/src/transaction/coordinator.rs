@@ -17,7 +17,7 @@
 //! # Fencing
 //!
 //! 47 and 90 from the coordinator mean that somebody else has this transactional id: this producer is over. When a
-//! commit was under way, its outcome is *not* known; what read_committed readers see is the truth. A producer that has
+//! commit was under way, its outcome is *not* known; what readers of committed records see is the truth. A producer that has
 //! lost its identity by a timeout asks for a new one with the old one in hand (KIP-360), so that it is refused when it
 //! was replaced, and never takes a transactional id back from its successor.
 //!
@@ -238,7 +238,7 @@ impl Coordinator {
                 self.rest(now);
                 None
             }
-            _ => self.over(Event::Refused(error)),
+            _ => Some(self.over(Event::Refused(error))),
         }
     }
 
@@ -250,9 +250,9 @@ impl Coordinator {
         };
         match error {
             0 if identity.producer_id >= 0 && identity.epoch >= 0 => {
-                self.ready(identity, Event::Initialized)
+                Some(self.ready(identity, Event::Initialized))
             }
-            0 => self.over(Event::Refused(code::INVALID_PRODUCER_ID_MAPPING)),
+            0 => Some(self.over(Event::Refused(code::INVALID_PRODUCER_ID_MAPPING))),
             _ => self.failed(error, now),
         }
     }
@@ -270,10 +270,10 @@ impl Coordinator {
                 } else {
                     Event::Aborted
                 };
-                self.ready(next, event)
+                Some(self.ready(next, event))
             }
             // said to be done, under an identity that no later batch could be told from an earlier one by
-            0 => self.over(Event::Refused(code::INVALID_PRODUCER_EPOCH)),
+            0 => Some(self.over(Event::Refused(code::INVALID_PRODUCER_EPOCH))),
             code::TRANSACTION_ABORTABLE if commit => {
                 self.phase = Phase::Doomed(identity);
                 Some(Event::MustAbort(error))
@@ -361,16 +361,16 @@ impl Coordinator {
         self.not_before = None;
     }
 
-    const fn ready(&mut self, identity: Identity, event: Event) -> Option<Event> {
+    const fn ready(&mut self, identity: Identity, event: Event) -> Event {
         self.phase = Phase::Ready(identity);
         self.pause = FIRST_PAUSE;
         self.not_before = None;
-        Some(event)
+        event
     }
 
-    const fn over(&mut self, event: Event) -> Option<Event> {
+    const fn over(&mut self, event: Event) -> Event {
         self.phase = Phase::Over;
-        Some(event)
+        event
     }
 
     fn failed(&mut self, error: i16, now: Instant) -> Option<Event> {
@@ -383,8 +383,10 @@ impl Coordinator {
                 self.rest(now);
                 None
             }
-            code::INVALID_PRODUCER_EPOCH | code::PRODUCER_FENCED => self.over(Event::Fenced(error)),
-            _ => self.over(Event::Refused(error)),
+            code::INVALID_PRODUCER_EPOCH | code::PRODUCER_FENCED => {
+                Some(self.over(Event::Fenced(error)))
+            }
+            _ => Some(self.over(Event::Refused(error))),
         }
     }
 

@@ -140,6 +140,13 @@ impl<B> Default for Lane<B> {
     }
 }
 
+/// That a batch can be sent.
+#[derive(Debug)]
+struct Turn {
+    /// The request in which the one before it is outstanding.
+    behind: Option<Ticket>,
+}
+
 #[derive(Debug)]
 struct Flight<K> {
     broker: i32,
@@ -338,7 +345,7 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
         };
         for partition in flight.partitions {
             let one = said.remove(&partition);
-            self.settle(partition, ticket, one, now, &mut answered);
+            self.settle(&partition, ticket, one, now, &mut answered);
         }
         answered
     }
@@ -350,13 +357,13 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
 
     fn settle(
         &mut self,
-        partition: K,
+        partition: &K,
         ticket: Ticket,
         said: Option<(i16, i64)>,
         now: Instant,
         answered: &mut Answered<K>,
     ) {
-        let Some(lane) = self.lanes.get_mut(&partition) else {
+        let Some(lane) = self.lanes.get_mut(partition) else {
             return;
         };
         let Some(at) = lane
@@ -399,7 +406,7 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
         }
         lane.land(now);
         if lane.entries.is_empty() {
-            self.busy.remove(&partition);
+            self.busy.remove(partition);
         }
     }
 
@@ -418,9 +425,10 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
         now: Instant,
     ) -> Option<i32> {
         let lane = self.lanes.get(partition)?;
-        let ticket = lane.next_behind(now)?;
+        let turn = lane.turn(now)?;
         let broker = leader(partition)?;
-        let elsewhere = ticket
+        let elsewhere = turn
+            .behind
             .and_then(|ticket| self.flights.get(&ticket))
             .is_some_and(|flight| flight.broker != broker);
         (!elsewhere).then_some(broker)
@@ -428,19 +436,19 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
 }
 
 impl<B> Lane<B> {
-    /// Whether a batch can be sent now: None if not, else the request in which the one before it is outstanding.
-    fn next_behind(&self, now: Instant) -> Option<Option<Ticket>> {
+    /// The turn of the next batch; None when nothing can be sent now.
+    fn turn(&self, now: Instant) -> Option<Turn> {
         if self.not_before.is_some_and(|at| at > now) {
             return None;
         }
-        let mut before = None;
+        let mut behind = None;
         let mut flying = 0;
         for entry in &self.entries {
             match entry.state {
-                State::Waiting => return (flying < WINDOW).then_some(before),
+                State::Waiting => return (flying < WINDOW).then_some(Turn { behind }),
                 State::Failed => return None,
                 State::Flying(ticket) => {
-                    before = Some(ticket);
+                    behind = Some(ticket);
                     flying += 1;
                 }
             }

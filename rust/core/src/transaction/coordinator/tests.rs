@@ -36,11 +36,11 @@ fn committing(now: Instant) -> Coordinator {
     coordinator
 }
 
-fn end(commit: bool) -> Option<Ask> {
-    Some(Ask::End {
+fn end(commit: bool) -> Ask {
+    Ask::End {
         identity: ME,
         commit,
-    })
+    }
 }
 
 fn later(now: Instant) -> Instant {
@@ -51,7 +51,7 @@ fn later(now: Instant) -> Instant {
 fn a_commit_gives_the_next_identity() {
     let now = Instant::now();
     let mut coordinator = committing(now);
-    assert_eq!(coordinator.wants(now), end(true));
+    assert_eq!(coordinator.wants(now), Some(end(true)));
     coordinator.asked();
     assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
     assert_eq!(coordinator.begin(), Ok(NEXT));
@@ -101,13 +101,13 @@ fn a_lost_end_is_sent_again_unchanged_until_it_is_answered() {
         coordinator.asked();
         coordinator.found(0, 2, now);
         now = later(now);
-        assert_eq!(coordinator.wants(now), end(true));
+        assert_eq!(coordinator.wants(now), Some(end(true)));
     }
     for error in [51, 14, 7] {
         coordinator.asked();
         assert_eq!(coordinator.ended(error, ME, now), None);
         now = later(now);
-        assert_eq!(coordinator.wants(now), end(true), "after {error}");
+        assert_eq!(coordinator.wants(now), Some(end(true)), "after {error}");
     }
     coordinator.asked();
     assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Committed));
@@ -134,7 +134,7 @@ fn an_empty_commit_asks_nobody_and_an_empty_abort_does() {
     assert_eq!(coordinator.wants(now), None);
     assert_eq!(coordinator.begin(), Ok(ME), "nothing changed");
     coordinator.abort().unwrap();
-    assert_eq!(coordinator.wants(now), end(false));
+    assert_eq!(coordinator.wants(now), Some(end(false)));
     coordinator.asked();
     assert_eq!(coordinator.ended(0, NEXT, now), Some(Event::Aborted));
     assert_eq!(coordinator.begin(), Ok(NEXT));
