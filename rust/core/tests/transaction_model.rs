@@ -84,10 +84,8 @@ impl Brokers {
             return (0, *at);
         }
         let expected = log.last.back().map_or(0, |last| last.1 + RECORDS);
-        if wire.sequence < expected {
-            return (46, -1);
-        }
-        if wire.sequence > expected {
+        // also one that is there already, and forgotten
+        if wire.sequence != expected {
             return (45, -1);
         }
         let at = i64::try_from(log.batches.len()).unwrap();
@@ -182,7 +180,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..PARTITIONS).prop_map(Step::Write),
+        9 => (0..PARTITIONS).prop_map(Step::Write),
         8 => Just(Step::Send),
         8 => Just(Step::Take),
         8 => Just(Step::Answer),

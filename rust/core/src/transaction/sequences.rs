@@ -11,6 +11,9 @@
 //!
 //! * At most [`WINDOW`] requests are outstanding per broker, with one batch of a partition each. All outstanding
 //!   batches of a partition are with one broker: when the leader changes, the old one answers (or is lost) first.
+//! * No batch is sent that is [`WINDOW`] or more batches behind the oldest one without an acknowledgement, however
+//!   many in between are acknowledged: a leader that says 7 or 20 may have taken a batch and those behind it, and
+//!   must still know it when it comes again.
 //! * When a batch fails and may be sent again, nothing of its partition is sent until all outstanding batches are
 //!   answered. Then the failed ones go again, the same bytes in the same order, to whoever leads then.
 //! * 45 is what batches behind a failed one get: they follow it. 45 with nothing failed before it means that brokers
@@ -111,6 +114,8 @@ enum State {
 
 #[derive(Debug)]
 struct Entry<B> {
+    /// Which batch of the partition it is.
+    ordinal: usize,
     payload: B,
     size: usize,
     records: i32,
@@ -121,6 +126,7 @@ struct Entry<B> {
 #[derive(Debug)]
 struct Lane<B> {
     next_sequence: i32,
+    next_ordinal: usize,
     entries: VecDeque<Entry<B>>,
     /// When it was served last, in turns.
     served: u64,
@@ -132,6 +138,7 @@ impl<B> Default for Lane<B> {
     fn default() -> Self {
         Self {
             next_sequence: 0,
+            next_ordinal: 0,
             entries: VecDeque::new(),
             served: 0,
             pause: FIRST_PAUSE,
@@ -216,12 +223,14 @@ impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
         };
         lane.next_sequence = after(lane.next_sequence, records);
         lane.entries.push_back(Entry {
+            ordinal: lane.next_ordinal,
             payload,
             size,
             records,
             source,
             state: State::Waiting,
         });
+        lane.next_ordinal += 1;
         self.held += size;
         if !self.busy.contains(partition) {
             self.busy.insert(partition.clone());
@@ -441,16 +450,15 @@ impl<B> Lane<B> {
         if self.not_before.is_some_and(|at| at > now) {
             return None;
         }
+        let oldest = self.entries.front()?.ordinal;
         let mut behind = None;
-        let mut flying = 0;
         for entry in &self.entries {
             match entry.state {
-                State::Waiting => return (flying < WINDOW).then_some(Turn { behind }),
-                State::Failed => return None,
-                State::Flying(ticket) => {
-                    behind = Some(ticket);
-                    flying += 1;
+                State::Waiting => {
+                    return (entry.ordinal - oldest < WINDOW).then_some(Turn { behind });
                 }
+                State::Failed => return None,
+                State::Flying(ticket) => behind = Some(ticket),
             }
         }
         None

@@ -165,3 +165,20 @@ fn requests_of_an_aborted_transaction_fill_the_window_and_mean_nothing() {
     assert!(answered.acknowledged.is_empty());
     assert_eq!(plan(&mut machine, 1, now).unwrap().1, [7]);
 }
+
+#[test]
+fn a_leader_still_remembers_a_batch_that_it_may_have_taken() {
+    let now = Instant::now();
+    let (mut machine, tickets) = in_flight(now);
+    // taken, but not confirmed by followers; those behind it are
+    machine.answered(tickets[0], [("a", 20, -1)], now);
+    for (ticket, at) in tickets[1..].iter().zip(1..) {
+        machine.answered(*ticket, [("a", 0, at)], now);
+    }
+    let (again, numbers) = plan(&mut machine, 1, later(now)).unwrap();
+    assert_eq!(numbers, [0]);
+    // the sixth would make the leader forget the first
+    assert_eq!(plan(&mut machine, 1, later(now)), None);
+    machine.answered(again, [("a", 0, 0)], now);
+    assert_eq!(plan(&mut machine, 1, later(now)).unwrap().1, [5]);
+}
