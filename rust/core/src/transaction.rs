@@ -11,6 +11,7 @@
 pub mod code;
 pub mod coordinator;
 pub mod sequences;
+mod verdict;
 
 pub use coordinator::{Ask, Coordinator, Event, Identity};
 pub use sequences::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};

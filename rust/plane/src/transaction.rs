@@ -1,5 +1,6 @@
 //! Writing whole record batches in transactions (protocol V2, KIP-890).
 
+mod exchange;
 mod leaders;
 mod producer;
 

@@ -38,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::code;
+use super::verdict::{is_about_leaders, is_follow_up, is_passing};
 
 /// Requests outstanding per broker, because brokers remember five batches per producer and partition.
 pub const WINDOW: usize = 5;
@@ -488,44 +489,6 @@ impl<B> Lane<B> {
 fn after(sequence: i32, records: i32) -> i32 {
     let sum = i64::from(sequence) + i64::from(records.max(0));
     i32::try_from(sum & i64::from(i32::MAX)).unwrap_or(0)
-}
-
-const fn is_follow_up(error: i16, behind_failure: bool) -> bool {
-    error == code::OUT_OF_ORDER_SEQUENCE_NUMBER && behind_failure
-}
-
-/// Whether the same batch may be taken later.
-const fn is_passing(error: i16) -> bool {
-    is_about_leaders(error)
-        || matches!(
-            error,
-            code::COORDINATOR_LOAD_IN_PROGRESS
-                | code::COORDINATOR_NOT_AVAILABLE
-                | code::NOT_COORDINATOR
-                | code::NOT_ENOUGH_REPLICAS
-                | code::NOT_ENOUGH_REPLICAS_AFTER_APPEND
-                | code::CONCURRENT_TRANSACTIONS
-                | code::THROTTLING_QUOTA_EXCEEDED
-        )
-}
-
-/// Whether somebody else may lead the partition.
-const fn is_about_leaders(error: i16) -> bool {
-    matches!(
-        error,
-        code::UNKNOWN_TOPIC_OR_PARTITION
-            | code::LEADER_NOT_AVAILABLE
-            | code::NOT_LEADER_OR_FOLLOWER
-            | code::REQUEST_TIMED_OUT
-            | code::BROKER_NOT_AVAILABLE
-            | code::REPLICA_NOT_AVAILABLE
-            | code::NETWORK_EXCEPTION
-            | code::KAFKA_STORAGE_ERROR
-            | code::FENCED_LEADER_EPOCH
-            | code::UNKNOWN_LEADER_EPOCH
-            | code::UNKNOWN_TOPIC_ID
-            | code::INCONSISTENT_TOPIC_ID
-    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,336 @@
+//! What the producer asks, and what it makes of the answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use eomirror_core::transaction::{Ask, Event, Identity, Outgoing, Refused, SourceRange};
+
+use super::producer::{Produced, TransactionalProducer};
+use crate::client::Client;
+use crate::directory::Directory;
+use crate::error::{Error, ErrorCode};
+use crate::fetch::TopicPartition;
+use crate::network::{Answer, Peer, State};
+use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
+use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
+use crate::protocol::{Request, TopicId};
+
+/// How long to wait before looking again for a coordinator that cannot be connected to.
+const COORDINATOR_PAUSE: Duration = Duration::from_millis(50);
+
+impl TransactionalProducer {
+    pub(super) fn take(&mut self, answer: Answer, now: Instant) -> Result<(), Error> {
+        let answer = match self.leaders.take(&mut self.client, answer) {
+            Ok(taken) => return passing(taken),
+            Err(answer) => answer,
+        };
+        if let Some(produced) = self.produces.remove(&answer.id) {
+            return self.take_produced(answer, &produced, now);
+        }
+        match self.asked.take_if(|(id, _)| *id == answer.id) {
+            Some((_, ask)) => self.take_coordinated(answer, ask, now),
+            None => Ok(()),
+        }
+    }
+
+    fn take_coordinated(&mut self, answer: Answer, ask: Ask, now: Instant) -> Result<(), Error> {
+        let Answer { peer, body, .. } = answer;
+        let client = &mut self.client;
+        let event = match ask {
+            Ask::Find => read::<FindCoordinator>(client, peer, body)
+                .map(|found| self.coordinator.found(found.error, found.broker, now)),
+            Ask::Init { .. } => read::<InitProducerId>(client, peer, body).map(|given| {
+                self.coordinator
+                    .initialized(given.error, identity(given), now)
+            }),
+            Ask::End { .. } => read::<EndTxn>(client, peer, body)
+                .map(|given| self.coordinator.ended(given.error, identity(given), now)),
+        };
+        match event {
+            Ok(event) => {
+                if let Some(event) = event {
+                    self.happened(event);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.coordinator.lost(now);
+                self.leaders.doubt();
+                passing(Err(error))
+            }
+        }
+    }
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Initialized => {}
+            Event::Fenced(code) => {
+                self.over = Some(Error::Fenced {
+                    transactional_id: self.settings.transactional_id.clone(),
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::Refused(code) => {
+                let whose = &self.settings.transactional_id;
+                self.over = Some(Error::Refused {
+                    what: format!("transactional.id {whose}"),
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::MustAbort(code) => {
+                self.refused = Some(Error::MustAbort {
+                    what: "the commit".to_owned(),
+                    batch: None,
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::Committed | Event::Aborted | Event::NotCommitted(_) => self.ended = Some(event),
+        }
+    }
+
+    fn take_produced(
+        &mut self,
+        answer: Answer,
+        produced: &Produced,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let Answer { peer, body, .. } = answer;
+        let answer = match read::<ProduceRequest>(&mut self.client, peer, body) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.sequences.lost(produced.ticket, now);
+                self.leaders.doubt();
+                return passing(Err(error));
+            }
+        };
+        if let Ok(millis @ 1..) = u64::try_from(answer.throttle_ms) {
+            let until = now + Duration::from_millis(millis);
+            self.client
+                .network()
+                .rest(Peer::Broker(produced.broker), until);
+        }
+        let mut reasons = BTreeMap::new();
+        let mut results = Vec::with_capacity(answer.partitions.len());
+        for written in answer.partitions {
+            let named = produced
+                .names
+                .iter()
+                .find(|(id, _)| !id.is_none() && *id == written.id);
+            let topic = named.map_or(written.topic, |(_, name)| name.clone());
+            if let Some(leader) = written.leader {
+                self.client
+                    .directory_mut()
+                    .learn(&topic, written.index, leader);
+            }
+            let target = TopicPartition::new(topic, written.index);
+            if let Some(reason) = written.reason {
+                reasons.insert(target.clone(), reason);
+            }
+            results.push((target, written.error, written.base_offset));
+        }
+        let answered = self.sequences.answered(produced.ticket, results, now);
+        self.acknowledged.extend(answered.acknowledged);
+        if answered.stale {
+            self.leaders.doubt();
+        }
+        if let Some(refused) = answered.refused {
+            self.refuse(refused, &reasons);
+        }
+        Ok(())
+    }
+
+    fn refuse(
+        &mut self,
+        refused: Refused<TopicPartition>,
+        reasons: &BTreeMap<TopicPartition, String>,
+    ) {
+        let SourceRange { first, last, .. } = refused.source;
+        let reason = reasons
+            .get(&refused.target)
+            .map_or_else(String::new, |reason| format!(" ({reason})"));
+        let what = format!(
+            "{} does not take source offsets {first} to {last}{reason}",
+            refused.target
+        );
+        self.coordinator.doom();
+        self.refused.get_or_insert(Error::MustAbort {
+            what,
+            batch: Some((refused.target, refused.source)),
+            code: ErrorCode(refused.code),
+        });
+    }
+
+    pub(super) fn ask_coordinator(&mut self, now: Instant) -> Result<(), Error> {
+        let Some(ask) = self.coordinator.wants(now) else {
+            self.wake(self.coordinator.paused_until());
+            return Ok(());
+        };
+        let peer = match (ask, self.coordinator.broker()) {
+            (Ask::Find, _) | (_, None) => match self.client.any_ready(now)? {
+                Ok(peer) => peer,
+                Err(again) => {
+                    self.wake(Some(again));
+                    return Ok(());
+                }
+            },
+            (_, Some(broker)) => {
+                let peer = Peer::Broker(broker);
+                match self.client.network().open(peer, now) {
+                    State::Ready => peer,
+                    State::Opening => return Ok(()),
+                    State::Resting { last, .. } => {
+                        // it may be gone, or metadata does not name it yet
+                        self.coordinator.lost(now);
+                        self.leaders.doubt();
+                        self.wake(Some(now + COORDINATOR_PAUSE));
+                        return passing(last.map_or(Ok(()), Err));
+                    }
+                }
+            }
+        };
+        let transactional_id = self.settings.transactional_id.clone();
+        let network = self.client.network();
+        let id = match ask {
+            Ask::Find => {
+                let request = FindCoordinator { transactional_id };
+                network.ask(peer, &request, now, Duration::ZERO)
+            }
+            Ask::Init { previous } => {
+                let request = InitProducerId {
+                    transactional_id,
+                    timeout_ms: millis(self.settings.transaction_timeout),
+                    previous: previous
+                        .map_or((-1, -1), |identity| (identity.producer_id, identity.epoch)),
+                };
+                network.ask(peer, &request, now, Duration::ZERO)
+            }
+            Ask::End { identity, commit } => {
+                let request = EndTxn {
+                    transactional_id,
+                    producer_id: identity.producer_id,
+                    epoch: identity.epoch,
+                    commit,
+                };
+                network.ask(peer, &request, now, Duration::ZERO)
+            }
+        };
+        self.coordinator.asked();
+        self.asked = Some((id, ask));
+        Ok(())
+    }
+
+    pub(super) fn ask_leaders(&mut self, now: Instant) -> Result<(), Error> {
+        if self.coordinator.writer().is_none() {
+            return Ok(());
+        }
+        let leads = |directory: &Directory, at: &TopicPartition| {
+            directory
+                .leader(&at.topic, at.partition)
+                .map(|(leader, _)| leader)
+        };
+        let directory = self.client.directory();
+        let brokers = self.sequences.brokers(|at| leads(directory, at), now);
+        for broker in brokers {
+            match self.client.network().open(Peer::Broker(broker), now) {
+                State::Ready => loop {
+                    let directory = self.client.directory();
+                    let planned = self.sequences.plan(broker, |at| leads(directory, at), now);
+                    let Some(outgoing) = planned else { break };
+                    self.coordinator.wrote();
+                    self.produce(broker, outgoing, now);
+                },
+                State::Opening => {}
+                State::Resting { until, last } => {
+                    self.wake(Some(until));
+                    self.leaders.doubt();
+                    passing(last.map_or(Ok(()), Err))?;
+                }
+            }
+        }
+        self.wake(self.sequences.next_retry(now));
+        Ok(())
+    }
+
+    fn produce(
+        &mut self,
+        broker: i32,
+        outgoing: Outgoing<TopicPartition, FramedBatch>,
+        now: Instant,
+    ) {
+        let mut topics: Vec<WrittenTopic> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (target, batch) in outgoing.batches {
+            let place = if let Some(place) = places.get(&target.topic) {
+                *place
+            } else {
+                let facts = self.client.directory().topic(&target.topic);
+                topics.push(WrittenTopic {
+                    id: facts.map_or(TopicId::NONE, |facts| facts.id),
+                    name: target.topic.clone(),
+                    partitions: Vec::new(),
+                });
+                places.insert(target.topic, topics.len() - 1);
+                topics.len() - 1
+            };
+            topics[place].partitions.push((target.partition, batch));
+        }
+        let request = ProduceRequest {
+            transactional_id: self.settings.transactional_id.clone(),
+            timeout_ms: millis(self.settings.request_timeout),
+            topics,
+        };
+        let peer = Peer::Broker(broker);
+        let patience = self.settings.request_timeout;
+        let id = self.client.network().ask(peer, &request, now, patience);
+        let names = request
+            .topics
+            .into_iter()
+            .map(|topic| (topic.id, topic.name));
+        let produced = Produced {
+            broker,
+            ticket: outgoing.ticket,
+            names: names.collect(),
+        };
+        self.produces.insert(id, produced);
+    }
+
+    pub(super) fn ask_metadata(&mut self, now: Instant) -> Result<(), Error> {
+        let lacking = self.leaderless().is_some();
+        if !self.leaders.wants(lacking) {
+            return Ok(());
+        }
+        let topics = self.sequences.unsettled().map(|at| at.topic.clone());
+        let topics: BTreeSet<String> = topics.collect();
+        let again = self.leaders.ask(&mut self.client, topics, now)?;
+        self.wake(again);
+        Ok(())
+    }
+}
+
+fn read<R: Request>(
+    client: &mut Client,
+    peer: Peer,
+    body: Result<(i16, Bytes), Error>,
+) -> Result<R::Answer, Error> {
+    body.and_then(|(version, body)| client.read::<R>(peer, version, body))
+}
+
+/// Keeps the errors that only a person can mend; the others are tried again.
+fn passing(result: Result<(), Error>) -> Result<(), Error> {
+    result.or_else(|error| if error.is_final() { Err(error) } else { Ok(()) })
+}
+
+const fn identity(given: GivenIdentity) -> Identity {
+    Identity {
+        producer_id: given.producer_id,
+        epoch: given.epoch,
+    }
+}
+
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
