@@ -38,7 +38,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "faults": ("faults",),
     # a process of its own: each of these makes Spark contexts, and a process can have one
     "engine": ("spark",),
-    "interop": ("interop", "topologies"),
+    "interop": ("interop", "topologies", "audit"),
 }
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")

@@ -36,8 +36,9 @@ PACKAGES = (
 )
 PLACES = {
     "python/eomirror/_core.pyi": "hand-written stub of the extension",
-    "rust/core": "pure: headers, loop guard, routing, offset map, digests; no I/O, no clock, no binding",
+    "rust/core": "pure: batches, relay, transactions, headers, routing, offset map, audit; no I/O, no clock, no binding",
     "rust/plane": "the native plane",
+    "rust/fuzz": "mutated bytes for every reader of the core, on stable Rust",
     "rust/py": "the binding `eomirror._core` and the librdkafka plugin, nothing else",
     "dev": "looks for Python, Java and Rust, then `scripts/bootstrap.py`",
     "justfile": "every task of the project; `ci` is what CI runs",
@@ -49,6 +50,7 @@ PLACES = {
     "tests/integration": "the whole program on real brokers",
     "tests/spark": "the engine: epochs, stop, standalone cluster",
     "tests/faults": "kills, pauses and cuts, one for each rule",
+    "tests/audit": "the tools that prove a copy: planted defects, and none",
     "tests/interop": "MirrorMaker 2's own classes, other broker versions",
     "bench": "workloads; this mirror and MirrorMaker 2 in one run",
 }

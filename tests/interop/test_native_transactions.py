@@ -339,6 +339,7 @@ def test_old_transactions_are_refused_by_name(
     )
 
 
+@pytest.mark.slow
 def test_leaders_that_move_in_a_transaction_are_followed(
     start_cluster: Callable[[ClusterSpec], LocalCluster],
     topic_name: str,
