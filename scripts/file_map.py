@@ -36,7 +36,7 @@ PACKAGES = (
 )
 PLACES = {
     "python/eomirror/_core.pyi": "hand-written stub of the extension",
-    "rust/core": "pure: batches, relay, transactions, headers, routing, offset map, audit; no I/O, no clock, no binding",
+    "rust/core": "pure: batches, relay, transactions, headers, routing, offset map, audit; no I/O, no clock",
     "rust/plane": "the native plane",
     "rust/fuzz": "mutated bytes for every reader of the core, on stable Rust",
     "rust/py": "the binding `eomirror._core` and the librdkafka plugin, nothing else",
