@@ -97,6 +97,7 @@ class LaneTask:
     def _attempt(self) -> LaneReport:
         import eomirror
         from eomirror.log import configure_logging
+        from eomirror.spark.allocator import keep_freed_memory
         from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
 
         if eomirror.__version__ != self.version:
@@ -116,6 +117,7 @@ class LaneTask:
                 Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
             )
         configure_logging(self.log_level)
+        keep_freed_memory()
         spec = unpack_spec(self.packed)
         with _Interrupts() as interrupts, _rare_collections():
             try:
