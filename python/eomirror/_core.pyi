@@ -118,6 +118,14 @@ class Planner:
     def planned(self) -> list[tuple[str, int, int]]:
         """Target topic, target partition and number of records that were entered for it, if any."""
 
+    def reached(self) -> list[tuple[str, int, int, int | None]]:
+        """
+        Source partitions that records were planned from since the last `clear`.
+
+        Returns:
+            Source topic, partition, the offset after the last record, and that record's leader epoch if known.
+        """
+
     def clear(self) -> None:
         """Close the books, after a commit or an abort."""
 

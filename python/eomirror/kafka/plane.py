@@ -31,6 +31,7 @@ from eomirror.kafka.connecting import connect
 from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.pace import Pace
 from eomirror.kafka.producer import TransactionalProducer
+from eomirror.kafka.reached import Reached
 from eomirror.kafka.refused import TargetRefusedError, named
 from eomirror.kafka.sieve import Sieve
 from eomirror.lane.plane import (
@@ -84,7 +85,7 @@ class ClientPlane:
         self._pending: list[Any] = []
         # next offset to fetch as last committed, and as reached now
         self._committed: dict[SourcePartition, int] = {}
-        self._ends: dict[SourcePartition, Advance] = {}
+        self._reached = Reached()
         self._log_ends = LogEnds(self._shown_end)
         # target partitions: the offset that our next record gets, once committed; and once the open one is
         self._next_target: dict[tuple[str, int], int] = {}
@@ -234,6 +235,7 @@ class ClientPlane:
         """Send records in this way from the next transaction on; one that is open is aborted next."""
         # what is held of one partition is older than anything else of it
         self._pending = [*self._sieve.treat(treatment), *self._pending]
+        self._reached.consumed()
         if self._consumer is not None:
             self._sieve.keep_pace(self._consumer)
 
@@ -242,7 +244,7 @@ class ClientPlane:
         self._pending.clear()
         self._sieve.clear(self._consumer)
         self._committed.clear()
-        self._ends.clear()
+        self._reached.clear()
         self._planner.clear()
         if self._consumer is not None:
             self._consumer.unassign()
@@ -258,6 +260,7 @@ class ClientPlane:
                 # a producer that nobody serves keeps its events, and does not say that it was fenced
                 self._producer.serve()
             messages = consumer.consume(1, deadline.remaining())
+            self._reached.consumed()
             if messages:
                 messages += consumer.consume(self._pace.records(0), 0)
                 self._pending = self._sift(messages)
@@ -270,7 +273,7 @@ class ClientPlane:
         """Partitions whose next offset moved since the last commit."""
         return {
             source: advance
-            for source, advance in self._reached().items()
+            for source, advance in self._found().items()
             if advance.offset > self._committed[source]
         }
 
@@ -286,6 +289,7 @@ class ClientPlane:
         if self._sieve.active:
             messages = self._sieve.hold_back(messages)
         plan = self._planner.plan(messages)
+        self._reached.consumed()
         self._note_ends(plan.ends)
         self._raise_errors(plan.errors)
         with self._naming_source_topics():
@@ -316,7 +320,7 @@ class ClientPlane:
         if self._consumer is None:
             return {}
         return self._log_ends.ends(
-            self._committed, {source: end.offset for source, end in self._ends.items()}
+            self._committed, {source: end.offset for source, end in self._reached.ends.items()}
         )
 
     # -- inside ----------------------------------------------------------------------------------
@@ -411,7 +415,7 @@ class ClientPlane:
         for topic, partition, offset in ends:
             source = SourcePartition(topic, partition)
             if source in self._committed:
-                self._ends[source] = Advance(offset, None)
+                self._reached.end(source, offset)
 
     def _raise_errors(self, errors: Sequence[Any]) -> None:
         for message in errors:
@@ -438,32 +442,18 @@ class ClientPlane:
             else:
                 raise TransactionFailedError(f"{where}: {error.str()}")
 
-    def _reached(self) -> dict[SourcePartition, Advance]:
+    def _found(self) -> Mapping[SourcePartition, Advance]:
         """
         Next offset to fetch of every partition, as far as everything before it was handed to the planner.
 
-        librdkafka moves a consumer's position when it hands out a record, and past control batches; past an
-        aborted range only the end-of-partition event moves.  Records that wait in ``_pending`` were handed
-        out but not planned, so nothing may move while there are any.
+        Records that wait in ``_pending`` were handed out but not planned, so nothing may move while there are any.
         """
         if self._pending or self._consumer is None or not self._committed:
             return {}
         # records that are held back were handed out, but not planned either
-        held = self._sieve.holding
-        reached = {source: end for source, end in self._ends.items() if source not in held}
-        partitions = [
-            TopicPartition(topic, number) for topic, number in self._committed if (topic, number) not in held
-        ]
-        for position in self._consumer.position(partitions):
-            if position.offset < 0:
-                continue
-            source = SourcePartition(position.topic, position.partition)
-            end = reached.get(source)
-            if end is None or end.offset <= position.offset:
-                reached[source] = Advance(position.offset, position.leader_epoch)
-            elif position.leader_epoch is not None:
-                reached[source] = Advance(end.offset, position.leader_epoch, position.offset)
-        return reached
+        return self._reached.find(
+            self._consumer, self._committed.keys(), self._planner.reached(), self._sieve.holding
+        )
 
 
 def _account(account: Any) -> Account:

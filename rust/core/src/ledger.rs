@@ -132,6 +132,22 @@ impl Ledger {
             })
     }
 
+    /// Source partitions that records were entered for: topic, partition, the offset after the last one, and its leader
+    /// epoch (-1 when not known).
+    pub fn reached<'a>(
+        &'a self,
+        routes: &'a Routes,
+    ) -> impl Iterator<Item = (&'a str, i32, i64, i32)> {
+        self.sources.iter().map(|book| {
+            (
+                routes.source(book.route),
+                book.partition,
+                book.last + 1,
+                book.leader_epoch,
+            )
+        })
+    }
+
     /// Enters a record that goes to the target. Its offset must be above the last one of its partition.
     pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
         let index = self.enter(route, record);

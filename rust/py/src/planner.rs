@@ -91,6 +91,20 @@ impl Planner {
             .collect()
     }
 
+    fn reached(&self) -> Vec<(String, i32, i64, Option<i32>)> {
+        self.ledger
+            .reached(self.policy.get().policy.routes())
+            .map(|(topic, partition, offset, epoch)| {
+                (
+                    topic.to_owned(),
+                    partition,
+                    offset,
+                    (epoch >= 0).then_some(epoch),
+                )
+            })
+            .collect()
+    }
+
     fn clear(&mut self) {
         self.ledger.clear();
     }
