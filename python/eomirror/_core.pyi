@@ -324,7 +324,7 @@ class LogAudit:
     """
 
     def __new__(cls, properties: dict[str, str], seconds: float) -> LogAudit: ...
-    def add(self, topic: str, partition: int, role: str, start: int, end: int) -> None:
+    def add(self, topic: str, partition: int, role: str, start: int, end: int, topic_id: str) -> None:
         """
         Read a partition from its log's start to an end; all are added before the first step.
 
@@ -334,6 +334,7 @@ class LogAudit:
             role: ``data``, ``positions`` or ``offset-map``.
             start: First offset of the log.
             end: Offset behind the last one to read.
+            topic_id: Id of the topic; positions of an earlier topic of this name are not held against it.
         """
 
     def learn(self, producer_id: int) -> None:

@@ -18,10 +18,11 @@ from eomirror.errors import MirrorError
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import Position
+from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.plane import MetadataRecord
 from eomirror.types import SourcePartition
-from records import create_topic, produce, read_committed, some_records, wait_for
+from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 from rig.audited import assert_audited
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class Forger:
         create_topic(west.client_properties, self.names.positions_topic)
         create_topic(west.client_properties, self.names.offset_map_topic, MAP_PARTITIONS)
         create_topic(west.client_properties, self.topic)
+        admin = ClusterAdmin(self.target, client_id="forger")
+        facts = admin.describe_topics([self.topic])[self.topic]
+        assert facts is not None
+        admin.close()
         self.producer = TransactionalProducer(
             self.target,
             client_id="forger",
@@ -154,7 +159,7 @@ class Forger:
         identity = self.producer.identity()
         self.position = Position(
             topic=name, partition=0, offset=0, source_cluster_id="s", topic_id="id", target_topic=self.topic,
-            target_partition=0, target_topic_id="target-id", generation=1, lane=0, run="run", epoch=1, attempt=1,
+            target_partition=0, target_topic_id=facts.topic_id, generation=1, lane=0, run="run", epoch=1, attempt=1,
             producer_id=identity.producer_id, producer_epoch=identity.producer_epoch, txn=0, timestamp=1,
         )  # fmt: skip
         self.next_target = 0
@@ -290,3 +295,12 @@ def test_an_open_transaction_is_found_at_rest_only(forger: Forger) -> None:
     assert running.under_way == 1
     forger.producer.abort()
     assert forger.audit().clean
+
+
+def test_positions_of_a_deleted_target_are_not_held_against_its_successor(forger: Forger, west: Any) -> None:
+    """A target topic that was created anew has none of the old records; that is counted, and no finding."""
+    delete_topic(west.client_properties, forger.topic)
+    create_topic(west.client_properties, forger.topic)
+    audit = forger.audit()
+    assert audit.clean, audit.findings
+    assert (audit.transactions, audit.unproven_positions, audit.complete) == (0, 2, False)

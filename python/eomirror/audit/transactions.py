@@ -176,6 +176,7 @@ class _Topics:
     positions: Sequence[Partition]
     offset_map: Sequence[Partition]
     producers: AbstractSet[int]
+    ids: Mapping[str, str]
 
     def by_role(self) -> Sequence[tuple[str, Sequence[Partition]]]:
         # a transaction's data is judged by its position, and that by its chunk: a cut through a running link must
@@ -230,7 +231,8 @@ def audit_link(
             ends = admin.offsets(partitions, at="latest", read_committed=False)
             starts = admin.offsets(partitions, at="earliest", read_committed=False)
             for topic, number in partitions:
-                audit.add(topic, number, role, starts[topic, number], ends[topic, number])
+                start, end = starts[topic, number], ends[topic, number]
+                audit.add(topic, number, role, start, end, topics.ids[topic])
         while not audit.step(_STEP_SECONDS):
             if on_progress is not None:
                 on_progress(*audit.progress())
@@ -264,16 +266,19 @@ def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str,
         reader.close()
     named, producers = _named(record.value for record in records)
     mirrored = admin.describe_topics(sorted(named))
-    counts = {name: topic.partitions for name, topic in (facts | mirrored).items() if topic is not None}
+    found = {name: topic for name, topic in (facts | mirrored).items() if topic is not None}
 
     def partitions(wanted: Iterable[str]) -> Sequence[Partition]:
-        return [(name, number) for name in wanted for number in range(counts.get(name, 0))]
+        return [
+            (name, number) for name in wanted if name in found for number in range(found[name].partitions)
+        ]
 
     return _Topics(
         partitions(mirrored),
         partitions([names.positions_topic]),
         partitions([names.offset_map_topic]),
         producers,
+        {name: topic.topic_id for name, topic in found.items()},
     )
 
 

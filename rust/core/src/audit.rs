@@ -60,7 +60,8 @@
 //! The state topics are compact, and data topics may be. Offsets of a log are dense, so a hole shows that records were
 //! removed, and behind the last hole nothing was. Where a chain of positions has a joint that removed records explain,
 //! the audit is complete from that transaction on ([`Report::since`]); older records are [`Unproven`], not faults.
-//! Positions and chunks whose records may have been removed are counted likewise.
+//! Positions and chunks whose records may have been removed are counted likewise, and so are positions that name the
+//! id of a target topic that was deleted since.
 //!
 //! # A link that runs
 //!
@@ -123,6 +124,11 @@ impl Audit {
         (log.start, log.next, log.whole_from) = (log_start, log_start, log_start);
         log.end = end;
         id
+    }
+
+    /// Says which topic a partition belongs to. Positions of an earlier topic of the same name are not held against it.
+    pub fn identify(&mut self, id: LogId, topic_id: &str) {
+        self.logs.get_mut(id).topic_id = Some(topic_id.to_owned());
     }
 
     /// Says that a producer id is the link's own. Positions and claims say so, too, but where most of them have been

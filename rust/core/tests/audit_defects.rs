@@ -330,3 +330,28 @@ fn a_record_that_cannot_be_read_is_named() {
     finds(&report, &[Fault::Unreadable]);
     assert_eq!(report.counts[&Fault::Unreadable], 2);
 }
+
+#[test]
+fn a_target_that_was_created_anew_is_not_compared_with_old_positions() {
+    let mut cluster = Cluster::default();
+    let mut lane = Lane::start(&mut cluster, 0, Protocol::V1, &[0]);
+    lane.mirror(&mut cluster, 0, 3);
+    // the position's records are elsewhere: with the topic's id that is nobody's fault
+    lane.skip(0, 2);
+    lane.describe_as(&mut cluster, |_, draft, ranges| {
+        draft.records = 2;
+        draft.total += 2;
+        draft.target_offset = Some(101);
+        ranges.push(Range {
+            source: draft.offset - 2,
+            target: 100,
+            count: 2,
+        });
+    });
+    lane.decide(&mut cluster, true);
+    finds(&cluster.audited(), &[Fault::PositionWithoutData]);
+    cluster.topic_id = "later";
+    let report = cluster.audited();
+    assert!(!faults(&report).contains(&Fault::PositionWithoutData));
+    assert_eq!((report.transactions, report.unproven.positions), (0, 2));
+}

@@ -77,7 +77,15 @@ impl LogAudit {
         }
     }
 
-    fn add(&self, topic: &str, partition: i32, role: &str, start: i64, end: i64) -> PyResult<()> {
+    fn add(
+        &self,
+        topic: &str,
+        partition: i32,
+        role: &str,
+        start: i64,
+        end: i64,
+        topic_id: &str,
+    ) -> PyResult<()> {
         let role = match role {
             "data" => Role::Data,
             "positions" => Role::Positions,
@@ -86,6 +94,7 @@ impl LogAudit {
         };
         self.with(|work| {
             let id = work.audit.add(topic, partition, role, start, end);
+            work.audit.identify(id, topic_id);
             let partition = TopicPartition::new(topic, partition);
             work.partitions
                 .insert(partition, Partition { id, parked: None });

@@ -73,6 +73,8 @@ struct Claim {
     /// What the position says.
     target_offset: i64,
     records: i64,
+    /// Of the target topic.
+    topic_id: String,
     /// Whether the chunk is missing, and `spans` is only the last record.
     chunkless: bool,
 }

@@ -104,6 +104,8 @@ impl Segment {
 pub(super) struct Log {
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
+    /// Of the topic that is there now; none where nobody said.
+    pub(super) topic_id: Option<String>,
     pub(super) role: Role,
     /// Whether somebody reads it; false for a partition that only positions have named.
     pub(super) read: bool,
@@ -128,6 +130,11 @@ impl Log {
             partition: self.partition,
             offset,
         }
+    }
+
+    /// Whether this is the log that positions call by this topic id.
+    pub(super) fn is_of(&self, topic_id: &str) -> bool {
+        self.topic_id.as_deref().is_none_or(|own| own == topic_id)
     }
 
     /// Whether there is something left to read.
@@ -180,6 +187,7 @@ impl Logs {
         self.all.push(Log {
             topic: Arc::clone(&name.0),
             partition,
+            topic_id: None,
             role: Role::Data,
             read: false,
             start: 0,

@@ -40,11 +40,24 @@ type Name = (String, i32);
 type Unread<'a> = (LogId, Iter<'a, Vec<u8>>);
 
 /// The logs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cluster {
     logs: BTreeMap<Name, Log>,
     touched: BTreeMap<i64, BTreeSet<Name>>,
     time: i64,
+    /// Of every topic; positions say "T".
+    pub(crate) topic_id: &'static str,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            logs: BTreeMap::new(),
+            touched: BTreeMap::new(),
+            time: 0,
+            topic_id: "T",
+        }
+    }
 }
 
 impl Cluster {
@@ -204,6 +217,7 @@ impl Cluster {
             // a compacted log still begins at 0
             let start = if role == Role::Data { start } else { 0 };
             let id = audit.add(topic, *partition, role, start, log.next);
+            audit.identify(id, self.topic_id);
             left.push((id, log.batches.iter()));
         }
         (audit, left)

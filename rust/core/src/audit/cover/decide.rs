@@ -54,7 +54,10 @@ impl Cover {
         let bounds = claim.bounds();
         let log = logs.get(claim.data);
         let key = (claim.data, claim.name.producer);
-        if !log.read || bounds.last >= log.next {
+        if !log.is_of(&claim.topic_id) {
+            report.unproven.positions += 1;
+            self.live.remove(&claim.name);
+        } else if !log.read || bounds.last >= log.next {
             self.sequence += 1;
             let waiting = self.waiting.entry(claim.data).or_default();
             waiting.insert((bounds.last, self.sequence), claim);

@@ -128,6 +128,7 @@ impl Cover {
             spans,
             target_offset: position.target_offset.unwrap_or(-1),
             records: position.records,
+            topic_id: position.target_topic_id,
             chunkless: false,
         };
         self.claim(logs, report, claim);
@@ -244,6 +245,7 @@ impl Cover {
             }],
             target_offset,
             records: position.records,
+            topic_id: position.target_topic_id,
             chunkless: true,
         };
         self.claim(logs, report, claim);
