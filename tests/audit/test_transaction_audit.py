@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -136,7 +137,8 @@ class Forger:
     """A link's target, written by hand: sound unless a test says otherwise."""
 
     def __init__(self, east: Any, west: Any, name: str) -> None:
-        config = load_config(configuration(east, west, name))
+        self.document = configuration(east, west, name)
+        config = load_config(self.document)
         self.link, self.target = config.links[0], config.clusters["west"]
         self.names = LinkNames(self.link.state_name)
         self.source = SourcePartition(name, 0)
@@ -304,3 +306,45 @@ def test_positions_of_a_deleted_target_are_not_held_against_its_successor(forger
     audit = forger.audit()
     assert audit.clean, audit.findings
     assert (audit.transactions, audit.unproven_positions, audit.complete) == (0, 2, False)
+
+
+def test_the_command_tells_what_the_audit_found_and_ends_with_0_or_3(forger: Forger, tmp_path: Path) -> None:
+    """Clean ends with 0; an uncovered record ends with 3 and is named in the table and in JSON."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(yaml.safe_dump(forger.document))
+    path.chmod(0o600)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "verify", str(path), "--transactions", *arguments],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    code, told, errors = command("--at-rest", "-o", "json")
+    assert code == 0, errors
+    (link,) = json.loads(told)["links"]
+    assert (link["clean"], link["complete"], link["records"], link["at_rest"]) == (True, True, 8, True)
+    planted = forger.next_target
+    forger.producer.begin()
+    forger.data(2)
+    forger.end()
+    # a running link's last transaction is not judged: its position may be on the way
+    code, told, _ = command("-o", "table")
+    assert (code, "under way: " in told) == (0, True), told
+    code, told, _ = command("--at-rest", "-o", "table")
+    assert code == 3, told
+    assert f"UncoveredData {forger.topic}-0@{planted}" in " ".join(told.split()), told
+    code, told, _ = command("--at-rest", "-o", "json")
+    assert code == 3, told
+    assert json.loads(told)["links"][0]["counts"] == {"UncoveredData": 1}
+
+
+def test_at_rest_without_transactions_is_a_question_that_nobody_answers(tmp_path: Path) -> None:
+    """Exit 2, and the fix."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eomirror", "verify", str(tmp_path / "none.yaml"), "--at-rest"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--transactions" in done.stderr

@@ -18,7 +18,7 @@ import orjson
 from eomirror._native import LogAudit
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import MirrorError, UnreachableError
+from eomirror.errors import DifferenceError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
@@ -213,7 +213,8 @@ def audit_link(
             wait for their counterparts.
 
     Raises:
-        MirrorError: The link never ran; the native client cannot log in to this cluster, or a log cannot be read.
+        DifferenceError: The link never ran.
+        MirrorError: The native client cannot log in to this cluster, or a log cannot be read.
         ClusterError: The target refuses us or cannot be reached.
         UnreachableError: The time was not enough.
     """
@@ -255,7 +256,7 @@ def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str,
     facts = admin.describe_topics(state)
     missing = [name for name in state if facts[name] is None]
     if missing:
-        raise MirrorError(
+        raise DifferenceError(
             f"{link.name}: {target.alias} has no topic {missing[0]}, so the link never ran",
             fix="run the mirror first, or name the link whose target this is",
         )

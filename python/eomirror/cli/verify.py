@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eomirror.cli.render import human_count, output_option, print_structured, say, table, wants_table
+from eomirror.cli.verify_transactions import audit_transactions
+from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,10 @@ _PROGRESS_SECONDS = 2.0
 @click.option(
     "--plane", type=click.Choice(["auto", "client"]), default="auto", help="client: read through librdkafka."
 )
+@click.option(
+    "--transactions", is_flag=True, help="Audit the link's transactions on the target instead of comparing."
+)
+@click.option("--at-rest", is_flag=True, help="With --transactions: no mirror runs, so nothing may be open.")
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @output_option
 def verify(
@@ -34,6 +40,8 @@ def verify(
     topics: str | None,
     show: int,
     plane: str,
+    transactions: bool,
+    at_rest: bool,
     overrides: tuple[str, ...],
     output: str | None,
 ) -> int:
@@ -43,13 +51,26 @@ def verify(
     Compares up to the positions that are committed when it starts; what lies behind them is lag.  Reads keys, values,
     headers and timestamps of every record on both sides, and needs no running mirror.  Compacted topics are
     compared by the last record of every key.  Ends with 3 if anything differs.
+
+    With --transactions it reads the target alone, uncommitted and with markers, and shows transaction by
+    transaction that records, positions and offset map were decided together, that the positions form one chain, and
+    (--at-rest) that nothing is left open.  Ends with 3 if it is not clean.
     """
     from eomirror.audit.verifier import Verifier
     from eomirror.clock import SYSTEM_CLOCK, Deadline
     from eomirror.config import load_config
 
+    if at_rest and not transactions:
+        raise UsageError("--at-rest is about transactions", fix="give --transactions with it")
+    if transactions and (topics is not None or plane != "auto"):
+        raise UsageError(
+            "--transactions looks at a whole link, with the native client",
+            fix="leave out --topic and --plane",
+        )
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    if transactions:
+        return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
     due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
 
     def progress(one: Scope, counts: Mapping[str, Any]) -> None:
