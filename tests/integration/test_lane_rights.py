@@ -67,6 +67,8 @@ class Guarded:
         """Of a link that copies these within the cluster."""
         clusters = {"east": dict(self.ours), "west": dict(self.ours)}
         link = {"name": "within", "source": "east", "target": "west", "topics": topics, "lanes": 1}
+        # whose topics are not among those that it was granted
+        link |= {"offset_syncs": "off", "heartbeats": "off", "groups": []}
         return load_config({"clusters": clusters, "links": [link]})
 
 

@@ -503,6 +503,7 @@ def spec_of(
     link = SimpleNamespace(
         state_name="l", name="east->west", commit_interval=0.1, commit_interval_min=0.01,
         transaction_timeout=15.0, on_gap=world.on_gap, on_refused=world.on_refused, raise_limit_to=None,
+        source="east", target="west", offset_syncs="off", groups=(),
     )  # fmt: skip
     return LaneSpec(
         link=link, source=None, target=None, source_cluster_id="S", target_cluster_id="T",  # type: ignore[arg-type]

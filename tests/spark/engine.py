@@ -159,6 +159,7 @@ class Run:
                 lane=lane,
                 discovery=lambda one, *_: self.fakes[one.name],
                 owner=lambda one, *_, **__: self.fakes[one.name],
+                heart=lambda *_: None,
                 clock=SYSTEM_CLOCK,
             ),
         )

@@ -70,7 +70,7 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
 
 def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
     """Source topic, or None for the link's own topics, and what it asks for."""
-    for own in plan_.state:
+    for own in (*plan_.state, *plan_.readers, *plan_.readers_on_source):
         yield None, own
     for topic, changes in sorted(plan_.changes.items()):
         for change in changes:

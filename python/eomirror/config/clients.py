@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster
 
-__all__ = ["CONSUMER_ONLY", "PRODUCER_ONLY", "admin_properties", "consumer_properties", "producer_properties"]
+__all__ = [
+    "CONSUMER_ONLY",
+    "PRODUCER_ONLY",
+    "admin_properties",
+    "consumer_properties",
+    "plain_producer_properties",
+    "producer_properties",
+]
 
 CONSUMER_ONLY = frozenset(
     {
@@ -141,6 +148,17 @@ def producer_properties(
         "client.id": client_id,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
+        **PRODUCER_FORCED,
+    }
+
+
+def plain_producer_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> dict[str, Any]:
+    """Properties of an idempotent producer outside of every transaction; the arguments are those of the others."""
+    return {
+        **extra,
+        **_revealed(cluster.properties, without=CONSUMER_ONLY),
+        **_revealed(cluster.producer),
+        "client.id": client_id,
         **PRODUCER_FORCED,
     }
 

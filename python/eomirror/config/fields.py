@@ -234,10 +234,20 @@ _KEYS = (
     LinkKey(
         "heartbeats",
         *_choice("link", "source", "off"),
-        "Who writes heartbeats: the link itself into the target, the link into the source (mirrored like "
-        "any record), or nobody. Accepted now, used by a later release.",
+        "Who writes MirrorMaker 2's heartbeats, one a second: the link itself into `SOURCE.heartbeats` on the target, "
+        "the link into `heartbeats` on the source (mirrored like any record: they then show that the link carries "
+        "records), or nobody.",
         "link",
         "link",
+    ),
+    LinkKey(
+        "offset_syncs",
+        *_choice("target", "source", "off"),
+        "Where MirrorMaker 2's offset syncs go: `mm2-offset-syncs.SOURCE.internal` on the target, in the transaction "
+        "of the records they name; `mm2-offset-syncs.TARGET.internal` on the source, after the commit; or nowhere. "
+        "Our own translation does not need them.",
+        "target",
+        "target",
     ),
 )
 

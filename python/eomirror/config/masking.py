@@ -60,6 +60,7 @@ def _link(link: Link) -> dict[str, Any]:
         "replication_factor": link.replication_factor,
         "provenance": link.provenance,
         "heartbeats": link.heartbeats,
+        "offset_syncs": link.offset_syncs,
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.config.frozen import FrozenMapping
 from eomirror.errors import Fault, StateError, UsageError
+from eomirror.formats.mm2 import Mm2Names
 from eomirror.topology.filters import TopicFilter, topic_filter
 from eomirror.topology.flow import LoopRules
 from eomirror.topology.naming import Naming, TargetNaming
@@ -74,6 +75,7 @@ class Link:
         replication_factor: Of topics that the mirror creates; None: three, or as many brokers as there are.
         provenance: ``auto``, ``on`` or ``off``, as configured; `provenance_header` is the answer.
         heartbeats: ``link``, ``source`` or ``off``.
+        offset_syncs: ``target``, ``source`` or ``off``.
         loops: What the topology of all links asks of this one.
         cluster_ids: Ids by alias, as brokers told the driver; empty until then (`origin_ids` needs them).
     """
@@ -99,6 +101,7 @@ class Link:
     replication_factor: int | None = None
     provenance: str = "auto"
     heartbeats: str = "link"
+    offset_syncs: str = "target"
     loops: LoopRules = field(default_factory=LoopRules)
     cluster_ids: Mapping[str, str] = field(default_factory=FrozenMapping)
 
@@ -111,12 +114,21 @@ class Link:
     def filter(self) -> TopicFilter:
         """Which source topics are mirrored."""
         hops = (self.source, self.target) if self.naming.kind == "prefix" else ()
-        return topic_filter(self.topics, self.exclude, hops)
+        if self.naming.kind == "prefix":
+            return topic_filter(self.topics, self.exclude, hops)
+        # prefixed under every naming, and so they can go round under all but prefixes
+        beats = tuple(rf"{alias}\.heartbeats" for alias in (self.source, self.target))
+        return topic_filter(self.topics, (*self.exclude, *beats))
+
+    def mirrors(self, topic: str) -> bool:
+        """Whether a source topic is mirrored: the filter says so, or the link writes its heartbeats there."""
+        return topic == self.target_naming.heartbeats or self.filter.matches(topic)
 
     @property
     def target_naming(self) -> TargetNaming:
         """How target topics are called."""
-        return TargetNaming(self.naming, self.source, self.target)
+        beats = Mm2Names().heartbeats if self.heartbeats == "source" else ""
+        return TargetNaming(self.naming, self.source, self.target, beats)
 
     def target_topic(self, topic: str) -> str:
         """

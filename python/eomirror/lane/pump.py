@@ -35,6 +35,7 @@ from eomirror.lane.commit import (
     grant,
     state_records,
 )
+from eomirror.lane.companions import Companions
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState, OpenTransaction
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, Sealed, Start
 from eomirror.lane.recover import Resume, Stop, decide_resume
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eomirror.formats.position import Position
+    from eomirror.lane.companions import SyncSink
     from eomirror.lane.surroundings import StateReader, TopicComparer
     from eomirror.types import SourcePartition
 
@@ -70,6 +72,7 @@ class LanePump:
         topics: Looks at both clusters' topics.
         mailbox: The line to the driver.
         clock: Where time comes from.
+        syncs: Where offset syncs go that are not for the target.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class LanePump:
         topics: TopicComparer,
         mailbox: LaneMailbox,
         clock: Clock,
+        syncs: SyncSink | None = None,
     ) -> None:
         self.machine = LaneMachine()
         self._spec = spec
@@ -102,6 +106,7 @@ class LanePump:
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
         self._foreseen: Sequence[MetadataRecord] = []
+        self._companions = Companions(spec.link, syncs)
         # the open transaction
         self._opened = float("-inf")
         self._opened_before = float("-inf")
@@ -207,6 +212,7 @@ class LanePump:
         self._positions.clear()
         self._gaps.clear()
         self._permit = None
+        self._companions.forget()
         self._identity = self._plane.open()
         crash_point("lane.initialized")
         return Event.PRODUCER_READY
@@ -271,6 +277,8 @@ class LanePump:
             return Event.PARTITIONS_ADDED
         if self._plane.await_records(_AWAIT_SLICE_SECONDS):
             return Event.RECORDS_READY
+        if self._companions.due(self._clock.monotonic()):
+            return Event.ADVANCE_DUE
         if not self._plane.advances():
             self._advance_since = None
             return Event.QUIET
@@ -341,10 +349,15 @@ class LanePump:
         records = state_records(permit, self._state.state_topics())
         if records != self._foreseen:
             self._plane.write(records)
+        # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
+        accompanying = self._companions.plan(permit)
+        if accompanying.records:
+            self._plane.write(accompanying.records)
         crash_point("lane.state_written")
         outcome = self._plane.commit()
         crash_point("lane.committed")
         self._positions.update({position.source: position for position in permit.positions})
+        self._companions.committed(accompanying)
         self._tally.add(permit.positions, seconds=self._clock.monotonic() - self._opened)
         self._refusals.committed(self._positions)
         self._advance_since = None
@@ -352,6 +365,7 @@ class LanePump:
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
     def _abort(self) -> Event:
+        self._companions.aborted()
         self._plane.abort()
         return Event.ABORTED
 

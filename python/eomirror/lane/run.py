@@ -8,6 +8,8 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import LaneError, MirrorError, UnreachableError
+from eomirror.formats.mm2 import Mm2Names
+from eomirror.formats.names import LinkNames
 from eomirror.lane.parking import ParkedLane, Parking
 from eomirror.lane.pump import LanePump
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
@@ -73,6 +75,7 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.lane_adapters import LaneState, LaneTopics
+    from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.kafka.plane import ClientPlane
 
     plane = ClientPlane(spec, clock)
@@ -81,7 +84,15 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     clients.add(topics.close)
     state = LaneState(spec, topics.target_admin, clock)
     clients.add(state.close)
-    pump = LanePump(spec, plane=plane, state=state, topics=topics, mailbox=mailbox, clock=clock)
+    syncs = None
+    if spec.link.offset_syncs == "source":
+        syncs = SourceSyncs(
+            spec.source,
+            client_id=LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}"),
+            topic=Mm2Names().offset_syncs(spec.link.target),
+        )
+        clients.add(syncs.close)
+    pump = LanePump(spec, plane=plane, state=state, topics=topics, mailbox=mailbox, clock=clock, syncs=syncs)
     return ParkedLane(spec, pump, clients.close)
 
 

@@ -26,7 +26,7 @@ from eomirror.progress import Counters, LinkReport, LinkSnapshot, RunReport, Sna
 from eomirror.spark.channel import AttemptId, LaneChannel
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
-from eomirror.spark.link_tools import Copies, Discoverer, Engine, LinkTools, Owner
+from eomirror.spark.link_tools import Copies, Discoverer, Engine, Heart, LinkTools, Owner
 from eomirror.spark.links import LinkThread
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owne
     return made
 
 
+def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart | None:
+    from eomirror.kafka.heartbeats import Heartbeats
+
+    return None if link.heartbeats == "off" else Heartbeats(link, source, target, clock)
+
+
 def _identify(cluster: Cluster) -> str:
     from eomirror.kafka.admin import ClusterAdmin
 
@@ -86,6 +92,7 @@ class DriverOptions:
         lane: What runs a lane on a worker.
         discovery: Makes a link's discovery.
         owner: Makes a link's owner.
+        heart: Makes what writes a link's heartbeats; None where nobody does.
         identify: Asks a cluster for its id.
         clock: Where time comes from.
     """
@@ -101,6 +108,7 @@ class DriverOptions:
     lane: LaneFunction = run_lane
     discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
     owner: Callable[..., Owner] = _owner
+    heart: Callable[[Link, Cluster, Cluster, Clock], Heart | None] = _heart
     identify: Callable[[Cluster], str] = _identify
     clock: Clock = SYSTEM_CLOCK
 
@@ -247,6 +255,7 @@ class MirrorDriver:
                 adopt=options.adopt,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
             ),
+            heart=lambda: options.heart(link, source, target, self._clock),
             tools=tools,
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eomirror.spark.jobs import LaneJobs
     from eomirror.types import SourcePartition
 
-__all__ = ["Copies", "Discoverer", "Engine", "LinkTools", "Owner", "PublishedLayout"]
+__all__ = ["Copies", "Discoverer", "Engine", "Heart", "LinkTools", "Owner", "PublishedLayout"]
 
 
 class PublishedLayout(Protocol):
@@ -75,6 +75,16 @@ class Discoverer(Protocol):
 
     def close(self) -> None:
         """Close all clients."""
+
+
+class Heart(Protocol):
+    """What the driver needs of `eomirror.kafka.heartbeats.Heartbeats`."""
+
+    def beat(self) -> None:
+        """Give a sign of life; never waits."""
+
+    def close(self) -> None:
+        """Close the client."""
 
 
 @dataclass(frozen=True, slots=True)

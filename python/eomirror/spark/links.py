@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
     from eomirror.spark.channel import AttemptId
-    from eomirror.spark.link_tools import Discoverer, Engine, LinkTools, Owner
+    from eomirror.spark.link_tools import Discoverer, Engine, Heart, LinkTools, Owner
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkThread"]
@@ -46,6 +46,9 @@ log = structlog.get_logger(__name__)
 
 #: New topics and partitions are looked for so often.
 REFRESH_SECONDS = 5.0
+
+#: MirrorMaker 2's own pace.
+HEARTBEAT_SECONDS = 1.0
 
 # of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
 _LANES_SECONDS = 2.8
@@ -66,6 +69,7 @@ class LinkThread:
         spec: Spec of the link's lanes; ids and generation are filled in here.
         discovery: Makes the link's discovery.
         owner: Makes the link's owner.
+        heart: Makes what writes the link's heartbeats; None where nobody does.
         tools: What all links share.
     """
 
@@ -75,6 +79,7 @@ class LinkThread:
         *,
         discovery: Callable[[], Discoverer],
         owner: Callable[[], Owner],
+        heart: Callable[[], Heart | None],
         tools: LinkTools,
     ) -> None:
         self.name = spec.link.name
@@ -85,6 +90,7 @@ class LinkThread:
         self._spec = spec
         self._make_discovery = discovery
         self._make_owner = owner
+        self._make_heart = heart
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -263,6 +269,7 @@ class LinkThread:
             return
         self._known = {item.source for item in partitions}
         self._help(self._keep_claim, "keeper")
+        self._help(lambda: self._guard("heartbeats_ended", self._beat), "heart")
         with self._lock:
             for lane, items in layout.lanes.items():
                 self._assign(lane, items)
@@ -361,6 +368,17 @@ class LinkThread:
     def _renew(self) -> None:
         if self._owner is not None:
             self._owner.renew()
+
+    def _beat(self) -> None:
+        heart = self._make_heart()
+        if heart is None:
+            return
+        try:
+            # also while lanes finish
+            while not self._quit.wait(HEARTBEAT_SECONDS):
+                heart.beat()
+        finally:
+            heart.close()
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):

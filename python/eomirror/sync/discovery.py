@@ -22,6 +22,7 @@ from eomirror.kafka.classify import Right
 from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
 from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, TopicPair, topic_changes
+from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
 from eomirror.sync.topics import TargetTopics
 from eomirror.topology.naming import collisions, illegal_name
@@ -58,6 +59,8 @@ class Plan:
         cluster_ids: Of source and target.
         targets: Target topic of every matched source topic.
         state: Changes of the link's own topics.
+        readers: Topics to create on the target for MM2's readers.
+        readers_on_source: The same on the source.
         drifts: Settings of the link's own topics that somebody changed.
         changes: Changes for every matched source topic, in order; empty where all is well.
         first_run: Whether the link has no control topic yet.
@@ -66,6 +69,8 @@ class Plan:
     cluster_ids: tuple[str, str]
     targets: Mapping[str, str]
     state: tuple[CreateTopic | AddPartitions, ...]
+    readers: tuple[CreateTopic, ...]
+    readers_on_source: tuple[CreateTopic, ...]
     drifts: tuple[Drift, ...]
     changes: Mapping[str, tuple[Change, ...]]
     first_run: bool
@@ -94,6 +99,7 @@ class Discovery:
         self._source = ClusterAdmin(source, client_id=role, clock=clock)
         self._target = ClusterAdmin(target, client_id=role, clock=clock)
         self._topics = TargetTopics(self._target, link=link.name, clock=clock)
+        self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._ids = ("", "")
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
@@ -152,7 +158,8 @@ class Discovery:
         if not plan.targets:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
         # ours first: should the mirror die in between, there is no copy without a place for its positions
-        self._topics.apply(plan.state)
+        self._topics.apply([*plan.state, *plan.readers])
+        self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
         return self._assigned(plan.targets)
 
@@ -225,19 +232,26 @@ class Discovery:
         self._check_same_cluster(targets)
         self._check_source_rights(matched)
         state, drifts, first_run = self._look_at_state()
+        readers, drifts_there = self._look_at_readers(
+            self._target, mm2_target_topics(self._link, brokers=target.brokers)
+        )
+        on_source, drifts_here = self._look_at_readers(
+            self._source, mm2_source_topics(self._link, brokers=source.brokers)
+        )
         sources = self._source.describe_topics(matched)
         pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
-        flat = [*state, *(change for each in changes.values() for change in each)]
+        flat = [*state, *readers, *(change for each in changes.values() for change in each)]
         self._check_target_rights(flat, pairs)
         self._topics.validate(flat)
-        plan = Plan(self._ids, targets, state, drifts, changes, first_run)
+        self._source_topics.validate(on_source)
+        drifts = (*drifts, *drifts_there, *drifts_here)
+        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run)
         self._configs_compared = self._clock.monotonic()
         return plan, pairs
 
     def _matched(self, names: Iterable[str]) -> list[str]:
-        chosen = self._link.filter
-        return [topic for topic in names if chosen.matches(topic)]
+        return [topic for topic in names if self._link.mirrors(topic)]
 
     def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
         """A topic that is named, rather than described by a pattern, has to exist."""
@@ -356,6 +370,23 @@ class Discovery:
             for operation in ("Read", "Write"):
                 self._need(self._target, rights, Right(operation, "topic", name), "keep its state there")
         return state_changes(wanted, found), tuple(drifts), found[self._names.control_topic] is None
+
+    def _look_at_readers(
+        self, admin: ClusterAdmin, wanted: Sequence[CreateTopic]
+    ) -> tuple[tuple[CreateTopic, ...], tuple[Drift, ...]]:
+        """Topics for MM2's readers that are missing, and what is not as it should be about those that exist."""
+        found = admin.describe_topics([topic.name for topic in wanted])
+        existing = [topic for topic in wanted if found[topic.name] is not None]
+        for name, rights in admin.topic_rights([topic.name for topic in existing]).items():
+            right = Right("Write", "topic", name)
+            self._need(
+                admin, rights, right, "tell MirrorMaker 2's readers there, unless the link turns it off"
+            )
+        configs = admin.topic_configs([topic.name for topic in existing])
+        drifts: list[Drift] = []
+        for topic in existing:
+            drifts += mm2_drift(topic, {key: entry.value for key, entry in configs[topic.name].items()})
+        return tuple(topic for topic in wanted if found[topic.name] is None), tuple(drifts)
 
     def _check_target_rights(self, changes: Iterable[Change], pairs: Mapping[str, TopicPair]) -> None:
         existing = {pair.name for pair in pairs.values() if pair.target is not None}

@@ -93,11 +93,14 @@ class TargetNaming:
         naming: The policy.
         source: Alias of the source.
         target: Alias of the target.
+        heartbeats: Name of a topic that is prefixed whatever the policy, as MirrorMaker 2 does with its heartbeats;
+            empty for none.
     """
 
     naming: Naming
     source: str
     target: str
+    heartbeats: str = ""
 
     def target_topic(self, topic: str) -> str:
         """
@@ -116,6 +119,8 @@ class TargetNaming:
 
     def _name(self, topic: str) -> str:
         naming = self.naming
+        if topic == self.heartbeats:
+            return f"{self.source}.{topic}"
         if naming.kind == "identity":
             return topic
         if naming.kind == "pattern":

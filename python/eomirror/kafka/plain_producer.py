@@ -1,0 +1,102 @@
+"""
+A producer outside of every transaction, for what nobody must rely on: heartbeats, and offset syncs on the source.
+
+It never waits: what cannot be sent in time is dropped, because what comes next says more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import KafkaException, Producer
+
+from eomirror.config.clients import plain_producer_properties
+from eomirror.kafka.client_log import ClientLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.config import Cluster
+    from eomirror.formats.mm2 import OffsetSync
+
+__all__ = ["PlainProducer", "SourceSyncs"]
+
+log = structlog.get_logger(__name__)
+
+_DELIVERY_MS = 30_000
+_QUEUED = 10_000
+_CLOSE_SECONDS = 1.0
+
+
+class PlainProducer:
+    """
+    Writes to partition 0 of one topic, idempotently, in order, without waiting.
+
+    Args:
+        cluster: The cluster.
+        client_id: What brokers see.
+        topic: The topic; it must exist.
+    """
+
+    def __init__(self, cluster: Cluster, *, client_id: str, topic: str) -> None:
+        self._topic = topic
+        properties = plain_producer_properties(cluster, client_id=client_id)
+        properties.update(
+            {
+                "message.timeout.ms": _DELIVERY_MS,
+                "queue.buffering.max.messages": _QUEUED,
+                "on_delivery": self._on_delivery,
+                "logger": ClientLog(client=client_id),
+            }
+        )
+        self._complained = False
+        self._producer = Producer(properties)
+
+    def send(self, key: bytes, value: bytes) -> None:
+        """Send a record; never waits, never raises for what a cluster does."""
+        try:
+            self._producer.produce(self._topic, value, key, 0)
+        except (BufferError, KafkaException) as raised:
+            self._complain(str(raised))
+        self._producer.poll(0)
+
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """Send what is left, for at most so many seconds."""
+        self._producer.flush(seconds)
+        self._producer.purge()
+
+    def _on_delivery(self, error: Any, _message: Any) -> None:
+        # called from C: an exception here would surface in an unrelated call
+        if error is None:
+            self._complained = False
+        else:
+            self._complain(error.str())
+
+    def _complain(self, reason: str) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("record_not_sent", topic=self._topic, reason=reason)
+
+
+class SourceSyncs:
+    """
+    Offset syncs on the source: sent when the records they name are committed, never before.
+
+    Args:
+        cluster: The source cluster.
+        client_id: What brokers see.
+        topic: Topic of the syncs there.
+    """
+
+    def __init__(self, cluster: Cluster, *, client_id: str, topic: str) -> None:
+        self._producer = PlainProducer(cluster, client_id=client_id, topic=topic)
+
+    def send(self, syncs: Sequence[OffsetSync]) -> None:
+        """Send them; one that is lost is followed by the next of its partition."""
+        for sync in syncs:
+            self._producer.send(sync.key(), sync.value())
+
+    def close(self) -> None:
+        """Send what is left, and close."""
+        self._producer.close()

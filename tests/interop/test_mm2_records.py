@@ -1,0 +1,116 @@
+"""What a running mirror writes for MM2's readers: offset syncs, checkpoints and heartbeats that are true (O5)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eomirror.formats.mm2 import decode_heartbeat
+from records import create_topic, wait_for
+from rig.mirrors import ThreadMirror
+from rig.translated import Copies, committed, offset_syncs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+class Flow:
+    """One link of a test, with a topic of one partition."""
+
+    def __init__(self, east: Any, west: Any, name: str, spark: Any, **settings: Any) -> None:
+        self.east = dict(east.client_properties)
+        self.west = dict(west.client_properties)
+        self.alias = name
+        self.topic = f"{name}-orders"
+        self.copy = f"{name}.{self.topic}"
+        link = {"source": name, "target": "west", "topics": [self.topic], "lanes": 1, **settings}
+        self.settings = {"clusters": {name: self.east, "west": self.west}, "links": [link]}
+        self.mirror = ThreadMirror(self.settings, spark)
+        self._spark = spark
+        create_topic(self.east, self.topic)
+
+    def restart(self) -> None:
+        self.mirror.stop()
+        self.mirror = ThreadMirror(self.settings, self._spark)
+        self.mirror.start()
+
+    def write(self, first: int, transactions: int, each: int = 5) -> None:
+        """Transactions of records with a unique value each, every third aborted."""
+        producer = Producer({**self.east, "transactional.id": self.topic, "linger.ms": 1})
+        producer.init_transactions(30)
+        for number in range(first, first + transactions):
+            producer.begin_transaction()
+            for one in range(each):
+                producer.produce(self.topic, b"%d-%d" % (number, one), key=b"%d" % one, partition=0)
+            producer.flush(30)
+            (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(30)
+
+    def copies(self) -> Copies:
+        return Copies(self.east, self.west, self.topic, self.copy, 0)
+
+    def mirrored(self) -> bool:
+        """Whether everything that is committed has arrived."""
+        return len(committed(self.west, self.copy)[0]) == len(committed(self.east, self.topic)[0])
+
+
+@pytest.fixture
+def make_flow(east: Any, west: Any, topic_name: str, spark_context: Any) -> Iterator[Callable[..., Flow]]:
+    """A link whose source has an alias of this test's own, so that the topics for MM2's readers are its own too."""
+    made: list[Flow] = []
+
+    def make(**settings: Any) -> Flow:
+        made.append(Flow(east, west, topic_name.replace(".", "-"), spark_context, **settings))
+        return made[-1]
+
+    yield make
+    for flow in made:
+        flow.mirror.close()
+
+
+def test_syncs_and_heartbeats_come_with_the_records(make_flow: Callable[..., Flow]) -> None:
+    """O5: each sync names one record on both sides; the last record of a quiet partition has one; hearts beat."""
+    flow = make_flow()
+    flow.write(0, 6)
+    flow.mirror.start()
+    wait_for(flow.mirrored, 60)
+    flow.write(6, 6)
+    topic = f"mm2-offset-syncs.{flow.alias}.internal"
+
+    def at_the_end() -> bool:
+        found = offset_syncs(flow.west, topic, flow.topic)
+        return bool(found) and found[-1].upstream == committed(flow.east, flow.topic)[0][-1][0]
+
+    wait_for(at_the_end, 30)
+    flow.mirror.stop()
+
+    copies = flow.copies()
+    syncs = offset_syncs(flow.west, topic, flow.topic)
+    assert len(syncs) >= 2
+    for sync in syncs:
+        copies.check_sync(sync)
+    beats, _ = committed(flow.west, f"{flow.alias}.heartbeats")
+    heard = [decode_heartbeat(key, value, where="beat") for _, key, value, _ in beats]
+    assert {(beat.source, beat.target) for beat in heard} == {(flow.alias, "west")}
+    assert abs(heard[-1].timestamp / 1000 - time.time()) < 60
+
+
+def test_syncs_and_heartbeats_on_the_source(make_flow: Callable[..., Flow]) -> None:
+    """KIP-716's other place, never ahead of the commit; heartbeats there are mirrored, prefixed under every naming."""
+    flow = make_flow(offset_syncs="source", heartbeats="source", naming="identity")
+    flow.copy = flow.topic
+    flow.write(0, 6)
+    flow.mirror.start()
+    topic = "mm2-offset-syncs.west.internal"
+    wait_for(flow.mirrored, 60)
+    wait_for(lambda: offset_syncs(flow.east, topic, flow.topic), 30)
+    wait_for(lambda: committed(flow.west, f"{flow.alias}.heartbeats")[0], 30)
+    flow.mirror.stop()
+
+    copies = flow.copies()
+    for sync in offset_syncs(flow.east, topic, flow.topic):
+        copies.check_sync(sync)

@@ -1,0 +1,98 @@
+"""What goes with a transaction for MM2's readers, and where it goes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import ORDERS, account
+
+from eomirror._native import encode_offset_map
+from eomirror.formats.mm2 import OffsetSync
+from eomirror.lane.companions import Companions
+from eomirror.lane.offset_syncs import TAIL_SECONDS
+from eomirror.lane.plane import MetadataRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Sink:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[OffsetSync] = []
+
+    def send(self, syncs: Sequence[OffsetSync]) -> None:
+        self.sent.extend(syncs)
+
+    def close(self) -> None:
+        pass
+
+
+def companions(place: str, sink: Sink | None = None) -> Companions:
+    link: Any = SimpleNamespace(offset_syncs=place, source="east", target="west")
+    return Companions(link, sink)
+
+
+def permit(*ranges: tuple[int, int, int]) -> Any:
+    first, _, _ = ranges[0]
+    chunk = encode_offset_map("east.orders", ORDERS.partition, list(ranges))
+    return SimpleNamespace(chunks=(replace(account(ORDERS, first, 1), offset_map=chunk),), positions=())
+
+
+EMPTY: Any = SimpleNamespace(chunks=(), positions=())
+
+
+def test_a_sync_goes_into_the_transaction_of_its_record() -> None:
+    """KIP-716's place on the target, partition 0, bytes as MM2 writes them."""
+    sync = OffsetSync(ORDERS.topic, ORDERS.partition, 12, 41)
+
+    assert companions("target").plan(permit((10, 39, 3))).records == [
+        MetadataRecord("mm2-offset-syncs.east.internal", 0, sync.key(), sync.value())
+    ]
+
+
+def test_on_the_source_it_waits_for_the_commit() -> None:
+    """Never ahead of the record that it names: an aborted transaction sends nothing."""
+    sink = Sink()
+    lane = companions("source", sink)
+    plan = lane.plan(permit((10, 39, 3)))
+
+    assert plan.records == []
+    assert sink.sent == []
+    lane.aborted()
+    lane.committed(lane.plan(permit((10, 39, 3))))
+    assert [(sync.upstream, sync.downstream) for sync in sink.sent] == [(12, 41)]
+
+
+@pytest.mark.parametrize("place", ["target", "source"])
+def test_a_quiet_lane_syncs_what_is_left_over_once(place: str) -> None:
+    """The transaction for it is due a second after the last one, and only while something is left."""
+    lane = companions(place, Sink())
+    lane.committed(lane.plan(permit((0, 0, 1))))
+    lane.committed(lane.plan(permit((1, 1, 1))))
+
+    assert not lane.due(50.0)
+    assert not lane.due(50.0 + TAIL_SECONDS / 2)
+    assert lane.due(50.0 + TAIL_SECONDS)
+    plan = lane.plan(EMPTY)
+    assert [(sync.upstream, sync.downstream) for sync in plan.syncs] == [(1, 1)]
+    lane.committed(plan)
+    assert not lane.due(60.0)
+
+
+def test_off_means_nothing_is_written() -> None:
+    """Nor is there ever a transaction for it."""
+    lane = companions("off")
+    lane.committed(lane.plan(permit((0, 0, 1))))
+
+    assert lane.plan(permit((9, 9, 1))).records == []
+    assert not lane.due(1e9)
