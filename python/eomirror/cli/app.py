@@ -30,6 +30,7 @@ _COMMANDS = {
         "eomirror.cli.import_mm2:import_properties",
         "Write MirrorMaker 2's property file as a configuration.",
     ),
+    "adopt": ("eomirror.cli.adopt:adopt", "Go on where MirrorMaker 2 stopped, at its next record."),
     "verify": ("eomirror.cli.verify:verify", "Compare what is mirrored with its source."),
     "demo": ("eomirror.cli.demo:demo", "Two clusters, traffic, kill -9 of the mirror, and the proof."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),

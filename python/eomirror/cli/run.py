@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eomirror.progress import Snapshot
 
-__all__ = ["parse_adopt", "parse_until", "run"]
+__all__ = ["parse_offsets", "parse_until", "run"]
 
 _ADOPT = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
@@ -41,9 +41,13 @@ def parse_until(text: str | None) -> str | float | None:
     return float(found["number"]) * _UNITS[found["unit"]]
 
 
-def parse_adopt(texts: tuple[str, ...]) -> dict[SourcePartition, int]:
+def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, int]:
     """
     ``TOPIC-PARTITION=OFFSET`` as a mapping.
+
+    Args:
+        option: Whose values they are.
+        texts: The values.
 
     Raises:
         UsageError: One is written otherwise.
@@ -53,7 +57,7 @@ def parse_adopt(texts: tuple[str, ...]) -> dict[SourcePartition, int]:
         found = _ADOPT.fullmatch(text)
         if found is None:
             raise UsageError(
-                f"--adopt {text}: not a partition and an offset",
+                f"{option} {text}: not a partition and an offset",
                 fix="write TOPIC-PARTITION=OFFSET, as in orders-3=1200",
             )
         adopted[SourcePartition(found["topic"], int(found["partition"]))] = int(found["offset"])
@@ -105,7 +109,7 @@ def run(
     lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
     """
     limit = parse_until(until)
-    adopted = parse_adopt(adopt)
+    adopted = parse_offsets("--adopt", adopt)
     confs = _parse_conf(spark_conf)
 
     from eomirror.cli.progress import ProgressDisplay

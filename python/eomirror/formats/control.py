@@ -8,6 +8,8 @@ One partition, compact, written only by the link's control producer in transacti
   its lane within a generation.
 * ``{"kind":"claim"}`` -> `Claim`: the owner's sign of life (rule 10).
 * ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a range of the source that is lost and was accepted.
+* ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: where a partition went on that another replicator had
+  mirrored before.
 * ``{"kind":"promotion",...}``: reserved.
 """
 
@@ -21,7 +23,7 @@ import orjson
 from eomirror.errors import StateError
 from eomirror.types import Assignment, SourcePartition
 
-__all__ = ["Claim", "ControlView", "Gap", "Generation", "decode_control"]
+__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "decode_control"]
 
 VERSION = 1
 _GENERATION_KEY = orjson.dumps({"kind": "generation"})
@@ -154,6 +156,51 @@ class Gap:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """
+    Where a partition went on that another replicator had mirrored before.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        offset: First source offset that the link mirrored.
+        target_offset: Of the last record that stood on the target then; None for none.
+        replicator: Who mirrored it before, such as ``mm2``.
+        place: Where its source offsets were kept.
+        committed: Source offset that it had committed last; None for none.
+        evidence: Why ``offset`` is its next record.
+        run: Run that adopted it.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    target_offset: int | None
+    replicator: str
+    place: str
+    committed: int | None
+    evidence: str
+    run: str
+    timestamp: int
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.partition)
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps({"kind": "adoption", "topic": self.topic, "partition": self.partition})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        body = asdict(self)
+        del body["topic"], body["partition"]
+        return orjson.dumps({"v": VERSION, **body})
+
+
 @dataclass(frozen=True, slots=True)
 class ControlView:
     """What the control topic says when read to its end; all fields empty for a link that never ran."""
@@ -161,6 +208,7 @@ class ControlView:
     generation: Generation | None = None
     claim: Claim | None = None
     gaps: tuple[Gap, ...] = ()
+    adopted: tuple[Adopted, ...] = ()
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -176,6 +224,7 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     generation: Generation | None = None
     claim: Claim | None = None
     gaps: dict[tuple[str, int, int], Gap] = {}
+    adopted: dict[SourcePartition, Adopted] = {}
     for key, value, where in records:
         if value is None:
             continue
@@ -197,9 +246,13 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
                     timestamp=body["timestamp"],
                 )
                 gaps[gap.topic, gap.partition, gap.start] = gap
+            elif kind == "adoption":
+                del body["v"]
+                told = Adopted(topic=name["topic"], partition=name["partition"], **body)
+                adopted[told.source] = told
         except (KeyError, TypeError, ValueError) as error:
             raise _corrupt(where) from error
-    return ControlView(generation, claim, tuple(gaps.values()))
+    return ControlView(generation, claim, tuple(gaps.values()), tuple(adopted.values()))
 
 
 def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:

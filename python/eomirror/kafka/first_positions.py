@@ -7,9 +7,12 @@ partition without a position; one that has lost it is therefore noticed, and nev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
+from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import Position
 from eomirror.lane.plane import MetadataRecord, ProducerIdentity
 
@@ -17,13 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eomirror.config import Link
-    from eomirror.formats.control import Generation
+    from eomirror.formats.control import Adopted, Generation
     from eomirror.formats.names import LinkNames
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
-__all__ = ["FirstPositions"]
+__all__ = ["FirstPositions", "Predecessor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """
+    What another replicator left of one partition, to be committed with its first position.
+
+    Attributes:
+        record: What control keeps of it.
+        ranges: Source offset, target offset and count of records that both logs were seen to hold; growing.
+    """
+
+    record: Adopted
+    ranges: tuple[tuple[int, int, int], ...] = ()
 
 
 class FirstPositions:
@@ -39,6 +56,7 @@ class FirstPositions:
         run: Run of the mirror.
         identity: Of the control producer, whose transaction will hold them.
         now_ms: Wall clock.
+        predecessors: What another replicator left of partitions, which are adopted at its next record.
     """
 
     def __init__(
@@ -52,6 +70,7 @@ class FirstPositions:
         run: str,
         identity: ProducerIdentity,
         now_ms: int,
+        predecessors: Mapping[SourcePartition, Predecessor] | None = None,
     ) -> None:
         self._link = link
         self._names = names
@@ -61,6 +80,8 @@ class FirstPositions:
         self._run = run
         self._identity = identity
         self._now_ms = now_ms
+        self._predecessors = predecessors or {}
+        self._map_partitions: int | None = None
 
     def records(
         self,
@@ -112,9 +133,32 @@ class FirstPositions:
                     for number in range(count)
                     if number != lane % count
                 ]
+                records += self._left(item)
         return records
 
+    def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
+        """What is kept of the replicator before us: so that offsets of groups that lag behind translate as well."""
+        before = self._predecessors.get(item.source)
+        if before is None:
+            return []
+        kept = [MetadataRecord(self._names.control_topic, 0, before.record.key(), before.record.value())]
+        topic = self._names.offset_map_topic
+        if self._map_partitions is None:
+            facts = self._target.describe_topics([topic])[topic]
+            self._map_partitions = 0 if facts is None else facts.partitions
+        if before.ranges and self._map_partitions:
+            kept.append(
+                MetadataRecord(
+                    topic,
+                    offset_map_partition(item.source, self._map_partitions),
+                    offset_map_key(item.source, item.topic_id, before.ranges[0][0]),
+                    encode_offset_map(item.target_topic, item.source.partition, before.ranges),
+                )
+            )
+        return kept
+
     def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:
+        before = self._predecessors.get(item.source)
         return Position(
             topic=item.source.topic,
             partition=item.source.partition,
@@ -124,6 +168,7 @@ class FirstPositions:
             target_topic=item.target_topic,
             target_partition=item.source.partition,
             target_topic_id=item.target_topic_id,
+            target_offset=None if before is None else before.record.target_offset,
             generation=generation.generation,
             lane=lane,
             run=self._run,

@@ -39,7 +39,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.at_once import run_all
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.first_positions import FirstPositions
+from eomirror.kafka.first_positions import FirstPositions, Predecessor
 from eomirror.kafka.overslept import warn_of_lost_deletions
 from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
@@ -104,6 +104,7 @@ class LinkOwner:
         clock: Where time comes from.
         take_over: Take the link even from a living owner.
         adopt: Where to go on, for partitions whose position is missing or is to be overruled.
+        predecessors: What another replicator left of adopted partitions, if that is where they come from.
         on_event: Told in a word what is being done, for progress.
     """
 
@@ -117,6 +118,7 @@ class LinkOwner:
         clock: Clock = SYSTEM_CLOCK,
         take_over: bool = False,
         adopt: Mapping[SourcePartition, int] | None = None,
+        predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
     ) -> None:
         self._link = link
@@ -126,6 +128,7 @@ class LinkOwner:
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
         self._adopt = dict(adopt or {})
+        self._predecessors = dict(predecessors or {})
         self._tell = on_event or (lambda _: None)
         self._names = LinkNames(link.state_name)
         self._lock = threading.RLock()
@@ -454,6 +457,7 @@ class LinkOwner:
             run=self._run,
             identity=producer.identity(),
             now_ms=self._clock.wall_ms(),
+            predecessors=self._predecessors,
         )
 
     def _map_has_records(self) -> bool:

@@ -1,0 +1,1 @@
+"""Going on where another replicator stopped, at its very next record."""

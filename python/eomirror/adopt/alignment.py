@@ -1,0 +1,150 @@
+"""
+Which source record was mirrored last, told from the ends of both logs: pure.
+
+An at-least-once mirror commits its source offsets now and then (MM2: every minute), and starts again behind the last
+one that it committed.  So its copy, read from the end, is a chain of *runs*::
+
+    source   ... 97 98 99 100 101 102 103 104 105 106        committed: 99
+    copy     ... 97 98 99 100 101 102 | 100 101 102 103
+                 the run that passed 99     a run that began behind it, after a crash
+
+Every run is the source in order.  The run in which the committed offset was passed may have begun anywhere before
+it, and each later one began at the first record behind it.  The answer is the furthest record that any run reached.
+
+So all readings of the copy as such a chain are followed at once, record by record, and what each of them says of
+the furthest record is kept.  Where records are unlike each other, as timestamps make them, there is one reading.
+Where they repeat themselves there may be several, and then nothing in the logs tells which one is true.
+
+A record of the copy that is not among the compared ones of the source is older than they are, if only such stand
+before it; else no reading goes on.  That a record which is older than the compared ones equals one of them, and no
+other compared one, is not considered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Alignment", "LoggedRecord", "align"]
+
+#: So many candidates are shown; that there is more than one is known then.
+MOST_CANDIDATES = 8
+
+# more readings than that are not followed: records repeat themselves
+_MOST_READINGS = 2_000
+
+# where a run stands that is at a record before the compared ones; and where there is no run yet
+_OLDER = -1
+_NOWHERE = -2
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """
+    A record of a log.
+
+    Attributes:
+        offset: Where it is.
+        digest: Of its key, value, headers and timestamp: equal records have equal digests.
+    """
+
+    offset: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """
+    What the ends of the two logs tell.
+
+    Attributes:
+        candidates: Source offsets that may be the last mirrored one, ascending.  One: that is it.  None: the copy
+            does not end as the source goes on.
+        pairs: Source and target offset of the records of the last run, ascending; empty unless there is exactly one
+            candidate.
+    """
+
+    candidates: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+
+
+def align(
+    source: Sequence[LoggedRecord],
+    target: Sequence[LoggedRecord],
+    committed: int | None,
+    *,
+    from_start: bool = False,
+) -> Alignment:
+    """
+    Find the source record that was mirrored last.
+
+    Args:
+        source: The source from some records before the committed offset on, at least as far as ``target`` has records.
+        target: The end of the copy.
+        committed: The last source offset that the mirror committed; None when it committed none.
+        from_start: Whether ``target`` is the whole copy, of which nothing was deleted.
+
+    Returns:
+        The candidates.  ``committed`` itself is one when the copy ends with its record.
+    """
+    behind = sum(record.offset <= (-1 if committed is None else committed) for record in source)
+    reached = _reached(
+        [record.digest for record in source],
+        [record.digest for record in target],
+        behind,
+        from_start=from_start,
+    )
+    candidates = tuple(source[index].offset for index in reached[:MOST_CANDIDATES])
+    return Alignment(candidates, _last_run(source, target, reached[0]) if len(reached) == 1 else ())
+
+
+def _reached(source: list[bytes], target: list[bytes], behind: int, *, from_start: bool) -> list[int]:
+    """
+    Source indexes that may be the furthest mirrored one.
+
+    A reading is (late, at, furthest).  Early, before the last commit, runs begin at ``behind`` or before it; late,
+    at ``behind`` only.  A run that is at the committed record, or further, may be the one in which it was committed.
+    """
+    places: dict[bytes, list[int]] = {}
+    for index, digest in enumerate(source):
+        places.setdefault(digest, []).append(index)
+    readings = {(False, _NOWHERE, behind - 1)}
+    for number, digest in enumerate(target):
+        here = places.get(digest, [])
+        anywhere = number == 0 and not from_start
+        following: set[tuple[bool, int, int]] = set()
+        for late, at, furthest in readings:
+            for place in _places(here, at, behind, late=late, anywhere=anywhere):
+                reached = max(furthest, place)
+                following.add((late, place, reached))
+                if place >= behind - 1:
+                    following.add((True, place, reached))
+        if len(following) > _MOST_READINGS:
+            return [index for index in places.get(target[-1], []) if index >= behind - 1]
+        readings = following
+    return sorted({furthest for late, _, furthest in readings if late and furthest >= 0})
+
+
+def _places(here: list[int], at: int, behind: int, *, late: bool, anywhere: bool) -> Iterator[int]:
+    """Where the run can be after a record that equals those at ``here`` on the source."""
+    if not here and not late and at < 0:
+        # behind a record that is known, one that is not may as well be newer than what was read
+        yield _OLDER
+    for place in here:
+        if (place == at + 1 and at != _NOWHERE) or anywhere or (place == behind if late else place <= behind):
+            yield place
+
+
+def _last_run(
+    source: Sequence[LoggedRecord], target: Sequence[LoggedRecord], reached: int
+) -> tuple[tuple[int, int], ...]:
+    """Offsets of the records of the last run, if it is the one that got furthest."""
+    pairs: list[tuple[int, int]] = []
+    for theirs, ours in zip(reversed(source[: reached + 1]), reversed(target), strict=False):
+        if theirs.digest != ours.digest:
+            break
+        pairs.append((theirs.offset, ours.offset))
+    return tuple(reversed(pairs))

@@ -1,0 +1,78 @@
+"""Where a partition that MM2 has mirrored goes on: every answer and every refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eomirror.adopt.alignment import Alignment
+from eomirror.adopt.verdict import PartitionFacts, judge
+from eomirror.types import SourcePartition
+
+FACTS = PartitionFacts(
+    source=SourcePartition("orders", 3),
+    target_topic="east.orders",
+    committed=99,
+    source_start=0,
+    source_end=200,
+    has_committed=True,
+    target_end=100,
+    last=98,
+    alignment=Alignment((99,), ((97, 95), (98, 96), (99, 98))),
+)
+
+
+def test_a_copy_that_ends_with_a_record_goes_on_behind_it() -> None:
+    """With what the comparison tells the offset map: records without a hole between them in one range."""
+    found = judge(FACTS)
+    assert (found.resume, found.target_offset, found.problem) == (100, 98, "")
+    assert found.ranges == ((97, 95, 2), (99, 98, 1))
+
+
+def test_records_behind_the_commit_are_not_mirrored_twice() -> None:
+    """After a crash the copy goes further than what was committed."""
+    assert judge(replace(FACTS, alignment=Alignment((120,)))).resume == 121
+
+
+def test_several_places_are_shown_and_none_is_taken() -> None:
+    """Unless an offset sync rules out all but one."""
+    twice = replace(FACTS, alignment=Alignment((99, 120)))
+    found = judge(twice)
+    assert (found.resume, found.candidates) == (None, (100, 121))
+    assert "repeat" in found.problem
+    assert judge(replace(twice, synced=110)).resume == 121
+    assert judge(replace(twice, synced=90)).resume is None
+
+
+def test_with_exactly_once_the_commit_is_believed_where_the_copy_agrees() -> None:
+    """Also among several places; not where the copy ends otherwise."""
+    once = replace(FACTS, transactional=True)
+    assert judge(replace(once, alignment=Alignment((99, 120)))).resume == 100
+    assert judge(replace(once, alignment=Alignment((120,)))).candidates == (121,)
+    assert judge(replace(once, alignment=Alignment(()))).problem
+    assert judge(replace(once, alignment=Alignment(()), has_committed=False)).resume == 100
+    assert judge(replace(once, alignment=Alignment(()), last=None)).resume == 100
+
+
+def test_nothing_to_compare_is_no_answer_without_exactly_once() -> None:
+    """A copy whose records are gone, or that somebody else ended."""
+    assert judge(replace(FACTS, alignment=Alignment(()), last=None)).candidates == (100,)
+    assert judge(replace(FACTS, alignment=Alignment(()))).candidates == (100,)
+    assert judge(replace(FACTS, alignment=Alignment(()), committed=None)).candidates == (0,)
+
+
+def test_a_partition_that_was_never_mirrored_begins_where_the_link_says() -> None:
+    """No position is adopted, and that is no problem."""
+    found = judge(replace(FACTS, committed=None, target_end=0, last=None, alignment=Alignment(())))
+    assert (found.resume, found.problem) == (None, "")
+
+
+def test_a_source_that_ends_before_the_commit_is_refused() -> None:
+    """It was truncated, or its topic created anew."""
+    assert "truncated" in judge(replace(FACTS, source_end=99)).problem
+
+
+def test_contradicting_offsets_are_refused_until_one_is_chosen() -> None:
+    """What the user says counts, whatever else is known."""
+    torn = replace(FACTS, contradicted=True)
+    assert judge(torn).problem
+    assert judge(replace(torn, chosen=42)).resume == 42

@@ -1,0 +1,101 @@
+"""Which source record was mirrored last: by hand, and against a replicator that crashes at random moments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eomirror.adopt.alignment import LoggedRecord, align
+
+if TYPE_CHECKING:
+    import random
+
+# more candidates than that are not shown
+SHOWN = 8
+
+
+def log(words: str, first: int = 0) -> list[LoggedRecord]:
+    """One record per letter; a dot is an offset without a record."""
+    return [LoggedRecord(first + index, word.encode()) for index, word in enumerate(words) if word != "."]
+
+
+CASES = {
+    "clean stop": ("abcdefgh", "abcd", 3, (3,)),
+    "crash behind the commit": ("abcdefgh", "abcdef", 3, (5,)),
+    "second run shorter than the first": ("abcdefgh", "abcdefde", 3, (5,)),
+    "second run longer": ("abcdefgh", "abcdedefg", 3, (6,)),
+    "three runs": ("abcdefgh", "abcdeddefd", 3, (5,)),
+    "an earlier run went beyond one that committed": ("abcdefgh", "abcdefbcd", 2, (5,)),
+    "nothing committed": ("abcdefgh", "abc", None, (2,)),
+    "nothing committed, two runs": ("abcdefgh", "abcdab", None, (3,)),
+    "holes on the source": ("ab..cd.efgh", "abcde", 5, (7,)),
+    "all records are equal": ("aaaaaaaa", "aaaa", 2, (2, 3, 4, 5, 6, 7)),
+    "the end repeats": ("abxyxyxy", "abxyxy", 1, (3, 5)),
+    "an earlier run may have ended in what repeats": ("abcabd", "abca", 2, (3, 4)),
+    "somebody else wrote": ("abcdefgh", "abcdz", 3, ()),
+    "ends before the commit": ("abcdefgh", "ab", 3, ()),
+    "empty copy": ("abcdefgh", "", 3, ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_candidates(case: str) -> None:
+    """The only place that explains the end of the copy, or all that do."""
+    source, copy, committed, expected = CASES[case]
+    assert align(log(source), log(copy, 100), committed).candidates == expected
+
+
+def test_a_whole_copy_has_no_run_that_began_before_it() -> None:
+    """A copy of one record can only be the first one, if nothing was deleted from it."""
+    assert align(log("abcabc"), log("a"), None, from_start=True).candidates == (0,)
+    assert align(log("abcabc"), log("a"), None).candidates == (0, 3)
+
+
+def test_records_of_the_last_run_are_paired() -> None:
+    """Source and target offsets, holes on both sides included."""
+    found = align(log("ab.cdef"), log("xab.cd", 100), 1)
+    assert found.pairs == ((0, 101), (1, 102), (3, 104), (4, 105))
+
+
+def replicated(rng: random.Random, source: list[LoggedRecord]) -> tuple[list[LoggedRecord], int | None, int]:
+    """What a replicator leaves that commits now and then and crashes: its copy, its commit, its furthest index."""
+    copy: list[bytes] = []
+    committed: int | None = None
+    furthest = -1
+    for _ in range(rng.randrange(1, 5)):
+        at = 0 if committed is None else committed + 1
+        for index in range(at, min(len(source), at + rng.randrange(0, 12))):
+            copy.append(source[index].digest)
+            furthest = max(furthest, index)
+            if rng.random() < 0.1:
+                committed = index
+    return [LoggedRecord(2 * index, digest) for index, digest in enumerate(copy)], committed, furthest
+
+
+@pytest.mark.parametrize("letters", [2, 5, 1000])
+def test_the_furthest_record_is_always_among_the_candidates(rng: random.Random, letters: int) -> None:
+    """And the only one, where no two records are equal; where they are, nothing else is ever the only one."""
+    for _ in range(150):
+        names = list(range(1000)) if letters == 1000 else [rng.randrange(letters) for _ in range(40)]
+        source = [LoggedRecord(3 * index, b"%d" % name) for index, name in enumerate(names[:40])]
+        copy, committed, furthest = replicated(rng, source)
+        offset = None if committed is None else source[committed].offset
+        found = align(source, copy, offset, from_start=True).candidates
+        story = (names, [record.digest for record in copy], committed, furthest, found)
+        if not copy:
+            assert found == ()
+        elif letters == 1000:
+            # a window that ends too early, on either side, tells nothing rather than something else
+            for cut in (rng.randrange(len(source) + 1), furthest, furthest + 1):
+                assert align(source[:cut], copy, offset).candidates in ((), (source[furthest].offset,)), story
+            window = copy[rng.randrange(len(copy)) :]
+            seen = max((record.digest for record in window), key=[each.digest for each in source].index)
+            assert align(source, window, offset).candidates in (
+                (),
+                (source[[each.digest for each in source].index(seen)].offset,),
+            ), story
+            assert found == (source[furthest].offset,), story
+        else:
+            # only so many are shown
+            assert source[furthest].offset in found or len(found) > 1, story
