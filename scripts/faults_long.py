@@ -4,10 +4,12 @@ Breaks things for hours: runs all fault tests over and over, each time with anot
     python scripts/faults_long.py --hours 8               everything, 20,000 records a test
     python scripts/faults_long.py --hours 1 --faults F3,F5  only these faults
     python scripts/faults_long.py --report FILE.jsonl     the report of what was measured before
+    python scripts/faults_long.py --ledger FILE.jsonl ...  adds to what was measured before
 
 Every test adds its line to docs/reports/DATE-faults.jsonl as it ends, and docs/reports/DATE-faults.md is written anew
-after each file of tests, so that a run that is broken off still reports.  A failed test does not end the run; its
-output is kept in target/faults-long, and its line has the seed that repeats it.  Standard library only.
+after each file of tests, so that a run that is broken off still reports.  Runs add up: each begins with a line of its
+own, which names command, commit and machine, and the report is about all of them.  A failed test does not end a run;
+its output is kept in target/faults-long, and its line has the seed that repeats it.  Standard library only.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ _ROW = re.compile(r"^\| (?P<id>F\d+) \| (?P<title>[^|]+?) \|")
 _SEEDS_SHOWN = 6
 # of pytest: no test of a file injects what was asked for
 _NO_TESTS = 5
+# the key of a line that begins a run
+_RUN = "command"
 _COUNTS = ("missing", "duplicate", "reordered", "altered", "foreign", "retracted")
 
 
@@ -96,14 +100,25 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def report(lines: list[dict[str, Any]], *, command: str, minutes: float, commit: str, date: str) -> str:
-    """The report's text."""
+def run_line(command: str) -> dict[str, Any]:
+    """What a run begins with: who could repeat it, and where."""
+    asked = ["git", "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
+    return {_RUN: command, "commit": commit or "no commit", "machine": machine, "at": at}
+
+
+def report(found_lines: list[dict[str, Any]], *, date: str) -> str:
+    """The report's text, on all runs whose lines these are."""
+    runs = [line for line in found_lines if _RUN in line]
+    lines = [line for line in found_lines if _RUN not in line]
+    minutes = sum(line["seconds"] for line in lines) / 60
     rows, names = rows_of(lines), titles()
     injections = sum(line["injections"] for line in lines)
     records = sum(line["records"] for line in lines)
     totals = {name: sum(line[name] for line in lines) for name in _COUNTS}
     failed = [line for line in lines if line["outcome"] not in {"passed", "xfailed", "skipped"}]
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
     found = f"{records:,} records compared: {', '.join(f'{count} {name}' for name, count in totals.items())}"
     heads = [
         "fault",
@@ -123,12 +138,15 @@ def report(lines: list[dict[str, Any]], *, command: str, minutes: float, commit:
     text = [
         f"# faults, {date}",
         "",
-        f"`{command}` at {commit}; {machine}; {minutes:.0f} minutes. Plane: client.",
+        *(f"- `{run[_RUN]}` at {run['commit']}, {run['at']}; {run['machine']}" for run in runs),
+        "",
+        f"{minutes:.0f} minutes of tests. Plane: client.",
         "",
         f"**{len(lines)} runs of tests, {len(failed)} failed; {injections:,} injections; {found}.**",
         "",
         "Records are committed records of the source whose copies were read again and compared; retracted are those",
-        "that a concurrent reader saw and that were not there in the end. Recovery is the time from the end of a fault",
+        "that a concurrent reader saw and that were not there in the end. A fault that a failed test names is counted",
+        "with what that test had compared until then. Recovery is the time from the end of a fault",
         "until a reader had seen all that was committed by then (F12 for long: anything), where a test measures it.",
         "",
         f"| {' | '.join(heads)} |",
@@ -204,6 +222,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=secrets.randbits(32), help="repeats the order and all seeds"
     )
+    parser.add_argument(
+        "--ledger", type=Path, help="file that takes the lines [docs/reports/DATE-faults.jsonl]"
+    )
     parser.add_argument("--report", type=Path, help="only write the report of this file")
     return parser.parse_args(arguments)
 
@@ -213,27 +234,23 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     REPORTS.mkdir(parents=True, exist_ok=True)
     date = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
-    ledger = options.report or REPORTS / f"{date}-faults.jsonl"
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    ledger = (options.report or options.ledger or REPORTS / f"{date}-faults.jsonl").resolve()
     command = " ".join(
         ["just faults-long", *arguments, *([] if "--seed" in arguments else ["--seed", str(options.seed)])]
     )
     began = time.monotonic()
 
     def write() -> None:
-        lines = read_lines(ledger)
-        minutes = sum(line["seconds"] for line in lines) / 60
-        text = report(lines, command=command, minutes=minutes, commit=commit or "no commit", date=date)
-        ledger.with_suffix(".md").write_text(text, encoding="utf-8")
+        ledger.with_suffix(".md").write_text(report(read_lines(ledger), date=date), encoding="utf-8")
 
     if options.report:
         write()
         return 0
     rng = random.Random(options.seed)  # noqa: S311  seeded on purpose
     files, number, worst = sorted(TESTS.glob("test_*.py")), 0, 0
-    print(f"seed {options.seed}; lines go to {ledger.relative_to(ROOT)}", flush=True)
+    print(f"seed {options.seed}; lines go to {ledger}", flush=True)
+    with ledger.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(run_line(command), separators=(",", ":")) + "\n")
     while True:
         for path in rng.sample(files, len(files)):
             seed = rng.getrandbits(32)
