@@ -21,6 +21,7 @@ pub mod compare;
 pub mod content;
 pub mod digest;
 pub mod error;
+pub mod fetch_session;
 pub mod final_state;
 pub mod header;
 pub mod leave_out;
