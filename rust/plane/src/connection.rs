@@ -143,18 +143,21 @@ impl<Id: Copy> Connection<Id> {
         &self.spoken
     }
 
-    /// Sends a request; its answer counts as lost when it is not there by `deadline`.
+    /// Sends a request, and tells its size; its answer counts as lost when it is not there by `deadline`.
     pub(crate) fn ask<R: Request>(
         &mut self,
         id: Id,
         request: &R,
         deadline: Instant,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let version = handshake::choose(&self.peer, &self.spoken, R::API, request.highest())?;
+        let mut size = 0;
         for piece in self.pipeline.ask(id, request, version, deadline) {
+            size += piece.len();
             self.outbox.push(piece);
         }
-        self.flush()
+        self.flush()?;
+        Ok(u64::try_from(size).unwrap_or(0))
     }
 
     /// Gives up what was asked.

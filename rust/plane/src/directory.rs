@@ -48,6 +48,7 @@ pub struct Directory {
     cluster_id: Option<String>,
     brokers: BTreeMap<i32, Endpoint>,
     topics: BTreeMap<String, TopicFacts>,
+    revision: u64,
 }
 
 impl Directory {
@@ -76,8 +77,14 @@ impl Directory {
         facts.leader.map(|leader| (leader, facts.leader_epoch))
     }
 
+    /// Grows with whatever changes, so that a reader knows when to look again.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Takes an answer.
     pub(crate) fn apply(&mut self, metadata: ClusterMetadata, now: Instant) {
+        self.revision += 1;
         self.cluster_id = metadata.cluster_id.or(self.cluster_id.take());
         self.brokers = metadata
             .brokers
@@ -115,6 +122,7 @@ impl Directory {
         }
         facts.leader = Some(leader.broker);
         facts.leader_epoch = leader.epoch;
+        self.revision += 1;
         true
     }
 }
@@ -190,6 +198,7 @@ mod tests {
         directory.apply(metadata(1, 0, 1, 5), now);
         directory.apply(metadata(1, 0, 2, 4), now);
         assert_eq!(directory.leader("a", 0), Some((1, 5)));
+        assert_eq!(directory.revision(), 2);
         directory.apply(metadata(1, 0, 2, 6), now);
         assert_eq!(directory.leader("a", 0), Some((2, 6)));
         // another topic of the same name begins anew
@@ -212,7 +221,9 @@ mod tests {
         let news = |broker, epoch| NewLeader { broker, epoch };
         assert!(!directory.learn("a", 0, news(2, 5)));
         assert!(!directory.learn("a", 0, news(7, 6)), "where is broker 7?");
+        assert_eq!(directory.revision(), 1);
         assert!(directory.learn("a", 0, news(2, 6)));
+        assert_eq!(directory.revision(), 2);
         assert_eq!(directory.leader("a", 0), Some((2, 6)));
     }
 

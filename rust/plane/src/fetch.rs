@@ -1,7 +1,10 @@
 //! Reading whole record batches from the leaders of partitions.
 
 mod fetcher;
+mod holdings;
+mod said;
 mod state;
+mod talk;
 mod tracked;
 
 use std::fmt;

@@ -15,7 +15,7 @@
 //!
 //! # What it does not do
 //!
-//! Kerberos and OAUTHBEARER, PKCS#12 key stores, fetch sessions (KIP-227), reading from the closest replica (KIP-392).
+//! Kerberos and OAUTHBEARER, PKCS#12 key stores.
 //! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka. Transactions
 //! of clusters below `transaction.version` 2 are refused as well ([`Error::OldTransactions`]).
 
@@ -48,7 +48,7 @@ pub use fetch::{
     Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, Outcome, Stop,
     TopicPartition,
 };
-pub use network::{Network, wait};
+pub use network::{Network, Traffic, wait};
 pub use properties::{Disposition, Properties, Refusal, disposition};
 pub use protocol::fetch::AbortedTransaction;
 pub use protocol::{IsolationLevel, TopicId};

@@ -67,6 +67,16 @@ pub struct Network {
     links: BTreeMap<Peer, Link>,
     next: u64,
     answers: Vec<Answer>,
+    traffic: Traffic,
+}
+
+/// Bytes of requests and answers, without handshakes and TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Of requests.
+    pub sent: u64,
+    /// Of answers.
+    pub received: u64,
 }
 
 impl Network {
@@ -95,7 +105,14 @@ impl Network {
             random: SystemRandom::new(),
             next: 0,
             answers: Vec::new(),
+            traffic: Traffic::default(),
         })
+    }
+
+    /// What was sent and received so far.
+    #[must_use]
+    pub const fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -233,7 +250,7 @@ impl Network {
             }),
         };
         match asked {
-            Ok(()) => {}
+            Ok(size) => self.traffic.sent += size,
             // the connection is good, the request cannot be made
             Err(error @ Error::Unsupported { .. }) => self.answers.push(Answer {
                 id,
@@ -297,6 +314,7 @@ impl Network {
                 link.last = None;
             }
             for answer in arrived {
+                self.traffic.received += u64::try_from(answer.body.len()).unwrap_or(0);
                 self.answers.push(Answer {
                     id: answer.pending.id,
                     peer: *peer,

@@ -37,6 +37,8 @@ pub struct Properties {
     pub(crate) tls: Option<Tls>,
     pub(crate) sasl: Option<Sasl>,
     pub(crate) client_id: String,
+    /// Where this client is; empty when nobody said.
+    pub(crate) rack: String,
     pub(crate) request_timeout: Duration,
     pub(crate) setup_timeout: Duration,
     pub(crate) reconnect_backoff: Duration,
@@ -376,6 +378,7 @@ impl Given {
             tls,
             sasl,
             client_id,
+            rack: self.text("client.rack").unwrap_or_default().to_owned(),
             request_timeout: self.millis("socket.timeout.ms", 60_000, 10, 300_000)?,
             setup_timeout: self.millis(
                 "socket.connection.setup.timeout.ms",

@@ -41,15 +41,22 @@ pub struct Fetcher {
     /// A failure that only a person can mend; told once, then tried again.
     failure: Option<Error>,
     wake_at: Option<Instant>,
+    /// In which it was made: a child that was forked from it shares the connections and must not speak.
+    process: u32,
 }
 
 impl Fetcher {
     /// Reads through `client`. Nothing is asked before partitions are assigned.
     #[must_use]
-    pub fn new(client: Client, isolation: IsolationLevel, limits: Limits) -> Self {
+    pub fn new(mut client: Client, isolation: IsolationLevel, limits: Limits) -> Self {
+        let mut state = FetchState::new(isolation, limits);
+        let properties = client.network().properties();
+        // as Java's client has it: the leader is asked again when metadata is
+        state.place(&properties.rack, properties.metadata_refresh);
         Self {
+            process: std::process::id(),
             client,
-            state: FetchState::new(isolation, limits),
+            state,
             limits,
             fetches: BTreeMap::new(),
             metadata: None,
@@ -92,6 +99,42 @@ impl Fetcher {
     #[must_use]
     pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
         self.state.position(partition)
+    }
+
+    /// Which broker a partition is read from: its leader, or a replica that is closer to `client.rack` (KIP-392). None
+    /// while that is not known.
+    #[must_use]
+    pub fn source(&self, partition: &TopicPartition) -> Option<i32> {
+        self.state.source(partition, self.client.clock().now())
+    }
+
+    /// Bytes of records that were fetched, and whose partitions have not been advanced yet. No more is asked for than
+    /// the budget leaves; only a single batch can be larger.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.state.held_bytes()
+    }
+
+    /// Whether to keep fetch sessions (KIP-227), in which brokers are told of changes only and tell only news. They are
+    /// kept unless this says otherwise; results are the same.
+    pub fn keep_sessions(&mut self, keep: bool) {
+        self.state.keep_sessions(keep);
+    }
+
+    /// Tells brokers that its sessions are over, as far as that can be done without waiting. Happens on drop as well.
+    pub fn close(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let now = self.client.clock().now();
+        for broker in self.state.asked_brokers() {
+            let network = self.client.network();
+            if network.is_ready(Peer::Broker(broker), now) {
+                if let Some(request) = self.state.close(broker) {
+                    network.ask(Peer::Broker(broker), &request, now, Duration::ZERO);
+                }
+            }
+        }
     }
 
     /// Partitions that cannot be read at the moment, and why.
@@ -281,5 +324,11 @@ impl Fetcher {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
+    }
+}
+
+impl Drop for Fetcher {
+    fn drop(&mut self) {
+        self.close();
     }
 }

@@ -16,38 +16,39 @@
 //!   back what it has not read, and nothing else.
 //! * An answer counts only for the request that the partition waits for (its ticket). Whoever moves the position in
 //!   the meantime makes the answer void, so that no offset is read twice or skipped.
-//! * One request per broker is outstanding. The partitions that were served longest ago come first, because a broker
-//!   fills an answer in the order of the request.
+//! * One request per broker is outstanding. The partitions whose records came longest ago come first, because a broker
+//!   fills an answer in the order of the request; within a session it keeps that order itself (KIP-227).
+//! * Answers that are held count against the budget as long as one partition of them is held: they share memory. A
+//!   broker is asked for no more than what is left of its share, and not at all when that is less than one partition.
+//! * What stops a partition is believed of its leader only. A replica that is closer (KIP-392) may be behind, so
+//!   whatever it complains of is asked of the leader again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::tracked::{Phase, Tracked};
+use eomirror_core::fetch_session::Heard;
+
+use super::holdings::Holdings;
+use super::said::Said;
+use super::talk::{self, Talk, Told};
+use super::tracked::{Asked, Phase, Tracked};
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
 use crate::directory::Directory;
 use crate::error::ErrorCode;
-use crate::protocol::fetch::{
-    AnsweredPartition, AskedPartition, AskedTopic, FetchAnswer, FetchRequest,
-};
-use crate::protocol::{IsolationLevel, TopicId};
+use crate::protocol::fetch::{AskedPartition, FetchAnswer, FetchRequest};
+use crate::protocol::IsolationLevel;
 
 /// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
 /// the partition must not wait for new records of others.
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 
-/// What was asked of a broker.
-#[derive(Debug)]
-struct Outstanding {
-    ticket: u64,
-    partitions: Vec<AskedOf>,
-}
-
-#[derive(Debug)]
-struct AskedOf {
-    partition: TopicPartition,
-    topic_id: TopicId,
-    offset: i64,
-    leader_epoch: i32,
+/// Where the reader is.
+#[derive(Debug, Default)]
+struct Place {
+    rack: Arc<str>,
+    /// How long a leader's word on the closest replica counts.
+    lease: Duration,
 }
 
 /// Partitions being read.
@@ -55,38 +56,70 @@ struct AskedOf {
 pub(crate) struct FetchState {
     isolation: IsolationLevel,
     limits: Limits,
+    place: Place,
+    sessions: bool,
     partitions: BTreeMap<TopicPartition, Tracked>,
-    outstanding: BTreeMap<i32, Outstanding>,
+    talks: BTreeMap<i32, Talk>,
+    held: Holdings,
     turn: u64,
     stale: bool,
+    /// Of the directory that the partitions' leaders were taken from.
+    revision: Option<u64>,
 }
 
 impl FetchState {
-    pub(crate) const fn new(isolation: IsolationLevel, limits: Limits) -> Self {
+    pub(crate) fn new(isolation: IsolationLevel, limits: Limits) -> Self {
         Self {
             isolation,
             limits,
+            place: Place::default(),
+            sessions: true,
             partitions: BTreeMap::new(),
-            outstanding: BTreeMap::new(),
+            talks: BTreeMap::new(),
+            held: Holdings::default(),
             turn: 0,
             stale: false,
+            revision: None,
         }
+    }
+
+    /// Says where the reader is, so that leaders can name a closer replica; `lease` is how long that counts.
+    pub(crate) fn place(&mut self, rack: &str, lease: Duration) {
+        self.place = Place {
+            rack: rack.into(),
+            lease,
+        };
+    }
+
+    /// Whether to keep sessions with brokers.
+    pub(crate) fn keep_sessions(&mut self, keep: bool) {
+        self.sessions = keep;
     }
 
     /// Replaces the partitions to read. One that is read already, from the same offset, goes on undisturbed.
     pub(crate) fn assign(&mut self, assignments: &[Assignment]) {
         let mut before = std::mem::take(&mut self.partitions);
+        self.revision = None;
         for assignment in assignments {
-            let same = before
-                .remove(&assignment.partition)
-                .filter(|tracked| tracked.serves(assignment));
+            let same = match before.remove(&assignment.partition) {
+                Some(tracked) if tracked.serves(assignment) => Some(tracked),
+                Some(other) => {
+                    self.held.release(other.phase);
+                    None
+                }
+                None => None,
+            };
             let tracked = same.unwrap_or_else(|| {
                 // its leader may be known from long ago
                 self.stale = true;
-                Tracked::new(assignment)
+                self.turn += 1;
+                Tracked::new(assignment, self.turn)
             });
             self.partitions
                 .insert(assignment.partition.clone(), tracked);
+        }
+        for (_, unwanted) in before {
+            self.held.release(unwanted.phase);
         }
     }
 
@@ -104,18 +137,29 @@ impl FetchState {
         else {
             return false;
         };
-        if matches!(tracked.phase, Phase::Asked { .. }) && tracked.offset == offset {
+        if matches!(tracked.phase, Phase::Asked(_)) && tracked.offset == offset {
             return true;
         }
         tracked.offset = offset;
         tracked.last_epoch = leader_epoch;
-        tracked.phase = Phase::Idle;
+        let before = std::mem::replace(&mut tracked.phase, Phase::Idle);
+        self.held.release(before);
         true
     }
 
     /// The position of a partition.
     pub(crate) fn position(&self, partition: &TopicPartition) -> Option<i64> {
         self.partitions.get(partition).map(|tracked| tracked.offset)
+    }
+
+    /// Which broker a partition is read from, if one is known.
+    pub(crate) fn source(&self, partition: &TopicPartition, now: Instant) -> Option<i32> {
+        self.partitions.get(partition)?.source(now)
+    }
+
+    /// Bytes of answers that are held.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.bytes()
     }
 
     /// All topics that are being read, for metadata.
@@ -132,23 +176,47 @@ impl FetchState {
             .collect()
     }
 
-    /// Whether metadata has to be asked for before all partitions can be read.
-    pub(crate) fn wants_metadata(&self, directory: &Directory) -> bool {
-        self.partitions
-            .iter()
-            .filter(|(_, tracked)| tracked.phase != Phase::Stopped)
-            .any(|(partition, tracked)| self.stale || !tracked.agrees(partition, directory))
+    /// Takes leaders from the directory, when it has changed: with thousands of partitions it is too much to look them
+    /// up whenever something arrives.
+    fn follow(&mut self, directory: &Directory) {
+        let revision = Some(directory.revision());
+        if self.revision != revision {
+            self.revision = revision;
+            for (partition, tracked) in &mut self.partitions {
+                tracked.follow(partition, directory);
+            }
+        }
     }
 
-    /// Which brokers could be asked now, if they can be reached: those that lead an idle partition.
-    pub(crate) fn brokers(&self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
+    /// Whether metadata has to be asked for before all partitions can be read.
+    pub(crate) fn wants_metadata(&mut self, directory: &Directory) -> bool {
+        self.follow(directory);
         self.partitions
-            .iter()
-            .filter(|(_, tracked)| tracked.can_be_asked(now))
-            .filter(|(partition, tracked)| tracked.agrees(partition, directory))
-            .filter_map(|(at, _)| Some(directory.leader(&at.topic, at.partition)?.0))
-            .filter(|broker| !self.outstanding.contains_key(broker))
+            .values()
+            .filter(|tracked| tracked.phase != Phase::Stopped)
+            .any(|tracked| self.stale || !tracked.agreed)
+    }
+
+    /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
+    pub(crate) fn brokers(&mut self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
+        self.follow(directory);
+        let share = self.share(now);
+        let serving: BTreeSet<i32> = self
+            .partitions
+            .values()
+            .filter(|tracked| tracked.can_be_asked(now))
+            .filter_map(|tracked| tracked.source(now))
+            .collect();
+        serving
+            .into_iter()
+            .filter(|broker| !self.is_asked(*broker) && self.room(*broker, share).is_some())
             .collect()
+    }
+
+    fn is_asked(&self, broker: i32) -> bool {
+        self.talks
+            .get(&broker)
+            .is_some_and(|talk| talk.ticket.is_some())
     }
 
     /// When an idle partition can be asked for again that cannot now.
@@ -162,20 +230,31 @@ impl FetchState {
             .min()
     }
 
-    /// What one answer may have, so that the answers of all leaders together stay within the budget. A share for each,
+    /// What the answers of one broker may have, so that all of them together stay within the budget. A share for each,
     /// and not what others have left: one that waits for new records must not keep the rest from being read.
-    fn share(&self, directory: &Directory) -> i32 {
-        let leaders: BTreeSet<i32> = self
+    fn share(&self, now: Instant) -> u64 {
+        let serving: BTreeSet<i32> = self
             .partitions
-            .iter()
-            .filter(|(_, tracked)| tracked.phase != Phase::Stopped)
-            .filter_map(|(at, _)| Some(directory.leader(&at.topic, at.partition)?.0))
+            .values()
+            .filter(|tracked| tracked.phase != Phase::Stopped)
+            .filter_map(|tracked| tracked.source(now))
             .collect();
-        let leaders = u64::try_from(leaders.len()).unwrap_or(u64::MAX).max(1);
-        let share = i32::try_from(self.limits.budget / leaders).unwrap_or(i32::MAX);
-        share
-            .max(self.limits.partition_bytes)
-            .min(self.limits.answer_bytes)
+        let serving = u64::try_from(serving.len()).unwrap_or(u64::MAX).max(1);
+        (self.limits.budget / serving).max(self.one_partition())
+    }
+
+    fn one_partition(&self) -> u64 {
+        u64::try_from(self.limits.partition_bytes).unwrap_or(0)
+    }
+
+    /// What the next answer of a broker may have; None when what is held leaves no room for it.
+    fn room(&self, broker: i32, share: u64) -> Option<i32> {
+        let room = share.saturating_sub(self.held.bytes_of(broker));
+        (room >= self.one_partition()).then(|| {
+            i32::try_from(room)
+                .unwrap_or(i32::MAX)
+                .min(self.limits.answer_bytes)
+        })
     }
 
     /// What to ask a broker that is ready. None when there is nothing to ask.
@@ -185,83 +264,108 @@ impl FetchState {
         directory: &Directory,
         now: Instant,
     ) -> Option<FetchRequest> {
-        if self.outstanding.contains_key(&broker) {
+        if self.is_asked(broker) {
             return None;
         }
-        let bytes = self.share(directory);
-        let leads = |partition: &TopicPartition| {
-            directory
-                .leader(&partition.topic, partition.partition)
-                .filter(|(leader, _)| *leader == broker)
-        };
-        let mut chosen: Vec<(u64, AskedOf)> = self
-            .partitions
-            .iter()
-            .filter(|(_, tracked)| tracked.can_be_asked(now))
-            .filter(|(partition, tracked)| tracked.agrees(partition, directory))
-            .filter_map(|(partition, tracked)| {
-                let (_, leader_epoch) = leads(partition)?;
-                let asked = AskedOf {
-                    partition: partition.clone(),
-                    topic_id: tracked.topic_id?,
-                    offset: tracked.offset,
-                    leader_epoch,
-                };
-                Some((tracked.served, asked))
-            })
-            .collect();
+        self.follow(directory);
+        let bytes = self.room(broker, self.share(now))?;
+        let mut held = false;
+        let mut chosen: Vec<&mut Tracked> = Vec::new();
+        for tracked in self.partitions.values_mut() {
+            if tracked.source(now) == Some(broker) {
+                held |= matches!(tracked.phase, Phase::Held { .. });
+                if tracked.can_be_asked(now) {
+                    chosen.push(tracked);
+                }
+            }
+        }
         if chosen.is_empty() {
             return None;
         }
-        chosen.sort_by_key(|(served, _)| *served);
+        chosen.sort_by_key(|tracked| tracked.served);
         self.turn += 1;
-        let held = |(partition, tracked): (&TopicPartition, &Tracked)| {
-            tracked.phase == Phase::Held && leads(partition).is_some()
+        let ticket = self.turn;
+        // one rack for the whole request: a partition that must be read from its leader holds back the others for a while
+        let rack = if chosen.iter().all(|tracked| tracked.may_move(now)) {
+            Arc::clone(&self.place.rack)
+        } else {
+            Arc::default()
         };
-        let wait = if self.partitions.iter().any(held) {
+        let partition_bytes = self.limits.partition_bytes;
+        let wanted: Vec<(u64, Told)> = chosen
+            .into_iter()
+            .filter_map(|tracked| {
+                let topic_id = tracked.topic_id?;
+                let (leader, leader_epoch) = tracked.leader?;
+                tracked.phase = Phase::Asked(Asked {
+                    ticket,
+                    leader_epoch,
+                    by_leader: leader == broker,
+                });
+                tracked.retry_at = None;
+                let asked = AskedPartition {
+                    index: tracked.index,
+                    leader_epoch,
+                    offset: tracked.offset,
+                    last_epoch: tracked.last_epoch,
+                    max_bytes: partition_bytes,
+                };
+                let told = Told {
+                    name: Arc::clone(&tracked.name),
+                    topic_id,
+                    asked,
+                };
+                Some((tracked.number, told))
+            })
+            .collect();
+        let talk = self.talks.entry(broker).or_default();
+        talk.ticket = Some(ticket);
+        // topics go by name there, and a request that names nothing could not show it
+        let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
+        let ask = if self.sessions && !nameless {
+            talk.session.ask(wanted)
+        } else {
+            talk.session.ask_without(wanted)
+        };
+        let wait = if held {
             self.limits.wait.min(SHORT_WAIT)
         } else {
             self.limits.wait
         };
-        let mut topics: Vec<AskedTopic> = Vec::new();
-        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, asked) in &chosen {
-            let Some(tracked) = self.partitions.get_mut(&asked.partition) else {
-                continue;
-            };
-            tracked.phase = Phase::Asked { ticket: self.turn };
-            tracked.retry_at = None;
-            let partition = AskedPartition {
-                index: asked.partition.partition,
-                leader_epoch: asked.leader_epoch,
-                offset: asked.offset,
-                last_epoch: tracked.last_epoch,
-                max_bytes: self.limits.partition_bytes,
-            };
-            let place = *places.entry(&asked.partition.topic).or_insert_with(|| {
-                topics.push(AskedTopic {
-                    name: asked.partition.topic.clone(),
-                    id: asked.topic_id,
-                    partitions: Vec::new(),
-                });
-                topics.len() - 1
-            });
-            topics[place].partitions.push(partition);
-        }
-        self.outstanding.insert(
-            broker,
-            Outstanding {
-                ticket: self.turn,
-                partitions: chosen.into_iter().map(|(_, asked)| asked).collect(),
-            },
-        );
-        Some(FetchRequest {
+        let frame = FetchRequest {
             max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
             min_bytes: self.limits.min_bytes,
             max_bytes: bytes,
+            rack,
+            ..self.nothing()
+        };
+        Some(talk::request(frame, &ask))
+    }
+
+    /// A request for nothing.
+    fn nothing(&self) -> FetchRequest {
+        FetchRequest {
+            max_wait_ms: 0,
+            min_bytes: 0,
+            max_bytes: 0,
             isolation: self.isolation,
-            topics,
-        })
+            session_id: 0,
+            session_epoch: -1,
+            topics: Vec::new(),
+            forgotten: Vec::new(),
+            rack: Arc::default(),
+        }
+    }
+
+    /// The request that ends the session with a broker, if there is one.
+    pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
+        let ask = self.talks.get_mut(&broker)?.session.close()?;
+        Some(talk::request(self.nothing(), &ask))
+    }
+
+    /// Brokers that something was asked of.
+    pub(crate) fn asked_brokers(&self) -> Vec<i32> {
+        self.talks.keys().copied().collect()
     }
 
     /// Takes a broker's answer. What it says of new leaders goes into the directory.
@@ -272,61 +376,69 @@ impl FetchState {
         directory: &mut Directory,
         now: Instant,
     ) -> Vec<FetchedPartition> {
-        let Some(asked) = self.outstanding.remove(&broker) else {
+        let Some(talk) = self.talks.get_mut(&broker) else {
             return Vec::new();
         };
-        let mut said: BTreeMap<(TopicId, String, i32), AnsweredPartition> = BTreeMap::new();
-        for topic in answer.topics {
-            for partition in topic.partitions {
-                said.insert((topic.id, topic.name.clone(), partition.index), partition);
-            }
-        }
+        let Some(ticket) = talk.ticket.take() else {
+            return Vec::new();
+        };
+        let heard = talk.session.answered(answer.error, answer.session_id);
+        let throttled = answer.throttle_ms > 0 && answer.topics.is_empty();
+        let mut said = Said::new(answer);
+        let bytes = said.bytes();
         let mut fetched = Vec::new();
-        for one in asked.partitions {
-            let Some(tracked) = self.partitions.get_mut(&one.partition) else {
+        for (partition, tracked) in &mut self.partitions {
+            let Some(asked) = tracked.asked_by(ticket) else {
                 continue;
             };
-            if !tracked.waits_for(asked.ticket) {
-                continue;
-            }
             tracked.phase = Phase::Idle;
-            self.turn += 1;
-            tracked.served = self.turn;
-            let index = one.partition.partition;
-            let answered = said
-                .remove(&(one.topic_id, String::new(), index))
-                .or_else(|| said.remove(&(TopicId::NONE, one.partition.topic.clone(), index)));
-            let outcome = match answered {
-                // an error of the whole answer, such as a session that does not exist
-                None if answer.error != 0 => {
-                    tracked.delay(ErrorCode(answer.error).to_string(), now, self.limits.retry);
-                    None
-                }
-                None => {
-                    tracked.delay(
-                        "the broker says nothing of it".to_owned(),
-                        now,
-                        self.limits.retry,
-                    );
-                    None
-                }
-                Some(answered) => {
-                    if let Some(leader) = answered.leader {
-                        directory.learn(&one.partition.topic, index, leader);
+            let topic_id = tracked.topic_id.unwrap_or_default();
+            let Some(answered) = said.take(topic_id, partition) else {
+                match heard {
+                    Heard::News => tracked.trouble = None,
+                    Heard::SessionOver => {}
+                    // a broker that throttles says nothing at all (KIP-219)
+                    Heard::Everything if throttled => {}
+                    Heard::Everything => {
+                        let reason = "the broker says nothing of it".to_owned();
+                        tracked.delay(reason, now, self.limits.retry);
                     }
-                    let moved = directory.leader(&one.partition.topic, index)
-                        != Some((broker, one.leader_epoch));
-                    let (outcome, stale) =
-                        tracked.take(answered, one.leader_epoch, moved, now, &self.limits);
-                    self.stale |= stale;
-                    outcome
+                    Heard::Refused => {
+                        let reason = ErrorCode(said.error).to_string();
+                        tracked.delay(reason, now, self.limits.retry);
+                    }
                 }
+                continue;
+            };
+            if let Some(leader) = answered.leader {
+                directory.learn(&partition.topic, partition.partition, leader);
+            }
+            let leader = directory.leader(&partition.topic, partition.partition);
+            let moved = leader.map(|(_, epoch)| epoch) != Some(asked.leader_epoch);
+            let closer = answered.closer.filter(|closer| *closer != broker);
+            let offset = tracked.offset;
+            let outcome = if let (0, Some(closer), true) =
+                (answered.error, closer, answered.records.is_empty())
+            {
+                let known = directory.brokers().contains_key(&closer);
+                let lease = known.then(|| now + self.place.lease);
+                tracked.read_from(closer, lease, now, &self.limits);
+                None
+            } else {
+                let (outcome, stale) = tracked.take(answered, asked, moved, now, &self.limits);
+                self.stale |= stale;
+                outcome
             };
             if let Some(outcome) = outcome {
+                if matches!(tracked.phase, Phase::Held { .. }) {
+                    self.turn += 1;
+                    tracked.served = self.turn;
+                    self.held.hold(ticket, broker, bytes);
+                }
                 fetched.push(FetchedPartition {
-                    partition: one.partition,
-                    topic_id: one.topic_id,
-                    offset: one.offset,
+                    partition: partition.clone(),
+                    topic_id,
+                    offset,
                     outcome,
                 });
             }
@@ -336,23 +448,25 @@ impl FetchState {
 
     /// A broker did not answer: its partitions may be led by somebody else now.
     pub(crate) fn failed(&mut self, broker: i32, reason: &str, now: Instant) {
-        let Some(asked) = self.outstanding.remove(&broker) else {
+        let Some(talk) = self.talks.get_mut(&broker) else {
             return;
         };
+        let Some(ticket) = talk.ticket.take() else {
+            return;
+        };
+        talk.session.lost();
         self.stale = true;
-        for one in asked.partitions {
-            let Some(tracked) = self.partitions.get_mut(&one.partition) else {
-                continue;
-            };
-            if tracked.waits_for(asked.ticket) {
+        for tracked in self.partitions.values_mut() {
+            if tracked.asked_by(ticket).is_some() {
                 tracked.phase = Phase::Idle;
                 // the network decides when the broker can be asked again
                 tracked.delay(reason.to_owned(), now, Duration::ZERO);
+                tracked.avoid(broker, now, &self.limits);
             }
         }
     }
 
-    /// A leader cannot be reached: for the reader to see, and a reason to ask who leads.
+    /// A broker cannot be reached: for the reader to see, and a reason to ask who leads.
     pub(crate) fn unreachable(
         &mut self,
         broker: i32,
@@ -360,11 +474,12 @@ impl FetchState {
         directory: &Directory,
         now: Instant,
     ) {
+        self.follow(directory);
         self.stale = true;
-        for (partition, tracked) in &mut self.partitions {
-            let leader = directory.leader(&partition.topic, partition.partition);
-            if tracked.phase == Phase::Idle && leader.is_some_and(|(leader, _)| leader == broker) {
+        for tracked in self.partitions.values_mut() {
+            if tracked.phase == Phase::Idle && tracked.source(now) == Some(broker) {
                 tracked.delay(reason.to_owned(), now, Duration::ZERO);
+                tracked.avoid(broker, now, &self.limits);
             }
         }
     }
@@ -372,13 +487,15 @@ impl FetchState {
     /// Compares what is read with fresh metadata.
     pub(crate) fn compare(&mut self, directory: &Directory, now: Instant) -> Vec<FetchedPartition> {
         self.stale = false;
+        self.revision = None;
         let mut fetched = Vec::new();
+        let mut released = Vec::new();
         for (partition, tracked) in &mut self.partitions {
             if tracked.phase == Phase::Stopped {
                 continue;
             }
             if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
-                tracked.phase = Phase::Stopped;
+                released.push(std::mem::replace(&mut tracked.phase, Phase::Stopped));
                 fetched.push(FetchedPartition {
                     partition: partition.clone(),
                     topic_id: tracked.topic_id.unwrap_or_default(),
@@ -391,6 +508,9 @@ impl FetchState {
             {
                 self.stale = true;
             }
+        }
+        for phase in released {
+            self.held.release(phase);
         }
         fetched
     }

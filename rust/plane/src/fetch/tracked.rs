@@ -1,5 +1,6 @@
 //! One partition that is being read: its position, its phase, and what an answer means for it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop, TopicPartition};
@@ -12,31 +13,59 @@ use crate::protocol::fetch::AnsweredPartition;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
-    Asked { ticket: u64 },
-    Held,
+    Asked(Asked),
+    /// The answer to this request is held.
+    Held {
+        ticket: u64,
+    },
     Stopped,
+}
+
+/// A request that a partition waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) ticket: u64,
+    /// That was known when it was asked.
+    pub(super) leader_epoch: i32,
+    /// Whether the leader was asked, and not a replica that is closer.
+    pub(super) by_leader: bool,
 }
 
 /// A partition that is being read.
 #[derive(Debug)]
 pub(super) struct Tracked {
+    /// Its name for sessions; never given to another one.
+    pub(super) number: u64,
+    pub(super) name: Arc<str>,
+    pub(super) index: i32,
     pub(super) offset: i64,
     /// Leader epoch of the last record before `offset`, -1 when it is not known.
     pub(super) last_epoch: i32,
     pub(super) topic_id: Option<TopicId>,
     pub(super) phase: Phase,
-    /// When it was served last, in turns.
+    /// When it gave records last, in turns.
     pub(super) served: u64,
     pub(super) retry_at: Option<Instant>,
     pub(super) trouble: Option<(Instant, String)>,
     /// High watermark, last stable offset and log start that were handed out last.
     pub(super) marks: Option<(i64, i64, i64)>,
+    /// Whether the directory means the topic that is being read. Anybody may have asked for metadata in between.
+    pub(super) agreed: bool,
+    /// Leader and its epoch, while that is so.
+    pub(super) leader: Option<(i32, i32)>,
+    /// The replica that the leader has named as the closest, and how long that counts.
+    closer: Option<(i32, Instant)>,
+    /// The leader is not told before then where we are: a replica that it named could not serve.
+    stay_until: Option<Instant>,
 }
 
 impl Tracked {
     /// A partition whose position is to be read from `assignment.offset` on.
-    pub(super) fn new(assignment: &Assignment) -> Self {
+    pub(super) fn new(assignment: &Assignment, number: u64) -> Self {
         Self {
+            number,
+            name: assignment.partition.topic.as_str().into(),
+            index: assignment.partition.partition,
             offset: assignment.offset,
             last_epoch: assignment.leader_epoch.unwrap_or(-1),
             topic_id: assignment.topic_id,
@@ -45,6 +74,10 @@ impl Tracked {
             retry_at: None,
             trouble: None,
             marks: None,
+            agreed: false,
+            leader: None,
+            closer: None,
+            stay_until: None,
         }
     }
 
@@ -55,16 +88,71 @@ impl Tracked {
             && (assignment.topic_id.is_none() || assignment.topic_id == self.topic_id)
     }
 
-    /// Whether the directory means the topic that is being read. Anybody may have asked for metadata in between.
-    pub(super) fn agrees(&self, partition: &TopicPartition, directory: &Directory) -> bool {
-        directory
+    /// Takes over from the directory who leads. A new leader has its own mind on who is closest.
+    pub(super) fn follow(&mut self, partition: &TopicPartition, directory: &Directory) {
+        self.agreed = directory
             .topic(&partition.topic)
-            .is_some_and(|facts| self.topic_id == Some(facts.id))
+            .is_some_and(|facts| self.topic_id == Some(facts.id));
+        let leader = directory
+            .leader(&partition.topic, partition.partition)
+            .filter(|_| self.agreed);
+        let gone = self
+            .closer
+            .is_some_and(|(broker, _)| !directory.brokers().contains_key(&broker));
+        if gone || leader != self.leader {
+            self.closer = None;
+        }
+        self.leader = leader;
     }
 
-    /// Whether an answer to this request is for it.
-    pub(super) fn waits_for(&self, ticket: u64) -> bool {
-        self.phase == (Phase::Asked { ticket })
+    /// Which broker it is read from: its leader, or the replica that the leader has named.
+    pub(super) fn source(&self, now: Instant) -> Option<i32> {
+        let (leader, _) = self.leader?;
+        match self.closer {
+            Some((broker, until)) if now < until => Some(broker),
+            _ => Some(leader),
+        }
+    }
+
+    /// Whether the leader may send us to another replica.
+    pub(super) fn may_move(&self, now: Instant) -> bool {
+        self.stay_until.is_none_or(|until| until <= now)
+    }
+
+    /// The leader has named a replica that is closer; no lease when it is one that nobody knows.
+    pub(super) fn read_from(
+        &mut self,
+        broker: i32,
+        lease: Option<Instant>,
+        now: Instant,
+        limits: &Limits,
+    ) {
+        self.trouble = None;
+        match lease {
+            Some(until) => self.closer = Some((broker, until)),
+            None => self.stay_until = Some(now + limits.patience),
+        }
+    }
+
+    /// Back to the leader, and for a while no further than that.
+    fn stay(&mut self, now: Instant, limits: &Limits) {
+        self.closer = None;
+        self.stay_until = Some(now + limits.patience);
+    }
+
+    /// A broker cannot serve; if it is not the leader, the leader can.
+    pub(super) fn avoid(&mut self, broker: i32, now: Instant, limits: &Limits) {
+        if self.closer.is_some_and(|(closer, _)| closer == broker) {
+            self.stay(now, limits);
+        }
+    }
+
+    /// What was asked, if it waits for the answer to this request.
+    pub(super) fn asked_by(&self, ticket: u64) -> Option<Asked> {
+        match self.phase {
+            Phase::Asked(asked) if asked.ticket == ticket => Some(asked),
+            _ => None,
+        }
     }
 
     pub(super) fn can_be_asked(&self, now: Instant) -> bool {
@@ -78,19 +166,27 @@ impl Tracked {
     }
 
     /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the directory
-    /// knows another leader, or a newer epoch, than was asked.
+    /// knows another leader epoch than was asked with.
     pub(super) fn take(
         &mut self,
         answered: AnsweredPartition,
-        leader_epoch: i32,
+        asked: Asked,
         moved: bool,
         now: Instant,
         limits: &Limits,
     ) -> (Option<Outcome>, bool) {
         let code = ErrorCode(answered.error);
-        let stop = match code.meaning() {
+        let meaning = code.meaning();
+        let complains = meaning != Meaning::Fine || answered.diverging.is_some();
+        if complains && !asked.by_leader {
+            self.stay(now, limits);
+            let reason = format!("the closest replica cannot serve it: {code}");
+            self.delay(reason, now, Duration::ZERO);
+            return (None, matches!(meaning, Meaning::Moved | Meaning::Unknown));
+        }
+        let stop = match meaning {
             Meaning::Fine => match answered.diverging {
-                None => return (self.records(answered, leader_epoch), false),
+                None => return (self.records(answered, asked), false),
                 Some(end) => Stop::Truncated {
                     epoch: end.epoch,
                     end_offset: end.end_offset,
@@ -116,7 +212,7 @@ impl Tracked {
         (Some(Outcome::Stopped(stop)), false)
     }
 
-    fn records(&mut self, answered: AnsweredPartition, leader_epoch: i32) -> Option<Outcome> {
+    fn records(&mut self, answered: AnsweredPartition, asked: Asked) -> Option<Outcome> {
         self.trouble = None;
         let marks = (
             answered.high_watermark,
@@ -128,13 +224,15 @@ impl Tracked {
         }
         self.marks = Some(marks);
         if !answered.records.is_empty() {
-            self.phase = Phase::Held;
+            self.phase = Phase::Held {
+                ticket: asked.ticket,
+            };
         }
         Some(Outcome::Records(FetchedRecords {
             high_watermark: answered.high_watermark,
             last_stable_offset: answered.last_stable_offset,
             log_start_offset: answered.log_start_offset,
-            leader_epoch,
+            leader_epoch: asked.leader_epoch,
             aborted: answered.aborted,
             records: answered.records,
         }))

@@ -20,10 +20,11 @@ pub enum Disposition {
     },
 }
 
-const HONOURED: [&str; 29] = [
+const HONOURED: [&str; 30] = [
     "bootstrap.servers",
     "broker.address.family",
     "client.id",
+    "client.rack",
     "enable.ssl.certificate.verification",
     "fetch.error.backoff.ms",
     "fetch.max.bytes",
@@ -64,12 +65,11 @@ const QUEUE: &str =
     "there is no queue: what is fetched is handed out at once, within the caller's byte budget";
 const WRITER: &str = "it is for writing";
 const OWN: &str = "it steers librdkafka itself";
-const LEADER: &str = "records are read from the leader, where they are first";
 const METADATA: &str = "metadata is asked for when it is needed, and for the topics that are read";
 const ALWAYS: &str = "it is always so here";
 const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
 
-const IGNORED: [(&str, &str); 98] = [
+const IGNORED: [(&str, &str); 97] = [
     ("acks", WRITER),
     (
         "allow.auto.create.topics",
@@ -106,7 +106,6 @@ const IGNORED: [(&str, &str); 98] = [
         "client.dns.lookup",
         "all addresses of a name are tried in turn",
     ),
-    ("client.rack", LEADER),
     ("client.software.name", "this plane names itself"),
     ("client.software.version", "this plane names itself"),
     ("compression.codec", WRITER),

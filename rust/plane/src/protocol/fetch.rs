@@ -1,7 +1,9 @@
 //! `Fetch`: record batches as they lie in the log, byte for byte.
 //!
 //! Versions 12 (leader and diverging epochs, KIP-595) to 17; from 13 on topics go by id (KIP-516), from 16 on an answer
-//! names the new leader's address (KIP-951). Without a fetch session: every request names every partition.
+//! names the new leader's address (KIP-951). Sessions (KIP-227) are kept by `eomirror_core::fetch_session`.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -15,16 +17,32 @@ pub(crate) struct FetchRequest {
     pub(crate) min_bytes: i32,
     pub(crate) max_bytes: i32,
     pub(crate) isolation: IsolationLevel,
+    /// 0 for none.
+    pub(crate) session_id: i32,
+    /// 0 wants a session, -1 wants none; both name every partition.
+    pub(crate) session_epoch: i32,
     pub(crate) topics: Vec<AskedTopic>,
+    /// What the session shall forget.
+    pub(crate) forgotten: Vec<ForgottenTopic>,
+    /// Where the reader is (KIP-392): a leader may name a replica that is closer. Empty to read from the leader.
+    pub(crate) rack: Arc<str>,
 }
 
 /// Partitions of one topic, in the order in which the broker shall fill its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedTopic {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// [`TopicId::NONE`] where the broker has none, which limits the whole request to version 12.
     pub(crate) id: TopicId,
     pub(crate) partitions: Vec<AskedPartition>,
+}
+
+/// Partitions of one topic that a session shall forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ForgottenTopic {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: TopicId,
+    pub(crate) partitions: Vec<i32>,
 }
 
 /// What is asked of a partition.
@@ -44,6 +62,8 @@ pub(crate) struct AskedPartition {
 pub(crate) struct FetchAnswer {
     pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
+    /// 0 for none.
+    pub(crate) session_id: i32,
     pub(crate) topics: Vec<AnsweredTopic>,
 }
 
@@ -67,6 +87,8 @@ pub(crate) struct AnsweredPartition {
     pub(crate) log_start_offset: i64,
     /// Null when the isolation level is read uncommitted.
     pub(crate) aborted: Option<Vec<AbortedTransaction>>,
+    /// The replica to ask instead: it is closer to the reader's rack.
+    pub(crate) closer: Option<i32>,
     /// Shares the memory of the frame it came in.
     pub(crate) records: Bytes,
     /// The log that we read ended there in that epoch: what we hold beyond is not in it any more.
@@ -109,7 +131,9 @@ impl Request for FetchRequest {
     type Answer = FetchAnswer;
 
     fn highest(&self) -> i16 {
-        if self.topics.iter().any(|topic| topic.id.is_none()) {
+        let asked = self.topics.iter().map(|topic| topic.id);
+        let forgotten = self.forgotten.iter().map(|topic| topic.id);
+        if asked.chain(forgotten).any(TopicId::is_none) {
             12
         } else {
             Self::API.versions.1
@@ -124,8 +148,8 @@ impl Request for FetchRequest {
         out.int32(self.min_bytes);
         out.int32(self.max_bytes);
         out.int8(self.isolation.wire());
-        out.int32(0); // session id, and the epoch that says "no session"
-        out.int32(-1);
+        out.int32(self.session_id);
+        out.int32(self.session_epoch);
         out.compact_array(&self.topics, |out, topic| {
             if version <= 12 {
                 out.compact_string(&topic.name);
@@ -143,15 +167,23 @@ impl Request for FetchRequest {
             });
             out.no_tags();
         });
-        out.compact_array::<()>(&[], |_, ()| {}); // forgotten topics, of sessions
-        out.compact_string(""); // rack: read from the leader
+        out.compact_array(&self.forgotten, |out, topic| {
+            if version <= 12 {
+                out.compact_string(&topic.name);
+            } else {
+                out.topic_id(topic.id);
+            }
+            out.compact_array(&topic.partitions, |out, index| out.int32(*index));
+            out.no_tags();
+        });
+        out.compact_string(&self.rack);
         out.no_tags();
     }
 
     fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, Broken> {
         let throttle_ms = from.int32()?;
         let error = from.int16()?;
-        from.int32()?; // session
+        let session_id = from.int32()?;
         let topics = from.compact_array(3, |from| {
             let mut topic = AnsweredTopic::default();
             if version <= 12 {
@@ -167,6 +199,7 @@ impl Request for FetchRequest {
         Ok(FetchAnswer {
             throttle_ms,
             error,
+            session_id,
             topics,
         })
     }
@@ -189,7 +222,7 @@ fn partition(from: &mut Reader) -> Result<AnsweredPartition, Broken> {
         })?,
         ..AnsweredPartition::default()
     };
-    from.int32()?; // preferred read replica: we read from the leader
+    answered.closer = Some(from.int32()?).filter(|broker| *broker >= 0);
     answered.records = from.nullable_compact_bytes()?.unwrap_or_default();
     from.tags(|tag, field| {
         match tag {
@@ -232,7 +265,7 @@ mod tests {
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::{IsolationLevel, Request as _, TopicId, oracle, read};
-    use super::{AskedPartition, AskedTopic, EpochEnd, FetchRequest, NewLeader};
+    use super::{AskedPartition, AskedTopic, EpochEnd, FetchRequest, ForgottenTopic, NewLeader};
 
     const ID: TopicId = TopicId([5; 16]);
 
@@ -242,8 +275,10 @@ mod tests {
             min_bytes: 1,
             max_bytes: 1000,
             isolation: IsolationLevel::ReadCommitted,
+            session_id: 9,
+            session_epoch: 2,
             topics: vec![AskedTopic {
-                name: "a".to_owned(),
+                name: "a".into(),
                 id,
                 partitions: vec![AskedPartition {
                     index: 2,
@@ -253,6 +288,12 @@ mod tests {
                     max_bytes: 100,
                 }],
             }],
+            forgotten: vec![ForgottenTopic {
+                name: "b".into(),
+                id,
+                partitions: vec![5, 6],
+            }],
+            rack: "here".into(),
         }
     }
 
@@ -261,7 +302,15 @@ mod tests {
         for version in 12..=17 {
             let read: Oracle = oracle::read(&request(ID), version);
             assert_eq!(read.replica_id, BrokerId(-1));
-            assert_eq!((read.session_id, read.session_epoch), (0, -1));
+            assert_eq!((read.session_id, read.session_epoch), (9, 2));
+            assert_eq!(read.rack_id.as_str(), "here");
+            let forgotten = &read.forgotten_topics_data[0];
+            assert_eq!(forgotten.partitions, [5, 6]);
+            if version <= 12 {
+                assert_eq!(forgotten.topic.as_str(), "b");
+            } else {
+                assert_eq!(forgotten.topic_id.into_bytes(), ID.0);
+            }
             assert_eq!((read.max_bytes, read.isolation_level), (1000, 1));
             let topic = &read.topics[0];
             if version <= 12 {
@@ -283,6 +332,9 @@ mod tests {
     fn a_topic_without_id_keeps_the_request_at_version_12() {
         assert_eq!(request(ID).highest(), 17);
         assert_eq!(request(TopicId::NONE).highest(), 12);
+        let mut forgets = request(ID);
+        forgets.forgotten[0].id = TopicId::NONE;
+        assert_eq!(forgets.highest(), 12);
     }
 
     #[test]
@@ -304,6 +356,7 @@ mod tests {
                 .with_partition_index(3)
                 .with_error_code(6)
                 .with_aborted_transactions(None)
+                .with_preferred_read_replica(BrokerId(4))
                 .with_diverging_epoch(EpochEndOffset::default().with_epoch(1).with_end_offset(9))
                 .with_current_leader(
                     LeaderIdAndEpoch::default()
@@ -318,6 +371,7 @@ mod tests {
             };
             let mut answer = FetchResponse::default()
                 .with_throttle_time_ms(11)
+                .with_session_id(99)
                 .with_responses(vec![topic]);
             if version >= 16 {
                 answer = answer.with_node_endpoints(vec![
@@ -329,7 +383,7 @@ mod tests {
             }
             let body = oracle::write(&answer, version);
             let read = read::<FetchRequest>(version, body.clone()).unwrap();
-            assert_eq!(read.throttle_ms, 11);
+            assert_eq!((read.throttle_ms, read.session_id), (11, 99));
             let topic = &read.topics[0];
             assert_eq!(topic.name, if version <= 12 { "a" } else { "" });
             let [full, moved] = &topic.partitions[..] else {
@@ -347,6 +401,7 @@ mod tests {
             let aborted = full.aborted.as_ref().unwrap()[0];
             assert_eq!((aborted.producer_id, aborted.first_offset), (77, 12));
             assert_eq!((full.diverging, full.leader), (None, None));
+            assert_eq!((full.closer, moved.closer), (None, Some(4)));
             assert_eq!((moved.error, &moved.aborted), (6, &None));
             let end = EpochEnd {
                 epoch: 1,

@@ -11,6 +11,8 @@ use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer, Fetc
 use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
 use crate::protocol::{IsolationLevel, TopicId};
 
+mod closest;
+mod sessions;
 mod troubles;
 
 const A: TopicId = TopicId([1; 16]);
@@ -87,7 +89,7 @@ impl Reader {
         self.state.compare(&self.directory, self.now)
     }
 
-    fn wants_metadata(&self) -> bool {
+    fn wants_metadata(&mut self) -> bool {
         self.state.wants_metadata(&self.directory)
     }
 
@@ -249,18 +251,18 @@ fn an_answer_without_news_is_not_handed_out() {
 }
 
 #[test]
-fn whoever_was_served_longest_ago_comes_first() {
+fn whoever_gave_records_longest_ago_comes_first() {
     let mut reader = reading(&[0, 2]);
     assert_eq!(reader.asked(1), [(0, 10), (2, 10)]);
     // the answer was full after partition 0
     reader.answer(1, vec![said(0, b"x"), said(2, b"")]);
     reader.state.advance(&at(0), 11, 7);
-    assert_eq!(reader.asked(1), [(0, 11), (2, 10)]);
+    assert_eq!(reader.asked(1), [(2, 10), (0, 11)]);
     reader.answer(1, vec![said(2, b"x"), said(0, b"")]);
-    assert_eq!(reader.asked(1), [(0, 11)]);
-    reader.answer(1, vec![said(0, b"")]);
     reader.state.advance(&at(2), 12, 7);
-    assert_eq!(reader.asked(1), [(2, 12), (0, 11)]);
+    assert_eq!(reader.asked(1), [(0, 11), (2, 12)]);
+    reader.answer(1, vec![said(0, b""), said(2, b"")]);
+    assert_eq!(reader.asked(1), [(0, 11), (2, 12)], "nobody was served");
 }
 
 #[test]
@@ -288,6 +290,55 @@ fn the_answers_of_all_leaders_together_stay_within_the_budget() {
         [Some(100), Some(100)],
         "a partition is always asked for"
     );
+}
+
+#[test]
+fn what_is_held_counts_against_the_budget_until_the_whole_answer_is_let_go() {
+    let large: &'static [u8] = &[0; 100];
+    let mut reader = reading_with(
+        &[0, 2],
+        Limits {
+            budget: 250,
+            ..LIMITS
+        },
+    );
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 250);
+    reader.answer(1, vec![said(0, large), said(2, b"")]);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
+    reader.answer(1, vec![said(2, large)]);
+    assert_eq!(reader.state.held_bytes(), 200);
+    assert!(
+        reader
+            .state
+            .brokers(&reader.directory, reader.now)
+            .is_empty()
+    );
+    reader.state.advance(&at(0), 11, 7);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
+    reader.answer(1, vec![said(0, large)]);
+    reader.state.assign(&[Assignment::new("a", 0, 10)]);
+    assert_eq!(reader.state.held_bytes(), 0, "nobody reads them any more");
+}
+
+#[test]
+fn a_broker_whose_records_are_held_is_not_asked_beyond_the_budget() {
+    let large: &'static [u8] = &[0; 200];
+    let mut reader = reading_with(
+        &[0, 2],
+        Limits {
+            budget: 250,
+            ..LIMITS
+        },
+    );
+    reader.asked(1);
+    // both share the memory of one answer
+    reader.answer(1, vec![said(0, large), said(2, large)]);
+    reader.state.advance(&at(0), 11, 7);
+    assert_eq!(reader.state.held_bytes(), 400);
+    assert!(reader.plan(1).is_none());
+    reader.state.advance(&at(2), 11, 7);
+    assert_eq!(reader.state.held_bytes(), 0);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 250);
 }
 
 #[test]

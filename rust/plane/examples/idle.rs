@@ -1,0 +1,87 @@
+//! What it costs to wait for records: `cargo run --release --example idle -- TOPIC SECONDS [without] < PROPERTIES`
+//!
+//! Reads all partitions of a topic from their ends, where nothing comes, with fetch sessions (KIP-227) or `without`.
+//! Properties are lines `name=value`; `fetch.wait.max.ms` says how often a leader answers. Writes one line of JSON: bytes
+//! sent and received and microseconds of processor time per answer. The time is user and system time
+//! after the first answers.
+
+#![allow(clippy::print_stdout)] // it is what it is for
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eomirror_plane::{
+    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Properties,
+    SystemClock,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (topic, seconds, sessions) = match &arguments[..] {
+        [topic, seconds] => (topic, seconds.parse()?, true),
+        [topic, seconds, without] if without == "without" => (topic, seconds.parse()?, false),
+        _ => return Err("usage: idle TOPIC SECONDS [without] < PROPERTIES".into()),
+    };
+    let text = std::io::read_to_string(std::io::stdin())?;
+    let pairs: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .collect();
+    let clock = SystemClock;
+    let deadline = clock.now() + Duration::from_secs(30);
+    let properties = Properties::parse(pairs)?;
+    let limits = Limits::from_properties(&properties);
+    let mut client = Client::connect(properties, Arc::new(clock), deadline)?;
+    let facts = client.metadata(&[topic], deadline)?.topic(topic).cloned();
+    let partitions: Vec<(&str, i32)> = facts
+        .iter()
+        .flat_map(|facts| facts.partitions.keys())
+        .map(|index| (topic.as_str(), *index))
+        .collect();
+    let level = IsolationLevel::ReadCommitted;
+    let ends = client.list_offsets(level, OffsetSpec::Latest, &partitions, deadline)?;
+    let assignments: Vec<Assignment> = ends
+        .iter()
+        .map(|end| Assignment::new(topic.as_str(), end.partition, end.offset))
+        .collect();
+    let mut fetcher = Fetcher::new(client, level, limits);
+    fetcher.keep_sessions(sessions);
+    fetcher.assign(&assignments);
+    // the first answers tell all watermarks
+    pass(&mut fetcher, limits.wait * 3)?;
+    let before = (fetcher.network().traffic(), processor_time());
+    let answers = pass(&mut fetcher, Duration::from_secs(seconds))?;
+    let after = (fetcher.network().traffic(), processor_time());
+    println!(
+        r#"{{"partitions": {}, "sessions": {sessions}, "answers": {answers}, "sent": {}, "received": {}, "cpu_us": {}}}"#,
+        assignments.len(),
+        (after.0.sent - before.0.sent) / answers.max(1),
+        (after.0.received - before.0.received) / answers.max(1),
+        after.1.saturating_sub(before.1).as_micros() / u128::from(answers.max(1)),
+    );
+    Ok(())
+}
+
+/// Waits so long, and counts answers by the bytes that arrive.
+fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_plane::Error> {
+    let until = Instant::now() + time;
+    let mut answers = 0;
+    let mut received = fetcher.network().traffic().received;
+    while Instant::now() < until {
+        fetcher.step()?;
+        let now = fetcher.network().traffic().received;
+        answers += u64::from(now > received);
+        received = now;
+        let wake = fetcher.wakes_at().map_or(until, |at| at.min(until));
+        eomirror_plane::wait(&mut [fetcher.network()], &SystemClock, wake);
+    }
+    Ok(answers)
+}
+
+/// Of the only thread, to the nanosecond, as the scheduler of Linux counts it.
+fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}

@@ -1,0 +1,56 @@
+//! What an answer says, by partition. Topics go by id, or by name up to version 12.
+
+use std::collections::BTreeMap;
+
+use super::TopicPartition;
+use crate::protocol::TopicId;
+use crate::protocol::fetch::{AnsweredPartition, FetchAnswer};
+
+/// An answer by partition.
+pub(super) struct Said {
+    /// Of the whole answer.
+    pub(super) error: i16,
+    by_id: BTreeMap<(TopicId, i32), AnsweredPartition>,
+    by_name: BTreeMap<(String, i32), AnsweredPartition>,
+}
+
+impl Said {
+    pub(super) fn new(answer: FetchAnswer) -> Self {
+        let mut said = Self {
+            error: answer.error,
+            by_id: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+        };
+        for topic in answer.topics {
+            for partition in topic.partitions {
+                if topic.id.is_none() {
+                    let place = (topic.name.clone(), partition.index);
+                    said.by_name.insert(place, partition);
+                } else {
+                    said.by_id.insert((topic.id, partition.index), partition);
+                }
+            }
+        }
+        said
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let all = self.by_id.values().chain(self.by_name.values());
+        let bytes: usize = all.map(|partition| partition.records.len()).sum();
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn take(
+        &mut self,
+        id: TopicId,
+        partition: &TopicPartition,
+    ) -> Option<AnsweredPartition> {
+        let index = partition.partition;
+        self.by_id.remove(&(id, index)).or_else(|| {
+            // answers by id are the rule, and need no copy of the name
+            (!self.by_name.is_empty())
+                .then(|| self.by_name.remove(&(partition.topic.clone(), index)))
+                .flatten()
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! What we are about with one broker: the session with it, and the request that is outstanding.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eomirror_core::fetch_session::{FetchSession, SessionAsk};
+
+use crate::protocol::TopicId;
+use crate::protocol::fetch::{AskedPartition, AskedTopic, FetchRequest, ForgottenTopic};
+
+/// What a broker is told of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) name: Arc<str>,
+    pub(super) topic_id: TopicId,
+    pub(super) asked: AskedPartition,
+}
+
+/// What we are about with a broker.
+#[derive(Debug, Default)]
+pub(super) struct Talk {
+    pub(super) session: FetchSession<u64, Told>,
+    /// Of the request that is outstanding.
+    pub(super) ticket: Option<u64>,
+}
+
+/// `frame` with what the session has to say.
+pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, Told>) -> FetchRequest {
+    let asked = by_topic(&ask.named).into_iter();
+    let forgotten = by_topic(&ask.forgotten).into_iter();
+    FetchRequest {
+        session_id: ask.id,
+        session_epoch: ask.epoch,
+        topics: asked
+            .map(|(told, partitions)| AskedTopic {
+                name: Arc::clone(&told.name),
+                id: told.topic_id,
+                partitions,
+            })
+            .collect(),
+        forgotten: forgotten
+            .map(|(told, partitions)| ForgottenTopic {
+                name: Arc::clone(&told.name),
+                id: told.topic_id,
+                partitions: partitions.iter().map(|asked| asked.index).collect(),
+            })
+            .collect(),
+        ..frame
+    }
+}
+
+/// What is asked of the partitions of each topic, topics in the order in which they come first.
+fn by_topic(all: &[(u64, Told)]) -> Vec<(&Told, Vec<AskedPartition>)> {
+    let mut topics: Vec<(&Told, Vec<AskedPartition>)> = Vec::new();
+    let mut places: BTreeMap<(&str, TopicId), usize> = BTreeMap::new();
+    for (_, told) in all {
+        let place = *places
+            .entry((&told.name, told.topic_id))
+            .or_insert_with(|| {
+                topics.push((told, Vec::new()));
+                topics.len() - 1
+            });
+        topics[place].1.push(told.asked);
+    }
+    topics
+}
