@@ -75,7 +75,8 @@ def neighbour(rig: Rig, topic_name: str, entry: Entry, tmp_path: Path, rng: rand
 @pytest.mark.fault("F27")
 def test_a_frozen_link_does_not_hold_up_its_neighbour(command_scene: Scene, neighbour: Scene) -> None:
     """F27: link A holds a transaction open while link B is restarted: B goes on where it was, without waiting for A."""
-    patience = {"transaction_timeout": "60s"}
+    # longer than a restart takes on a busy machine
+    patience = {"transaction_timeout": "240s"}
     mirrors = {}
     for scene in (command_scene, neighbour):
         mirrors[scene.name] = scene.command(link=patience, proxied=False)
@@ -91,7 +92,7 @@ def test_a_frozen_link_does_not_hold_up_its_neighbour(command_scene: Scene, neig
     neighbour.catch_up()
     neighbour.judge()
     assert command_scene.has_open_transaction()
-    assert time.monotonic() - began < 55.0, "the frozen transaction has expired, so this says nothing"
+    assert time.monotonic() - began < 230.0, "the frozen transaction has expired, so this says nothing"
     log.info("the neighbour flows %.1f s after its kill", seconds)
     frozen.thaw()
     command_scene.heal()
