@@ -7,6 +7,7 @@ from typing import Any, final
 __all__ = [
     "Acks",
     "LogAudit",
+    "NativeLane",
     "PartitionAccount",
     "PartitionComparison",
     "PartitionMap",
@@ -358,6 +359,117 @@ class LogAudit:
         Args:
             at_rest: Whether nobody writes, so that what is open is wrong.
         """
+
+@final
+class NativeLane:
+    """
+    Moves one lane's records through the native plane; for the thread that made it.
+
+    No call holds the interpreter's lock while it waits, or keeps Python from its signals for longer than a tenth of
+    a second; what a signal handler raises comes out of the call.  Every call may raise
+    `eomirror.native.failure.NativeFailureError`, in a forked child too.
+    """
+
+    def __new__(
+        cls,
+        source: dict[str, str],
+        target: dict[str, str],
+        *,
+        transactional_id: str,
+        transaction_timeout: float,
+        source_cluster_id: str,
+        target_cluster_id: str,
+        header: bool = False,
+        guard: bool = False,
+        origins: Sequence[str] | None = None,
+    ) -> NativeLane:
+        """
+        Prepare a lane; connects nowhere yet.
+
+        Args:
+            source: librdkafka's properties of a consumer, as text.
+            target: Likewise of a producer.
+            transactional_id: The id that `open` takes.
+            transaction_timeout: Seconds after which the coordinator aborts what is left open.
+            source_cluster_id: Id of the source cluster.
+            target_cluster_id: Id of the target cluster.
+            header: Write the provenance header into records.
+            guard: Drop records whose provenance says that they would go round.
+            origins: Ids of the clusters whose records are forwarded; None for any.
+        """
+
+    @staticmethod
+    def failure_kinds() -> list[str]:
+        """Kinds that a failure can have."""
+
+    def route(
+        self,
+        source_topic: str,
+        target_topic: str,
+        *,
+        target_id: str | None,
+        max_batch_bytes: int,
+        log_append_time: bool,
+    ) -> None:
+        """
+        Say where records of a topic go.
+
+        Args:
+            source_topic: Source topic.
+            target_topic: Target topic; the partition number stays.
+            target_id: Id of the target topic that is meant; None when not known.
+            max_batch_bytes: Largest batch that it takes.
+            log_append_time: Whether it replaces timestamps by its own.
+
+        Raises:
+            ValueError: A topic's name or id is not one.
+        """
+
+    def open(self, seconds: float) -> tuple[int, int]:
+        """Take the transactional id with a new producer; its producer id and epoch."""
+
+    def start(self, starts: Sequence[tuple[str, int, int, int | None, int | None, str | None]]) -> None:
+        """Begin to fetch: topic, partition, offset, leader epoch, where that is known, topic id."""
+
+    def restart(self) -> None:
+        """Forget everything fetched, and every partition."""
+
+    def await_records(self, seconds: float) -> bool:
+        """Whether there is something to mirror."""
+
+    def advances(self) -> list[tuple[str, int, int, int | None]]:
+        """Topic, partition, next offset and leader epoch of what moved since the last commit."""
+
+    def log_ends(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and last stable offset, where it is known."""
+
+    def begin(self, seconds: float) -> tuple[int, int]:
+        """Begin a transaction; its producer id and epoch."""
+
+    def pump(self, seconds: float, most: int) -> tuple[int, int, bool, bool]:
+        """
+        Send what is at hand, until the transaction holds ``most`` bytes.
+
+        Returns:
+            Records, bytes of their batches, whether nothing is left, whether the transaction is full.
+        """
+
+    def write(
+        self, records: Sequence[tuple[str, int, builtins.bytes, builtins.bytes | None]], timestamp: int
+    ) -> None:
+        """Send records of ours: topic, partition, key, value; ``timestamp`` in ms."""
+
+    def settle(self, seconds: float) -> list[PartitionAccount]:
+        """Wait until everything is acknowledged, and balance the books (rule 7)."""
+
+    def commit(self, seconds: float) -> None:
+        """Commit, by the same request as often as it takes."""
+
+    def abort(self, seconds: float) -> bool:
+        """Abort; whether that was answered in time."""
+
+    def close(self) -> None:
+        """Close all connections."""
 
 @final
 class PlaneReader:

@@ -14,6 +14,7 @@ try:
     from eomirror._core import (
         Acks,
         LogAudit,
+        NativeLane,
         PartitionAccount,
         PartitionComparison,
         PartitionMap,
@@ -36,6 +37,7 @@ except ImportError as error:
 __all__ = [
     "Acks",
     "LogAudit",
+    "NativeLane",
     "PartitionAccount",
     "PartitionComparison",
     "PartitionMap",

@@ -73,15 +73,23 @@ impl Client {
         clock: Arc<dyn Clock>,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let mut client = Self {
+        let mut client = Self::unconnected(properties, clock)?;
+        client.metadata(&[], deadline)?;
+        Ok(client)
+    }
+
+    /// The same without waiting: connects when it is first used.
+    pub(crate) fn unconnected(
+        properties: Properties,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
             network: Network::new(properties)?,
             directory: Directory::default(),
             clock,
             inbox: Vec::new(),
             last_opened: None,
-        };
-        client.metadata(&[], deadline)?;
-        Ok(client)
+        })
     }
 
     /// What is known of the cluster.
@@ -315,6 +323,11 @@ impl Client {
 
     pub(crate) fn network(&mut self) -> &mut Network {
         &mut self.network
+    }
+
+    /// The last thing that went wrong anywhere, for messages.
+    pub(crate) fn last_trouble(&self) -> Option<&Error> {
+        self.network.last_trouble()
     }
 
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {

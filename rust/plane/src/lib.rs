@@ -29,6 +29,7 @@ mod error;
 mod fetch;
 mod frame;
 mod handshake;
+pub mod lane;
 mod network;
 mod pipeline;
 mod properties;

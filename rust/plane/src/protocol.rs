@@ -93,6 +93,13 @@ impl TopicId {
     /// What brokers say when there is none.
     pub const NONE: Self = Self([0; 16]);
 
+    /// Reads what Kafka's tools write.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        bytes.try_into().ok().map(Self)
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_none(self) -> bool {
@@ -184,5 +191,10 @@ mod tests {
     fn a_topic_id_is_shown_as_kafkas_tools_show_it() {
         assert_eq!(TopicId::NONE.to_string(), "AAAAAAAAAAAAAAAAAAAAAA");
         assert_eq!(TopicId([0xff; 16]).to_string(), "_____________________w");
+        assert_eq!(
+            TopicId::parse("_____________________w"),
+            Some(TopicId([0xff; 16]))
+        );
+        assert_eq!(TopicId::parse("short"), None);
     }
 }

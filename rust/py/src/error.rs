@@ -15,6 +15,7 @@ mod python {
     pyo3::import_exception!(eomirror.errors, TransactionFailedError);
     pyo3::import_exception!(eomirror.errors, UnreachableError);
     pyo3::import_exception!(eomirror.errors, UnrepresentableRecordError);
+    pyo3::import_exception!(eomirror.native.failure, NativeFailureError);
 }
 
 /// The exception that says the same as `error`.
@@ -65,6 +66,38 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyE
             with_fix::<python::AuthorizationError>(py, &message, error.fix())
         }
         _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
+    }
+}
+
+/// Why a native lane cannot go on; Python maps kinds to the errors of a lane in one table.
+pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failure) -> PyErr {
+    let partition = failure
+        .partition
+        .as_ref()
+        .map(|at| (at.topic.as_str(), at.partition));
+    let refused = failure.refused.as_ref().map(|refused| {
+        let source = refused.source.as_ref();
+        (
+            source.map(|at| (at.topic.as_str(), at.partition)),
+            refused.target_topic.as_str(),
+            refused.first,
+            refused.last,
+            refused.code,
+        )
+    });
+    let named = pyo3::types::PyDict::new(py);
+    let raised = named
+        .set_item("fix", failure.fix)
+        .and_then(|()| named.set_item("partition", partition))
+        .and_then(|()| named.set_item("refused", refused))
+        .and_then(|()| {
+            let positional = (failure.kind.name(), failure.message.as_str());
+            py.get_type::<python::NativeFailureError>()
+                .call(positional, Some(&named))
+        });
+    match raised {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
     }
 }
 

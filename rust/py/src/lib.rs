@@ -10,6 +10,7 @@ mod comparison;
 mod convert;
 mod detach;
 mod error;
+mod lane;
 mod offset_map;
 mod partition_account;
 mod partition_map;
@@ -50,6 +51,7 @@ mod _core {
         acks::Acks,
         audit::LogAudit,
         comparison::PartitionComparison,
+        lane::NativeLane,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         partition_map::PartitionMap,

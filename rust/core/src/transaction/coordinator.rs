@@ -163,10 +163,13 @@ impl Coordinator {
         }
     }
 
-    /// Whether a transaction can begin.
+    /// The identity that the next transaction will have; None when none can begin.
     #[must_use]
-    pub const fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_))
+    pub const fn ready_identity(&self) -> Option<Identity> {
+        match self.phase {
+            Phase::Ready(identity) => Some(identity),
+            _ => None,
+        }
     }
 
     /// Whether a transaction is open or being ended.

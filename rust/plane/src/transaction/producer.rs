@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use eomirror_core::batch::{self, Batch, Stamp};
+use eomirror_core::relay::{Content, Outgoing};
 use eomirror_core::transaction::coordinator::Misplaced;
 use eomirror_core::transaction::{
     Ask, Coordinator, Event, Identity, Sequences, SourceRange, Ticket,
@@ -20,7 +21,7 @@ use crate::protocol::TopicId;
 use crate::protocol::produce::{FramedBatch, HEADER};
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
-const TRANSACTIONS_V2: i16 = 2;
+pub(crate) const TRANSACTIONS_V2: i16 = 2;
 
 /// Writes batches to one cluster in transactions.
 ///
@@ -79,7 +80,15 @@ impl TransactionalProducer {
         if level < TRANSACTIONS_V2 {
             return Err(Error::OldTransactions { level });
         }
-        let mut producer = Self {
+        let mut producer = Self::new(client, settings);
+        producer.until_ready(deadline)?;
+        Ok(producer)
+    }
+
+    /// The same without waiting, for a cluster whose `transaction.version` is known to be 2 or higher:
+    /// [`TransactionalProducer::until_ready`] takes over the transactional id.
+    pub(crate) fn new(client: Client, settings: ProducerSettings) -> Self {
+        Self {
             sequences: Sequences::new(settings.request_bytes),
             client,
             settings,
@@ -92,9 +101,7 @@ impl TransactionalProducer {
             over: None,
             ended: None,
             wake_at: None,
-        };
-        producer.until_ready(deadline)?;
-        Ok(producer)
+        }
     }
 
     /// Begins a transaction. Waits only when the identity of the last one was lost.
@@ -151,6 +158,62 @@ impl TransactionalProducer {
         self.sequences
             .push(target, framed, batch.len(), records, source);
         Ok(())
+    }
+
+    /// Takes a batch that [`eomirror_core::relay`] made of `fetched`, behind all that its partition has got before. As
+    /// [`TransactionalProducer::send`] otherwise.
+    pub(crate) fn send_relayed(
+        &mut self,
+        target: &TopicPartition,
+        mut batch: Outgoing,
+        fetched: &Bytes,
+        source: SourceRange,
+    ) -> Result<(), Error> {
+        let stamp = self.stamp(target)?;
+        let (records, size) = (batch.count(), batch.size());
+        batch
+            .stamp(fetched, &stamp)
+            .map_err(|error| Error::Unsendable {
+                target: target.clone(),
+                reason: error.to_string(),
+            })?;
+        let framed = match batch.into_content() {
+            Content::Passed { head, body } => FramedBatch {
+                head,
+                body: fetched.slice(body),
+            },
+            Content::Written(bytes) => {
+                let bytes = Bytes::from(bytes);
+                // stamping has shown that there is a whole header
+                let head = bytes.first_chunk().copied().unwrap_or([0; HEADER]);
+                FramedBatch {
+                    head,
+                    body: bytes.slice(HEADER.min(bytes.len())..),
+                }
+            }
+        };
+        self.sequences.push(target, framed, size, records, source);
+        Ok(())
+    }
+
+    /// Whether a transaction is open or being ended.
+    pub(crate) const fn in_transaction(&self) -> bool {
+        self.coordinator.in_transaction()
+    }
+
+    /// What was acknowledged and not given out yet.
+    pub(crate) fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
+        std::mem::take(&mut self.acknowledged)
+    }
+
+    /// What keeps batches from being acknowledged, for messages.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.client.last_trouble().map(ToString::to_string);
+        let lost = || {
+            self.leaderless()
+                .map(|at| format!("no leader is known for {at}"))
+        };
+        trouble.or_else(lost)
     }
 
     /// Bytes of the budget that are left.
@@ -280,7 +343,8 @@ impl TransactionalProducer {
         self.client.network()
     }
 
-    fn until_ready(&mut self, deadline: Instant) -> Result<(), Error> {
+    /// Waits until a transaction can begin, and gives the identity that it will have.
+    pub(crate) fn until_ready(&mut self, deadline: Instant) -> Result<Identity, Error> {
         const WHAT: &str = "initializing a transactional producer";
         let started = self.client.clock().now();
         loop {
@@ -288,8 +352,8 @@ impl TransactionalProducer {
             if let Some(error) = &self.over {
                 return Err(error.clone());
             }
-            if self.coordinator.is_ready() {
-                return Ok(());
+            if let Some(identity) = self.coordinator.ready_identity() {
+                return Ok(identity);
             }
             if self.passed(deadline) {
                 return Err(self.timed_out(WHAT, started));

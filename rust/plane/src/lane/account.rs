@@ -1,0 +1,243 @@
+//! Rule 7 for one source partition of the open transaction. Pure.
+
+use std::collections::BTreeMap;
+
+use eomirror_core::DropReason;
+use eomirror_core::offset_map::{OffsetMap, Range};
+use eomirror_core::relay::{Books, SourceRun};
+
+use super::failure::Failure;
+use crate::fetch::TopicPartition;
+
+/// What one transaction did with one source partition: fetched = acknowledged + dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The source partition.
+    pub source: TopicPartition,
+    /// Where its records went.
+    pub target: TopicPartition,
+    /// Records that were fetched.
+    pub fetched: u64,
+    /// Records that the target acknowledged.
+    pub acknowledged: u64,
+    /// Bytes of their batches, as they travelled.
+    pub bytes: u64,
+    /// Records that were dropped on purpose, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Source offset of the first acknowledged record; where nothing was, of where fetching began.
+    pub first_source_offset: i64,
+    /// Source offset behind all that was fetched.
+    pub next_source_offset: i64,
+    /// Largest timestamp of the acknowledged records, ms; -1 when there are none.
+    pub timestamp: i64,
+    /// First and last target offset; None when nothing was acknowledged.
+    pub target_offsets: Option<(i64, i64)>,
+    /// Chunk of the offset map; empty when nothing was acknowledged.
+    pub offset_map: Vec<u8>,
+}
+
+/// A batch that was sent.
+#[derive(Debug)]
+struct Flight {
+    runs: Vec<SourceRun>,
+    /// Target offset of its first record, once acknowledged.
+    base: Option<i64>,
+}
+
+/// The open books of a source partition.
+#[derive(Debug)]
+pub(super) struct Book {
+    books: Books,
+    bytes: u64,
+    began: i64,
+    next: i64,
+    timestamp: i64,
+    /// By source offset of the first record: acknowledgements need not come in order, maps do.
+    flights: BTreeMap<i64, Flight>,
+}
+
+impl Book {
+    /// Books of a partition from an offset on.
+    pub(super) fn new(began: i64) -> Self {
+        Self {
+            books: Books::default(),
+            bytes: 0,
+            began,
+            next: began,
+            timestamp: -1,
+            flights: BTreeMap::new(),
+        }
+    }
+
+    /// A batch is sent.
+    pub(super) fn sent(&mut self, runs: &[SourceRun], bytes: usize) {
+        let Some(first) = runs.first().map(|run| run.first) else {
+            return;
+        };
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        let flight = Flight {
+            runs: runs.to_vec(),
+            base: None,
+        };
+        self.flights.insert(first, flight);
+    }
+
+    /// All of an answer is sent or dropped.
+    pub(super) fn fetched(&mut self, books: &Books, next: i64, timestamp: i64) {
+        self.books.add(books);
+        self.next = self.next.max(next);
+        self.timestamp = self.timestamp.max(timestamp);
+    }
+
+    /// The target has the batch whose first record has this source offset.
+    pub(super) fn acknowledged(&mut self, first: i64, base: Option<i64>) {
+        if let Some(flight) = self.flights.get_mut(&first) {
+            flight.base = base;
+        }
+    }
+
+    /// The account, if it is even.
+    pub(super) fn settle(
+        &self,
+        source: &TopicPartition,
+        target: &TopicPartition,
+    ) -> Result<Account, Failure> {
+        let mut map = OffsetMap::default();
+        let mut acknowledged = 0_u64;
+        for (first, flight) in &self.flights {
+            let Some(mut base) = flight.base else {
+                return Err(Failure::unaccounted(format!(
+                    "{source}: the batch from offset {first} is in the target, and nobody knows where"
+                ))
+                .about(source));
+            };
+            for run in &flight.runs {
+                let range = Range {
+                    source: run.first,
+                    target: base,
+                    count: run.count,
+                };
+                map.push(range).map_err(|error| {
+                    Failure::unaccounted(format!("{source}: {error}")).about(source)
+                })?;
+                base = base.saturating_add(run.count);
+                acknowledged = acknowledged.saturating_add(run.count.unsigned_abs());
+            }
+        }
+        self.books
+            .settle(&source.topic, source.partition, acknowledged)
+            .map_err(|error| Failure::unaccounted(error.to_string()).about(source))?;
+        let offset_map = if map.is_empty() {
+            Vec::new()
+        } else {
+            map.encode(&target.topic, target.partition)
+                .map_err(|error| Failure::unaccounted(format!("{source}: {error}")).about(source))?
+        };
+        let dropped = DropReason::ALL
+            .iter()
+            .map(|reason| (reason.name(), self.books.dropped(*reason)));
+        Ok(Account {
+            source: source.clone(),
+            target: target.clone(),
+            fetched: self.books.fetched,
+            acknowledged,
+            bytes: self.bytes,
+            dropped: dropped.filter(|(_, count)| *count > 0).collect(),
+            first_source_offset: map.source_bounds().map_or(self.began, |(first, _)| first),
+            next_source_offset: self.next,
+            timestamp: if acknowledged > 0 { self.timestamp } else { -1 },
+            target_offsets: map.target_bounds(),
+            offset_map,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eomirror_core::offset_map::{Range, decode};
+    use eomirror_core::relay::{Books, SourceRun};
+
+    use super::Book;
+    use crate::fetch::TopicPartition;
+    use crate::lane::FailureKind;
+
+    fn sent(count: u64) -> Books {
+        let mut books = Books::default();
+        (books.fetched, books.sent) = (count, count);
+        books
+    }
+
+    fn run(first: i64, count: i64) -> SourceRun {
+        SourceRun { first, count }
+    }
+
+    fn ends() -> (TopicPartition, TopicPartition) {
+        (TopicPartition::new("s", 2), TopicPartition::new("t", 2))
+    }
+
+    #[test]
+    fn acknowledgements_in_any_order_give_one_map() {
+        let (source, target) = ends();
+        let mut book = Book::new(10);
+        book.sent(&[run(10, 5)], 100);
+        book.sent(&[run(15, 2), run(20, 3)], 50);
+        book.fetched(&sent(10), 24, 77);
+        book.acknowledged(15, Some(105));
+        book.acknowledged(10, Some(100));
+
+        let account = book.settle(&source, &target).unwrap();
+
+        let ranges = decode(&account.offset_map).unwrap().map;
+        let expected = [(10, 100, 7), (20, 107, 3)].map(|(source, target, count)| Range {
+            source,
+            target,
+            count,
+        });
+        assert_eq!(ranges.ranges(), expected);
+        assert_eq!(
+            (account.acknowledged, account.bytes, account.timestamp),
+            (10, 150, 77)
+        );
+        assert_eq!(account.target_offsets, Some((100, 109)));
+        assert_eq!(
+            (account.first_source_offset, account.next_source_offset),
+            (10, 24)
+        );
+    }
+
+    #[test]
+    fn a_batch_without_an_acknowledged_offset_is_not_accounted_for() {
+        let (source, target) = ends();
+        let mut book = Book::new(0);
+        book.sent(&[run(0, 3)], 10);
+        book.fetched(&sent(3), 3, 1);
+        book.acknowledged(0, None);
+        let failure = book.settle(&source, &target).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unaccounted);
+    }
+
+    #[test]
+    fn a_record_that_was_fetched_and_not_sent_is_not_accounted_for() {
+        let (source, target) = ends();
+        let mut book = Book::new(0);
+        book.sent(&[run(0, 3)], 10);
+        book.fetched(&sent(4), 4, 1);
+        book.acknowledged(0, Some(0));
+        let failure = book.settle(&source, &target).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unaccounted);
+        assert!(failure.message.contains("fetched 4"), "{failure}");
+    }
+
+    #[test]
+    fn a_partition_whose_records_were_all_dropped_has_an_account_without_a_map() {
+        let (source, target) = ends();
+        let mut book = Book::new(7);
+        book.fetched(&Books::default(), 9, -1);
+        let account = book.settle(&source, &target).unwrap();
+        assert!(account.offset_map.is_empty());
+        assert_eq!(
+            (account.first_source_offset, account.target_offsets),
+            (7, None)
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! Why a lane cannot go on, for an adapter that maps kinds and knows no variants.
+
+use std::fmt;
+
+use eomirror_core::batch::BatchError;
+use eomirror_core::relay::RelayError;
+
+use crate::error::{Error, Kind, Meaning};
+use crate::fetch::{Stop, TopicPartition};
+
+/// What a [`Failure`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// Only another plane can honour what is configured, or can write to this target.
+    Unhonoured,
+    /// The configuration is wrong, or a broker refuses a setting; only a person can help.
+    Configuration,
+    /// A right or a credential is missing; only a person can help.
+    Unauthorized,
+    /// A broker that this release cannot talk to.
+    Protocol,
+    /// No answer; the same again may work.
+    Unreachable,
+    /// The transaction must be aborted, and can be made again.
+    Abortable,
+    /// The target refuses a batch for what it is; [`Failure::refused`] names it.
+    Refused,
+    /// Another producer has taken the transactional id, or the transaction outlived its timeout.
+    Superseded,
+    /// A commit was sent and no certain answer came.
+    OutcomeUnknown,
+    /// The source's log diverges from what was mirrored.
+    Truncated,
+    /// The position is not within the source's log.
+    Gap,
+    /// A topic or a partition does not exist, or is another one than was meant, on either side.
+    TopicGone,
+    /// Bytes were damaged on the way; from the source again they may be whole.
+    Damaged,
+    /// One topic cannot go on as it is; others can.
+    Topic,
+    /// Rule 7: the books do not balance.
+    Unaccounted,
+    /// A call that makes no sense here: a fault of the caller.
+    Misuse,
+}
+
+impl FailureKind {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Unhonoured,
+        Self::Configuration,
+        Self::Unauthorized,
+        Self::Protocol,
+        Self::Unreachable,
+        Self::Abortable,
+        Self::Refused,
+        Self::Superseded,
+        Self::OutcomeUnknown,
+        Self::Truncated,
+        Self::Gap,
+        Self::TopicGone,
+        Self::Damaged,
+        Self::Topic,
+        Self::Unaccounted,
+        Self::Misuse,
+    ];
+
+    /// The name by which adapters know it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unhonoured => "unhonoured",
+            Self::Configuration => "configuration",
+            Self::Unauthorized => "unauthorized",
+            Self::Protocol => "protocol",
+            Self::Unreachable => "unreachable",
+            Self::Abortable => "abortable",
+            Self::Refused => "refused",
+            Self::Superseded => "superseded",
+            Self::OutcomeUnknown => "outcome-unknown",
+            Self::Truncated => "truncated",
+            Self::Gap => "gap",
+            Self::TopicGone => "topic-gone",
+            Self::Damaged => "damaged",
+            Self::Topic => "topic",
+            Self::Unaccounted => "unaccounted",
+            Self::Misuse => "misuse",
+        }
+    }
+}
+
+/// Records that the target refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedBatch {
+    /// Where they come from; None for a record of the lane itself.
+    pub source: Option<TopicPartition>,
+    /// Topic that refuses.
+    pub target_topic: String,
+    /// Source offset of the first record in question.
+    pub first: i64,
+    /// Source offset of the last one.
+    pub last: i64,
+    /// The broker's code; 10 (`MESSAGE_TOO_LARGE`) also where the record was not even sent.
+    pub code: i16,
+}
+
+/// Why a lane cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What it asks for.
+    pub kind: FailureKind,
+    /// What happened, and where; lower case.
+    pub message: String,
+    /// What to do about it, as an imperative.
+    pub fix: &'static str,
+    /// The source partition that it concerns, if it is about one.
+    pub partition: Option<TopicPartition>,
+    /// What the target refuses, for [`FailureKind::Refused`].
+    pub refused: Option<Box<RefusedBatch>>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// `MESSAGE_TOO_LARGE`.
+const TOO_LARGE: i16 = 10;
+
+/// Codes with which a leader refuses a batch for what it is: too large for the topic or its segments, a timestamp out
+/// of bounds, or against the topic's rules.
+const REFUSING: [i16; 5] = [4, TOO_LARGE, 18, 32, 87];
+
+impl Failure {
+    pub(super) fn new(kind: FailureKind, message: String, fix: &'static str) -> Self {
+        Self {
+            kind,
+            message,
+            fix,
+            partition: None,
+            refused: None,
+        }
+    }
+
+    /// A call that makes no sense: a fault of the caller.
+    #[must_use]
+    pub fn misused(message: &str) -> Self {
+        let fix = "this is a fault of eomirror; report it";
+        Self::new(FailureKind::Misuse, message.to_owned(), fix)
+    }
+
+    pub(super) fn about(mut self, partition: &TopicPartition) -> Self {
+        self.partition = Some(partition.clone());
+        self
+    }
+
+    pub(super) fn unaccounted(message: String) -> Self {
+        let fix = "abort the transaction and rebuild the lane from its committed positions";
+        Self::new(FailureKind::Unaccounted, message, fix)
+    }
+
+    /// A partition is not read any more.
+    pub(super) fn stopped(partition: &TopicPartition, stop: &Stop) -> Self {
+        let (kind, fix) = match stop {
+            Stop::OutOfRange => (FailureKind::Gap, "compare the position with the log"),
+            Stop::Truncated { .. } => (
+                FailureKind::Truncated,
+                "find out whether the source was restored",
+            ),
+            Stop::Replaced { .. } | Stop::Gone => {
+                (FailureKind::TopicGone, "compare the topics' ids")
+            }
+            Stop::Refused { code } => match code.meaning() {
+                Meaning::Refused => (
+                    FailureKind::Unauthorized,
+                    "grant the right to read the topic to this user",
+                ),
+                // UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_VERSION
+                _ if matches!(code.0, 35 | 76) => (
+                    FailureKind::Configuration,
+                    "use brokers of Kafka 3.9 or newer",
+                ),
+                _ => (FailureKind::Abortable, "look into the broker's log"),
+            },
+        };
+        Self::new(kind, format!("{partition}: {stop}"), fix).about(partition)
+    }
+
+    /// The bytes of a partition cannot be sent on.
+    pub(super) fn relayed(
+        partition: &TopicPartition,
+        target_topic: &str,
+        error: &RelayError,
+    ) -> Self {
+        let kind = match error {
+            RelayError::RecordTooLarge { .. } => FailureKind::Refused,
+            RelayError::Batch {
+                error: BatchError::WrongCrc { .. } | BatchError::Truncated { .. },
+                ..
+            } => FailureKind::Damaged,
+            _ if error.kind() == eomirror_core::Kind::Transaction => FailureKind::Unaccounted,
+            _ => FailureKind::Topic,
+        };
+        let mut failure = Self::new(kind, error.to_string(), error.fix()).about(partition);
+        if let RelayError::RecordTooLarge { offset, .. } = error {
+            failure.refused = Some(Box::new(RefusedBatch {
+                source: Some(partition.clone()),
+                target_topic: target_topic.to_owned(),
+                first: *offset,
+                last: *offset,
+                code: TOO_LARGE,
+            }));
+        }
+        failure
+    }
+
+    /// What a connection or the producer says. `source_of` names the source partition by its number.
+    pub(super) fn of_plane(
+        error: &Error,
+        source_of: impl Fn(u32) -> Option<TopicPartition>,
+    ) -> Self {
+        let mut failure = Self::new(kind_of(error), error.to_string(), error.fix());
+        if let Error::MustAbort {
+            batch: Some((target, range)),
+            code,
+            ..
+        } = error
+        {
+            let source = source_of(range.partition);
+            failure.partition.clone_from(&source);
+            if failure.kind == FailureKind::Refused {
+                failure.refused = Some(Box::new(RefusedBatch {
+                    source,
+                    target_topic: target.topic.clone(),
+                    first: range.first,
+                    last: range.last,
+                    code: code.0,
+                }));
+            }
+        }
+        failure
+    }
+}
+
+impl From<Error> for Failure {
+    /// Of an error that concerns no source partition.
+    fn from(error: Error) -> Self {
+        Self::of_plane(&error, |_| None)
+    }
+}
+
+fn kind_of(error: &Error) -> FailureKind {
+    match error {
+        Error::MustAbort { code, batch, .. } => match code.0 {
+            refusing if batch.is_some() && REFUSING.contains(&refusing) => FailureKind::Refused,
+            // a leader that knows a newer epoch: a successor, or the coordinator's own abort after the timeout
+            47 | 90 => FailureKind::Superseded,
+            // codecs and formats that the target does not know
+            43 | 76 => FailureKind::Configuration,
+            _ if code.meaning() == Meaning::Refused => FailureKind::Unauthorized,
+            _ => FailureKind::Abortable,
+        },
+        // the connection has ended with it; what comes over the next one may be whole
+        Error::Malformed { .. } => FailureKind::Abortable,
+        // INVALID_TRANSACTION_TIMEOUT
+        Error::Refused { code, .. } if code.0 == 50 => FailureKind::Configuration,
+        // of a coordinator that has lost what it knew: a new producer begins anew
+        Error::Refused { code, .. } if matches!(code.0, 45 | 47 | 48 | 49 | 59 | 120) => {
+            FailureKind::Abortable
+        }
+        _ => match error.kind() {
+            Kind::Unhonoured => FailureKind::Unhonoured,
+            Kind::Configuration => FailureKind::Configuration,
+            Kind::Unauthorized => FailureKind::Unauthorized,
+            Kind::Unreachable => FailureKind::Unreachable,
+            Kind::Abortable => FailureKind::Abortable,
+            Kind::Superseded => FailureKind::Superseded,
+            Kind::Misuse => FailureKind::Misuse,
+            Kind::Protocol => FailureKind::Protocol,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use eomirror_core::transaction::SourceRange;
+
+    use super::{Failure, FailureKind};
+    use crate::error::{Error, ErrorCode};
+    use crate::fetch::{Stop, TopicPartition};
+
+    fn refused(code: i16) -> Failure {
+        let range = SourceRange {
+            partition: 3,
+            first: 10,
+            last: 19,
+        };
+        let error = Error::MustAbort {
+            what: "t-0".to_owned(),
+            batch: Some((TopicPartition::new("t", 0), range)),
+            code: ErrorCode(code),
+        };
+        Failure::of_plane(&error, |number| {
+            (number == 3).then(|| TopicPartition::new("s", 0))
+        })
+    }
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = FailureKind::ALL.iter().map(|kind| kind.name()).collect();
+        assert_eq!(names.len(), FailureKind::ALL.len());
+    }
+
+    #[test]
+    fn a_refused_batch_is_named_with_its_source_and_offsets() {
+        let failure = refused(10);
+        assert_eq!(failure.kind, FailureKind::Refused);
+        let batch = failure.refused.unwrap();
+        assert_eq!(batch.source, Some(TopicPartition::new("s", 0)));
+        assert_eq!((batch.first, batch.last, batch.code), (10, 19, 10));
+    }
+
+    #[test]
+    fn a_leaders_refusal_is_read_by_its_code() {
+        for (code, kind) in [
+            (32, FailureKind::Refused),
+            (87, FailureKind::Refused),
+            (47, FailureKind::Superseded),
+            (29, FailureKind::Unauthorized),
+            (76, FailureKind::Configuration),
+            (45, FailureKind::Abortable),
+            (120, FailureKind::Abortable),
+        ] {
+            assert_eq!(refused(code).kind, kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_partition_says_what_recovery_has_to_look_for() {
+        let at = TopicPartition::new("s", 1);
+        let truncated = Stop::Truncated {
+            epoch: 3,
+            end_offset: 7,
+        };
+        let denied = Stop::Refused {
+            code: ErrorCode(29),
+        };
+        for (stop, kind) in [
+            (Stop::OutOfRange, FailureKind::Gap),
+            (Stop::Gone, FailureKind::TopicGone),
+            (truncated, FailureKind::Truncated),
+            (denied, FailureKind::Unauthorized),
+        ] {
+            let failure = Failure::stopped(&at, &stop);
+            assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
+        }
+    }
+}

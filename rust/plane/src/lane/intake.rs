@@ -1,0 +1,209 @@
+//! The source's side of a lane: what is fetched, and what of it has to be sent.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use eomirror_core::batch::AbortedTransaction;
+use eomirror_core::relay::{Fetched, Relayed};
+
+use super::failure::Failure;
+use super::mover::{Lane, Ready, misuse};
+use super::ours::OURS;
+use super::route::Route;
+use super::source::{Advance, Source, Start};
+use crate::fetch::{Assignment, FetchedRecords, Outcome, TopicPartition};
+
+impl Lane {
+    /// Says where records of a source topic go, from the next answer on.
+    pub fn route(&mut self, route: Route) {
+        let topic = route.treatment.source_topic().to_owned();
+        let route = Arc::new(route);
+        for source in &mut self.sources {
+            if source.partition.topic == topic {
+                source.route = Arc::clone(&route);
+            }
+        }
+        self.routes.insert(topic, route);
+    }
+
+    /// Begins to fetch partitions of routed topics, besides those that are fetched already.
+    pub fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
+        let mut assignments: Vec<Assignment> = self
+            .numbers
+            .keys()
+            .filter(|at| starts.iter().all(|start| start.partition != **at))
+            .filter_map(|at| {
+                let offset = self.fetcher.position(at)?;
+                Some(Assignment::new(&at.topic, at.partition, offset))
+            })
+            .collect();
+        for start in starts {
+            let Some(route) = self.routes.get(&start.partition.topic) else {
+                return Err(misuse("start of a topic without a route"));
+            };
+            let source = Source::new(start, Arc::clone(route));
+            let number = u32::try_from(self.sources.len()).unwrap_or(OURS);
+            if let Some(old) = self.numbers.insert(start.partition.clone(), number) {
+                self.moved.remove(&old);
+                self.behind.remove(&old);
+            }
+            self.sources.push(source);
+            assignments.push(Assignment {
+                partition: start.partition.clone(),
+                offset: start.epoch_offset.unwrap_or(start.offset),
+                leader_epoch: start.leader_epoch,
+                topic_id: start.topic_id,
+            });
+        }
+        self.fetcher.assign(&assignments);
+        Ok(())
+    }
+
+    /// Forgets everything fetched and every partition; [`Lane::start`] gives the new beginning.
+    pub fn restart(&mut self) {
+        self.fetcher.assign(&[]);
+        self.sources.clear();
+        self.numbers.clear();
+        self.moved.clear();
+        self.behind.clear();
+        self.at_hand.clear();
+        self.ready = None;
+        self.blocked = None;
+        self.books.clear();
+        self.settled.clear();
+    }
+
+    /// Waits for something to mirror. Needs no transaction; positions move past what holds nothing.
+    pub fn await_records(&mut self, until: Instant) -> Result<bool, Failure> {
+        loop {
+            self.step()?;
+            self.prepare()?;
+            if self.ready.is_some() || self.blocked.is_some() {
+                return Ok(true);
+            }
+            if self.clock.now() >= until {
+                return Ok(false);
+            }
+            self.rest(until)?;
+        }
+    }
+
+    /// Partitions whose next offset moved since the last commit.
+    #[must_use]
+    pub fn advances(&self) -> Vec<Advance> {
+        let moved = self.moved.iter();
+        moved
+            .map(|number| self.sources[*number as usize].advance())
+            .collect()
+    }
+
+    /// Last stable offsets as the last answers said them.
+    #[must_use]
+    pub fn log_ends(&self) -> Vec<(&TopicPartition, i64)> {
+        let sources = self
+            .numbers
+            .values()
+            .map(|number| &self.sources[*number as usize]);
+        sources
+            .filter_map(|source| Some((&source.partition, source.stable?)))
+            .collect()
+    }
+
+    /// Looks at what was fetched until something of it has to be sent.
+    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
+        while self.ready.is_none() && self.blocked.is_none() {
+            if self.at_hand.is_empty() && self.fetcher.has_fetched() {
+                let now = self.clock.now();
+                match self.fetcher.poll(now) {
+                    Ok(fetched) => self.at_hand.extend(fetched),
+                    Err(error) => return Err(self.failure(&error)),
+                }
+            }
+            let Some(fetched) = self.at_hand.pop_front() else {
+                return Ok(());
+            };
+            let Some(number) = self.numbers.get(&fetched.partition).copied() else {
+                continue;
+            };
+            match fetched.outcome {
+                Outcome::Stopped(stop) => {
+                    return Err(Failure::stopped(&fetched.partition, &stop));
+                }
+                Outcome::Records(records) => self.look(number, fetched.offset, records),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides about one answer.
+    fn look(&mut self, number: u32, offset: i64, records: FetchedRecords) {
+        let source = &mut self.sources[number as usize];
+        source.stable = Some(records.last_stable_offset);
+        if records.records.is_empty() {
+            self.compare(number);
+            return;
+        }
+        let aborted: Vec<AbortedTransaction> = records
+            .aborted
+            .iter()
+            .flatten()
+            .map(|one| AbortedTransaction {
+                producer_id: one.producer_id,
+                first_offset: one.first_offset,
+            })
+            .collect();
+        let began = source.from.max(offset);
+        let fetched = Fetched {
+            records: &records.records,
+            aborted: &aborted,
+            offsets: began..i64::MAX,
+        };
+        let route = &source.route;
+        let relayed = self.relay.relay(
+            &route.treatment,
+            source.partition.partition,
+            &route.target,
+            &fetched,
+        );
+        if relayed.books.fetched > 0 {
+            self.ready = Some(Ready {
+                number,
+                began,
+                bytes: records.records,
+                relayed,
+            });
+            return;
+        }
+        // it stays where it is: what comes before the trouble has to be committed first
+        if let Some(error) = relayed
+            .stopped
+            .as_ref()
+            .filter(|_| relayed.next_position <= began)
+        {
+            let target = source.route.treatment.target_topic();
+            self.blocked = Some(Failure::relayed(&source.partition, target, error));
+            return;
+        }
+        self.reach(number, &relayed);
+    }
+
+    /// Moves a position past what was looked at, and has the next records fetched.
+    pub(super) fn reach(&mut self, number: u32, relayed: &Relayed) {
+        let source = &mut self.sources[number as usize];
+        source.reach(relayed.next_position, relayed.leader_epoch);
+        let (next, epoch) = (source.reached, source.epoch.unwrap_or(-1));
+        self.fetcher.advance(&source.partition, next, epoch);
+        if source.moved() {
+            self.moved.insert(number);
+        }
+        self.compare(number);
+    }
+
+    fn compare(&mut self, number: u32) {
+        if self.sources[number as usize].is_behind() {
+            self.behind.insert(number);
+        } else {
+            self.behind.remove(&number);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! `NativeLane`: a lane of the native plane, for the thread that made it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use eomirror_core::batch::TimestampType;
+use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::relay::{Target, Treatment};
+use eomirror_plane::lane::{
+    Account, Failure, FailureKind, Lane, OurRecord, Route, Settings, Start,
+};
+use eomirror_plane::{Clock, ProducerSettings, Properties, SystemClock, TopicId, TopicPartition};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::detach::without_interpreter;
+use crate::error::{lane_failed, raise};
+use crate::partition_account::PartitionAccount;
+use crate::plane::duration;
+
+/// No call keeps Python from its signals for longer.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Topic, partition, first offset, leader epoch, where that is known, topic id.
+type StartTuple = (String, i32, i64, Option<i32>, Option<i64>, Option<String>);
+
+/// Topic, partition, key, value.
+type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
+
+/// Topic, partition, next offset, leader epoch.
+type AdvanceTuple = (String, i32, i64, Option<i32>);
+
+/// Moves one lane's records through the native plane.
+#[pyclass(frozen, module = "eomirror._core")]
+pub(crate) struct NativeLane {
+    /// The process that made it: a forked child shares its sockets and must not touch them.
+    process: u32,
+    source_cluster: String,
+    target_cluster: String,
+    header: bool,
+    guard: bool,
+    origins: Option<HashSet<String>>,
+    lane: Mutex<Option<Lane>>,
+}
+
+#[pymethods]
+impl NativeLane {
+    #[new]
+    #[pyo3(signature = (
+        source, target, *, transactional_id, transaction_timeout, source_cluster_id, target_cluster_id,
+        header=false, guard=false, origins=None
+    ))]
+    #[allow(clippy::too_many_arguments)] // they are keywords in Python
+    fn new(
+        py: Python<'_>,
+        source: BTreeMap<String, String>,
+        target: BTreeMap<String, String>,
+        transactional_id: String,
+        transaction_timeout: f64,
+        source_cluster_id: String,
+        target_cluster_id: String,
+        header: bool,
+        guard: bool,
+        origins: Option<HashSet<String>>,
+    ) -> PyResult<Self> {
+        let timeout = duration(transaction_timeout)?;
+        let lane = without_interpreter(py, || {
+            let parse = |given| Properties::parse(given).map_err(Failure::from);
+            let (source, target) = (parse(source)?, parse(target)?);
+            let mut producer = ProducerSettings::new(transactional_id, &target);
+            producer.transaction_timeout = timeout;
+            Lane::new(
+                Settings::new(source, target, producer),
+                Arc::new(SystemClock),
+            )
+        });
+        Ok(Self {
+            process: std::process::id(),
+            source_cluster: source_cluster_id,
+            target_cluster: target_cluster_id,
+            header,
+            guard,
+            origins,
+            lane: Mutex::new(Some(lane.map_err(|failure| lane_failed(py, &failure))?)),
+        })
+    }
+
+    /// Kinds of failures, by name.
+    #[staticmethod]
+    fn failure_kinds() -> Vec<&'static str> {
+        FailureKind::ALL.iter().map(|kind| kind.name()).collect()
+    }
+
+    #[pyo3(signature = (source_topic, target_topic, *, target_id, max_batch_bytes, log_append_time))]
+    fn route(
+        &self,
+        py: Python<'_>,
+        source_topic: &str,
+        target_topic: &str,
+        target_id: Option<&str>,
+        max_batch_bytes: usize,
+        log_append_time: bool,
+    ) -> PyResult<()> {
+        let guard = LoopGuard::new(
+            &self.source_cluster,
+            &self.target_cluster,
+            self.origins.clone(),
+            self.guard,
+        )
+        .map_err(|error| raise(py, &error))?;
+        let treatment = Treatment::new(
+            source_topic,
+            target_topic,
+            guard,
+            self.header,
+            HashSet::new(),
+        )
+        .map_err(|error| raise(py, &error))?;
+        let timestamps = if log_append_time {
+            TimestampType::LogAppendTime
+        } else {
+            TimestampType::CreateTime
+        };
+        let target = Target {
+            max_batch_bytes,
+            timestamps,
+            ..Target::default()
+        };
+        let target_id = target_id.map(topic_id).transpose()?;
+        self.with(py, |lane| {
+            lane.route(Route {
+                treatment,
+                target,
+                target_id,
+            });
+            Ok(())
+        })
+    }
+
+    fn open(&self, py: Python<'_>, seconds: f64) -> PyResult<(i64, i16)> {
+        let most = duration(seconds)?;
+        self.with(py, Lane::begin_open)?;
+        let identity = self.sliced(py, most, Lane::open)?;
+        Ok((identity.producer_id, identity.epoch))
+    }
+
+    fn start(&self, py: Python<'_>, starts: Vec<StartTuple>) -> PyResult<()> {
+        let starts: Vec<Start> = starts
+            .into_iter()
+            .map(
+                |(topic, partition, offset, leader_epoch, epoch_offset, id)| {
+                    Ok(Start {
+                        partition: TopicPartition::new(topic, partition),
+                        offset,
+                        leader_epoch,
+                        epoch_offset,
+                        topic_id: id.as_deref().map(topic_id).transpose()?,
+                    })
+                },
+            )
+            .collect::<PyResult<_>>()?;
+        self.with(py, |lane| lane.start(&starts))
+    }
+
+    fn restart(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |lane| {
+            lane.restart();
+            Ok(())
+        })
+    }
+
+    fn await_records(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let end = now() + duration(seconds)?;
+        loop {
+            py.check_signals()?;
+            if self.with(py, |lane| lane.await_records(end.min(now() + SLICE)))? {
+                return Ok(true);
+            }
+            if now() >= end {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn advances(&self, py: Python<'_>) -> PyResult<Vec<AdvanceTuple>> {
+        self.with(py, |lane| {
+            let advances = lane.advances().into_iter();
+            Ok(advances
+                .map(|one| {
+                    let TopicPartition { topic, partition } = one.partition;
+                    (topic, partition, one.offset, one.leader_epoch)
+                })
+                .collect())
+        })
+    }
+
+    fn log_ends(&self, py: Python<'_>) -> PyResult<Vec<(String, i32, i64)>> {
+        self.with(py, |lane| {
+            let ends = lane.log_ends().into_iter();
+            Ok(ends
+                .map(|(at, end)| (at.topic.clone(), at.partition, end))
+                .collect())
+        })
+    }
+
+    fn begin(&self, py: Python<'_>, seconds: f64) -> PyResult<(i64, i16)> {
+        let identity = self.sliced(py, duration(seconds)?, Lane::begin)?;
+        Ok((identity.producer_id, identity.epoch))
+    }
+
+    fn pump(&self, py: Python<'_>, seconds: f64, most: u64) -> PyResult<(u64, u64, bool, bool)> {
+        let end = now() + duration(seconds)?;
+        let (mut records, mut bytes) = (0, 0);
+        loop {
+            py.check_signals()?;
+            let pumped = self.with(py, |lane| lane.pump(end.min(now() + SLICE), most))?;
+            records += pumped.records;
+            bytes += pumped.bytes;
+            if pumped.drained || pumped.full || now() >= end {
+                return Ok((records, bytes, pumped.drained, pumped.full));
+            }
+        }
+    }
+
+    fn write(&self, py: Python<'_>, records: Vec<RecordTuple>, timestamp: i64) -> PyResult<()> {
+        let records: Vec<OurRecord> = records
+            .into_iter()
+            .map(|(topic, partition, key, value)| OurRecord {
+                target: TopicPartition::new(topic, partition),
+                key,
+                value,
+            })
+            .collect();
+        self.with(py, |lane| lane.write(&records, timestamp))
+    }
+
+    fn settle(&self, py: Python<'_>, seconds: f64) -> PyResult<Vec<PartitionAccount>> {
+        let accounts = self.sliced(py, duration(seconds)?, Lane::settle)?;
+        Ok(accounts
+            .into_iter()
+            .map(|account| PartitionAccount::new(py, told(account)))
+            .collect())
+    }
+
+    fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        self.sliced(py, duration(seconds)?, |lane, until| {
+            Ok(lane.commit(until)?.then_some(()))
+        })
+    }
+
+    /// Whether the abort was answered in time.
+    fn abort(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let end = now() + duration(seconds)?;
+        loop {
+            py.check_signals()?;
+            if self.with(py, |lane| lane.abort(end.min(now() + SLICE)))? {
+                return Ok(true);
+            }
+            if now() >= end {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let lane = self.lock().take();
+        without_interpreter(py, move || drop(lane));
+    }
+}
+
+impl NativeLane {
+    fn lock(&self) -> MutexGuard<'_, Option<Lane>> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One call of the lane, without the interpreter's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Lane) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        let called = without_interpreter(py, || {
+            let mut guard = self.lock();
+            if std::process::id() != self.process {
+                return Err(Failure::misused(
+                    "this lane was made in another process, and a forked child must not use its connections",
+                ));
+            }
+            match guard.as_mut() {
+                Some(lane) => call(lane),
+                None => Err(Failure::misused("this lane is closed")),
+            }
+        });
+        called.map_err(|failure| lane_failed(py, &failure))
+    }
+
+    /// Calls of the lane in slices, with a look at signals in between, until there is an answer.
+    fn sliced<T: Send>(
+        &self,
+        py: Python<'_>,
+        most: Duration,
+        mut call: impl FnMut(&mut Lane, Instant) -> Result<Option<T>, Failure> + Send,
+    ) -> PyResult<T> {
+        let end = now() + most;
+        loop {
+            py.check_signals()?;
+            if let Some(answer) = self.with(py, |lane| call(lane, end.min(now() + SLICE)))? {
+                return Ok(answer);
+            }
+            if now() >= end {
+                return self.with(py, |lane| Err(lane.overdue(most)));
+            }
+        }
+    }
+}
+
+fn now() -> Instant {
+    SystemClock.now()
+}
+
+fn topic_id(text: &str) -> PyResult<TopicId> {
+    TopicId::parse(text).ok_or_else(|| PyValueError::new_err(format!("{text:?} is no topic id")))
+}
+
+/// The account in the words of the client plane's; the digest stays empty, because a passed batch is not read.
+fn told(account: Account) -> eomirror_core::PartitionAccount {
+    let (first, last) = account.target_offsets.unwrap_or((-1, -1));
+    eomirror_core::PartitionAccount {
+        source_topic: account.source.topic,
+        source_partition: account.source.partition,
+        fetched: account.fetched,
+        acked: account.acknowledged,
+        bytes: account.bytes,
+        dropped: account.dropped,
+        first_source_offset: account.first_source_offset,
+        last_source_offset: account.next_source_offset - 1,
+        leader_epoch: -1,
+        timestamp: account.timestamp,
+        target_topic: account.target.topic,
+        target_partition: account.target.partition,
+        first_target_offset: first,
+        last_target_offset: last,
+        offset_map: account.offset_map,
+        digest: String::new(),
+    }
+}

@@ -1,0 +1,98 @@
+"""What a failure of the native plane means for a lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror._native import NativeLane
+from eomirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    DataLossError,
+    FencedError,
+    LaneError,
+    MirrorError,
+    OutcomeUnknownError,
+    RecordRefusedError,
+    TopicError,
+    TransactionFailedError,
+    UnreachableError,
+)
+from eomirror.lane.refusal import Ground, RangeRefusedError
+from eomirror.native.failure import KINDS, NativeFailureError, lane_error
+
+EXPECTED: dict[str, type[LaneError | MirrorError]] = {
+    "unhonoured": ClusterError,
+    "configuration": ClusterError,
+    "unauthorized": AuthorizationError,
+    "protocol": ClusterError,
+    "unreachable": UnreachableError,
+    "abortable": TransactionFailedError,
+    "refused": RangeRefusedError,
+    "superseded": FencedError,
+    "outcome-unknown": OutcomeUnknownError,
+    "truncated": DataLossError,
+    "gap": TransactionFailedError,
+    "topic-gone": TransactionFailedError,
+    "damaged": TransactionFailedError,
+    "topic": TopicError,
+    "unaccounted": TransactionFailedError,
+    "misuse": TransactionFailedError,
+}
+
+
+def failure(kind: str, code: int = 10, source: tuple[str, int] | None = ("orders", 2)) -> NativeFailureError:
+    """A failure about a partition."""
+    return NativeFailureError(
+        kind,
+        "it went wrong",
+        fix="mend it",
+        partition=("orders", 2),
+        refused=(source, "east.orders", 7, 9, code),
+    )
+
+
+def test_every_kind_of_the_extension_has_a_row_and_no_row_is_without_a_kind() -> None:
+    """A kind that is added in Rust must be thought about here."""
+    assert set(KINDS) == set(NativeLane.failure_kinds()) == set(EXPECTED)
+
+
+@pytest.mark.parametrize(("kind", "expected"), EXPECTED.items())
+def test_each_kind_becomes_the_error_that_the_lane_acts_upon(
+    kind: str, expected: type[LaneError | MirrorError]
+) -> None:
+    """The class decides between another attempt, a stopped topic and a stopped mirror."""
+    assert type(lane_error(failure(kind))) is expected
+
+
+@pytest.mark.parametrize("kind", ["truncated", "topic", "unauthorized"])
+def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
+    """The source topic is named in the error."""
+    error = lane_error(failure(kind))
+    assert isinstance(error, MirrorError)
+    assert error.topic == "orders"
+
+
+@pytest.mark.parametrize(
+    ("code", "ground"),
+    [(10, Ground.SIZE), (18, Ground.SEGMENT), (32, Ground.TIMESTAMP), (87, Ground.INVALID)],
+)
+def test_a_refused_batch_is_named_by_its_source_offsets(code: int, ground: Ground) -> None:
+    """The search for the record begins in that range."""
+    error = lane_error(failure("refused", code))
+    assert isinstance(error, RangeRefusedError)
+    found = error.refusal
+    assert (str(found.source), found.begin, found.end) == ("orders-2", 7, 10)
+    assert (found.target_topic, found.ground, found.record) == ("east.orders", ground, None)
+
+
+def test_a_refused_record_of_the_lane_itself_is_not_sought_in_the_source() -> None:
+    """A state topic that refuses our records is for a person to mend."""
+    error = lane_error(failure("refused", source=None))
+    assert type(error) is RecordRefusedError
+    assert error.topic == ""
+
+
+def test_a_kind_that_is_not_known_ends_the_attempt() -> None:
+    """Nothing is guessed of an extension that is newer than this table."""
+    assert type(lane_error(failure("of tomorrow"))) is TransactionFailedError

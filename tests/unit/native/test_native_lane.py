@@ -1,0 +1,79 @@
+"""The lane of the extension, as far as it needs no broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from eomirror._native import NativeLane
+from eomirror.native.failure import NativeFailureError
+
+_FORKED = """
+import os
+from eomirror._native import NativeLane
+from eomirror.native.failure import NativeFailureError
+
+nobody = {"bootstrap.servers": "127.0.0.1:1"}
+lane = NativeLane(
+    nobody, nobody, transactional_id="x", transaction_timeout=15.0, source_cluster_id="A", target_cluster_id="B"
+)
+child = os.fork()
+if child == 0:
+    try:
+        lane.restart()
+    except NativeFailureError as failure:
+        os._exit(7 if failure.kind == "misuse" and "another process" in failure.message else 1)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+lane.restart()
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def lane(**properties: str) -> NativeLane:
+    """A lane of two clusters where nobody listens."""
+    nobody = {"bootstrap.servers": "127.0.0.1:1", **properties}
+    return NativeLane(
+        nobody,
+        nobody,
+        transactional_id="x",
+        transaction_timeout=15.0,
+        source_cluster_id="A",
+        target_cluster_id="B",
+    )
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
+    """Both would write into the same connections."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _FORKED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 7, ended.stderr
+
+
+def test_a_target_that_does_not_answer_is_told_as_unreachable() -> None:
+    """With what the system said last."""
+    with pytest.raises(NativeFailureError, match="refused") as raised:
+        lane().open(0.2)
+    assert raised.value.kind == "unreachable"
+
+
+def test_a_property_that_is_not_honoured_is_told_before_anything_connects() -> None:
+    """The caller takes the other plane."""
+    with pytest.raises(NativeFailureError, match=r"ssl\.crl\.location") as raised:
+        lane(**{"ssl.crl.location": "/crl.pem"})
+    assert raised.value.kind == "unhonoured"
+
+
+def test_a_call_before_the_producer_is_open_is_a_fault_of_the_caller() -> None:
+    """And no panic."""
+    fresh = lane()
+    for call in (lambda: fresh.begin(0.1), lambda: fresh.settle(0.1), lambda: fresh.pump(0.1, 1)):
+        with pytest.raises(NativeFailureError) as raised:
+            call()
+        assert raised.value.kind == "misuse"
+    fresh.close()
+    with pytest.raises(NativeFailureError, match="closed"):
+        fresh.restart()
