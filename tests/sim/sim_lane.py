@@ -269,10 +269,11 @@ class SimPlane:
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return {}
 
-    def begin(self) -> None:
+    def begin(self) -> ProducerIdentity:
         self._world.trouble()
         self._forget()
         self._tx.begin()
+        return ProducerIdentity(self._tx.id, self._tx.epoch)
 
     def pump(self, seconds: float) -> Pumped:
         world = self._world

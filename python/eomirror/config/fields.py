@@ -148,7 +148,8 @@ _KEYS = (
     LinkKey(
         "plane",
         *_choice("auto", "native", "client"),
-        "What moves the bytes: `client` (librdkafka), `native` (whole batches, in Rust), or what can serve.",
+        "What moves the bytes: `client` (librdkafka), `native` (whole batches, in Rust; the target needs "
+        "transaction.version 2), or `auto`: the client plane in this release.",
         "auto",
         "auto",
     ),

@@ -110,12 +110,6 @@ class _Checker:
                 f"{duration_text(link.commit_interval)}",
                 f"set it to at most {duration_text(link.commit_interval)}",
             )
-        if link.plane == "native":
-            self._refuse(
-                "plane",
-                "the native plane is not part of this release",
-                "choose `auto`, which takes it once it is there, or `client`",
-            )
         if link.epoch < _SHORT_EPOCH:
             self._faults.warn(
                 f"{self._path}.epoch",

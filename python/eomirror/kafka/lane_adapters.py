@@ -163,6 +163,24 @@ class LaneTopics:
         """
         return Limits(_settings(self._source, source_topic), _settings(self.target_admin, target_topic))
 
+    def target_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """
+        Effective settings of target topics, in one request; empty where they may not be read.
+
+        Raises:
+            UnreachableError: The target does not answer.
+        """
+        try:
+            found = self.target_admin.topic_configs(topics)
+        except UnreachableError:
+            raise
+        except MirrorError as error:
+            log.info("settings_unknown", topics=len(topics), reason=error.message)
+            return {}
+        return {
+            topic: {name: entry.value for name, entry in entries.items()} for topic, entries in found.items()
+        }
+
     def raise_limit(self, target_topic: str, size: int) -> None:
         """
         Set max.message.bytes of a target topic.

@@ -122,7 +122,7 @@ class ClientPlane:
         self._producer.init()
         return self._producer.identity()
 
-    def begin(self) -> None:
+    def begin(self) -> ProducerIdentity:
         """Begin a transaction."""
         self._written = {}
         self._advancing = {}
@@ -130,6 +130,7 @@ class ClientPlane:
         self._sieve.letters.clear()
         self._tx.begin()
         self._begun = self._clock.monotonic()
+        return self._tx.identity()
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""

@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What InitProducerId gave us."""
+    """What InitProducerId gave us, or, under transaction protocol V2, the end of the transaction before."""
 
     producer_id: int
     producer_epoch: int
@@ -54,6 +54,8 @@ class Start:
         target_topic: Where its records go; the partition number stays.
         epoch_offset: Where ``leader_epoch`` is known, if that is before ``offset``: fetching begins there, and there
             are only markers and aborted records in between.
+        topic_id: The source topic that is meant (rule 5); empty when not known.
+        target_topic_id: Likewise of the target topic.
     """
 
     source: SourcePartition
@@ -61,6 +63,8 @@ class Start:
     leader_epoch: int | None
     target_topic: str
     epoch_offset: int | None = None
+    topic_id: str = ""
+    target_topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Pumped:
 
     Attributes:
         records: Records produced into the open transaction.
-        bytes: Their keys, values and headers.
+        bytes: Their keys, values and headers; on the native plane, their batches as they travel.
         drained: Nothing is left at hand: the sources have no more, or their next answer is still on its way.
         enough: The transaction holds what the target takes in good time.
     """
@@ -107,13 +111,14 @@ class Account:
         target_topic: Where its records went.
         target_partition: Partition there.
         records: Acknowledged records.
-        bytes: Their keys, values and headers.
+        bytes: Their keys, values and headers; on the native plane, their batches as they travel: a batch that is
+            passed on is never opened.
         dropped: Dropped on purpose, by reason.
         target_offset: Of the last record there; None when none was written.
-        source_timestamp: Of the last record, ms; None when none was written.
+        source_timestamp: Of the last record, ms; on the native plane, the largest; None when none was written.
         first_source_offset: Of the first fetched record.
         offset_map: Encoded ranges for the offset map; empty when nothing was written.
-        digest: Chained xxh3-64 over the records, hexadecimal.
+        digest: Chained xxh3-64 over the records, hexadecimal; empty on the native plane.
         dead_letters: Of the records that were left out because the target refuses them.
     """
 
@@ -237,8 +242,8 @@ class Plane(Protocol):
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
 
-    def begin(self) -> None:
-        """Begin a transaction."""
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction; the identity that its records carry."""
 
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""

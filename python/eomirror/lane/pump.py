@@ -240,6 +240,7 @@ class LanePump:
         return Event.TOPICS_COMPARED
 
     def _commit_claim(self) -> Event:
+        self._identity = self._plane.begin()
         stamp = self._stamp()
         claim = claim_of(stamp, host=socket.gethostname(), pid=os.getpid())
         topics = self._state.state_topics()
@@ -250,7 +251,6 @@ class LanePump:
             moved = behind_gap(self._positions[gap.source], gap, stamp)
             records.append(MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()))
             records.append(MetadataRecord(topics.positions, lane_partition, moved.key(), moved.value()))
-        self._plane.begin()
         self._plane.write(records)
         crash_point("lane.claim_written")
         outcome = self._plane.commit()
@@ -374,7 +374,7 @@ class LanePump:
     def _open(self) -> None:
         self._opened_before, self._opened = self._opened, self._clock.monotonic()
         self._txn_records = self._txn_bytes = 0
-        self._plane.begin()
+        self._identity = self._plane.begin()
         crash_point("lane.begun")
 
     def _take_positions(self, wanted: Sequence[AssignedPartition]) -> None:
@@ -410,6 +410,8 @@ class LanePump:
                     decision.leader_epoch,
                     position.target_topic,
                     decision.epoch_offset,
+                    position.topic_id,
+                    position.target_topic_id,
                 )
             )
             if position.topic not in self._stopped:

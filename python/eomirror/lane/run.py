@@ -76,11 +76,11 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.lane_adapters import LaneState, LaneTopics
     from eomirror.kafka.plain_producer import SourceSyncs
-    from eomirror.kafka.plane import ClientPlane
+    from eomirror.native.choice import choose_plane
 
-    plane = ClientPlane(spec, clock)
-    clients.add(plane.close)
     topics = LaneTopics(spec)
+    plane = choose_plane(spec, topics, clock)
+    clients.add(plane.close)
     clients.add(topics.close)
     state = LaneState(spec, topics.target_admin, clock)
     clients.add(state.close)

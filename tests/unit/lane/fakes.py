@@ -176,8 +176,9 @@ class FakePlane:
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return dict(self.next)
 
-    def begin(self) -> None:
+    def begin(self) -> ProducerIdentity:
         self.calls.append("begin")
+        return ProducerIdentity(7, self._opens)
 
     def pump(self, seconds: float) -> Pumped:
         del seconds

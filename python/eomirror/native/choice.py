@@ -1,0 +1,83 @@
+"""Which plane a lane is mirrored by, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror._native import PlaneReader
+from eomirror.errors import ClusterError
+from eomirror.kafka.plane import ClientPlane
+from eomirror.native.plane import NativePlane, lane_properties
+from eomirror.native.switch import SwitchingPlane
+
+if TYPE_CHECKING:
+    from eomirror.clock import Clock
+    from eomirror.kafka.lane_adapters import LaneTopics
+    from eomirror.lane.plane import Plane
+    from eomirror.lane.spec import LaneSpec
+
+__all__ = ["choose_plane", "unhonoured"]
+
+log = structlog.get_logger(__name__)
+
+# whether a link that leaves the choice to us is mirrored natively where that is possible
+_AUTO_TAKES_NATIVE = False
+_NOT_YET = (
+    "plane: auto takes the client plane in this release; say plane: native to be mirrored by the native one"
+)
+
+# batches keep the codec of their producers, so these would not be honoured
+_CODECS = ("compression.type", "compression.codec", "compression.level")
+
+
+def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
+    """
+    The plane of a lane, not yet open.
+
+    Args:
+        spec: The lane; its link says which plane is wanted.
+        topics: Reads the settings of target topics.
+        clock: Where time comes from.
+
+    Raises:
+        ClusterError: The native plane is asked for, and cannot honour a property of a cluster.
+    """
+    wanted = spec.link.plane
+    if wanted == "auto" and not _AUTO_TAKES_NATIVE:
+        log.info("plane_chosen", lane=spec.lane, plane="client", reason=_NOT_YET)
+        return ClientPlane(spec, clock)
+    reasons = [] if wanted == "client" else unhonoured(spec)
+    if reasons and wanted == "native":
+        raise ClusterError(
+            f"the native plane cannot honour {'; '.join(reasons)}",
+            fix="say plane: auto or plane: client on the link, or remove these properties",
+        )
+    if wanted == "client" or reasons:
+        log.info(
+            "plane_chosen", lane=spec.lane, plane="client", reason="; ".join(reasons) or "the link says so"
+        )
+        return ClientPlane(spec, clock)
+    return SwitchingPlane(
+        spec.lane,
+        native=lambda: NativePlane(spec, topics.target_settings, clock),
+        client=lambda: ClientPlane(spec, clock),
+        fall_back=wanted == "auto",
+    )
+
+
+def unhonoured(spec: LaneSpec) -> list[str]:
+    """What of the clusters' properties the native plane cannot honour, each with its reason."""
+    source, target = lane_properties(spec)
+    found = [
+        f"{cluster.alias}: {name}: {reason}"
+        for cluster, properties in ((spec.source, source), (spec.target, target))
+        for name, reason in PlaneReader.refusals(properties)
+    ]
+    found += [
+        f"{spec.target.alias}: {name}: batches keep the compression of their producers"
+        for name in _CODECS
+        if name in target
+    ]
+    return found

@@ -1,0 +1,296 @@
+"""
+The native plane: Rust fetches, decides and produces; Python begins, seals and commits.
+
+A batch that nothing has to be changed in is never opened (docs: the two planes).  So an `Account` of this plane
+counts the bytes of whole batches as they travel, its timestamp is the largest of its records, and its digest is
+empty: whoever compares content reads both sides (`eomirror verify`).
+
+Under protocol V2 every transaction has an identity of its own, and a commit whose answer was lost is found out by
+sending the same request again: a commit that returns is clean (rules 8 and 9).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror._native import NativeLane
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.pace import Pace
+from eomirror.lane.plane import (
+    Account,
+    Advance,
+    CommitOutcome,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+    Sealed,
+    Start,
+    Treatment,
+)
+from eomirror.native.failure import NativeFailureError, lane_error
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from eomirror.lane.spec import LaneSpec
+
+__all__ = ["NativePlane", "lane_properties"]
+
+log = structlog.get_logger(__name__)
+
+# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
+_PACE_SECONDS = 0.4
+_PACE_INTERVALS = 4
+_INIT_SECONDS = 60.0
+# an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
+_ABORT_SECONDS = 5.0
+# of a topic whose settings may not be read: Kafka's own default; a smaller limit shows as a refusal
+_MAX_MESSAGE_BYTES = 1_048_588
+
+
+def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of a lane's source and target connections as text, as librdkafka's own files have them."""
+    names = LinkNames(spec.link.state_name)
+    role = names.client_id(f"lane-{spec.lane}")
+    return (
+        _text(consumer_properties(spec.source, client_id=role)),
+        _text(
+            producer_properties(
+                spec.target,
+                client_id=role,
+                transactional_id=names.transactional_id(spec.lane),
+                transaction_timeout_ms=int(spec.link.transaction_timeout * 1000),
+            )
+        ),
+    )
+
+
+class NativePlane:
+    """
+    Moves one lane's records through the extension; see `eomirror.lane.plane.Plane` for what each call means.
+
+    Args:
+        spec: The lane.
+        settings: Reads settings of target topics, in one request.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        settings: Callable[[Sequence[str]], Mapping[str, Mapping[str, str | None]]],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._clock = clock
+        self._lane: NativeLane | None = None
+        self._routed: set[str] = set()
+        self._used = 0
+        self._begun = 0.0
+        self._pace = Pace(max(_PACE_SECONDS, _PACE_INTERVALS * spec.link.commit_interval))
+
+    # -- producer side ---------------------------------------------------------------------------
+
+    def open(self) -> ProducerIdentity:
+        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        with _told():
+            if self._lane is None:
+                self._lane = self._new_lane()
+            return ProducerIdentity(*self._lane.open(_INIT_SECONDS))
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction."""
+        self._used = 0
+        with _told():
+            identity = ProducerIdentity(*self._open_lane.begin(self._spec.link.transaction_timeout))
+        self._begun = self._clock.monotonic()
+        return identity
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+        with _told():
+            self._open_lane.write(
+                [(record.topic, record.partition, record.key, record.value) for record in records],
+                self._clock.wall_ms(),
+            )
+
+    def forecast(self) -> Sealed | None:
+        """Nothing is foreseen."""
+        return None
+
+    def seal(self, seconds: float) -> Sealed:
+        """Wait for every acknowledgement, balance the account (rule 7)."""
+        with _told():
+            accounts = self._open_lane.settle(seconds)
+        self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
+        return Sealed(tuple(_account(account) for account in accounts), self.advances())
+
+    def commit(self) -> CommitOutcome:
+        """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
+        with _told():
+            self._open_lane.commit(self._spec.link.transaction_timeout)
+        return CommitOutcome.CLEAN
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes."""
+        if self._lane is None:
+            return
+        try:
+            answered = self._lane.abort(_ABORT_SECONDS)
+        except NativeFailureError as failure:
+            log.info("abort_left_to_successor", lane=self._spec.lane, error=failure.message)
+        else:
+            if not answered:
+                log.info("abort_left_to_successor", lane=self._spec.lane, error="no answer in time")
+
+    # -- consumer side ---------------------------------------------------------------------------
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions, besides those that are fetched already."""
+        self._route({start.source.topic: start for start in starts})
+        with _told():
+            self._open_lane.start(
+                [
+                    (
+                        *start.source,
+                        start.offset,
+                        start.leader_epoch,
+                        start.epoch_offset,
+                        _id(start.topic_id),
+                    )
+                    for start in starts
+                ]
+            )
+
+    def restart(self) -> None:
+        """Forget everything fetched; `start` gives the new beginning."""
+        # settings may have changed, and topics have been replaced
+        self._routed.clear()
+        if self._lane is not None:
+            with _told():
+                self._lane.restart()
+
+    def treat(self, treatment: Treatment) -> None:
+        """Only the client plane sends records in ranges; see `eomirror.native.switch`."""
+        if treatment.ranges:
+            raise AssertionError("refused records are sought by the client plane")
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror; positions move past what holds nothing."""
+        with _told():
+            return self._open_lane.await_records(seconds)
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit."""
+        with _told():
+            return {
+                SourcePartition(topic, partition): Advance(offset, leader_epoch)
+                for topic, partition, offset, leader_epoch in self._open_lane.advances()
+            }
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        with _told():
+            records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
+        self._used += size
+        return Pumped(records, size, drained=drained, enough=full)
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets as the fetches show them."""
+        if self._lane is None:
+            return {}
+        with _told():
+            return {SourcePartition(topic, partition): end for topic, partition, end in self._lane.log_ends()}
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _open_lane(self) -> NativeLane:
+        if self._lane is None:
+            raise AssertionError("the pump opens the plane before it uses it")
+        return self._lane
+
+    def _new_lane(self) -> NativeLane:
+        spec = self._spec
+        source, target = lane_properties(spec)
+        return NativeLane(
+            source,
+            target,
+            transactional_id=LinkNames(spec.link.state_name).transactional_id(spec.lane),
+            transaction_timeout=spec.link.transaction_timeout,
+            source_cluster_id=spec.source_cluster_id,
+            target_cluster_id=spec.target_cluster_id,
+            header=spec.link.provenance_header,
+            guard=spec.link.guard,
+            origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+        )
+
+    def _route(self, wanted: Mapping[str, Start]) -> None:
+        """Tell the extension where topics go, and what their targets take."""
+        fresh = {topic: start for topic, start in wanted.items() if topic not in self._routed}
+        if not fresh:
+            return
+        found = self._settings(sorted({start.target_topic for start in fresh.values()}))
+        for topic, start in fresh.items():
+            settings = found.get(start.target_topic, {})
+            size = settings.get("max.message.bytes") or ""
+            with _told():
+                self._open_lane.route(
+                    topic,
+                    start.target_topic,
+                    target_id=_id(start.target_topic_id),
+                    max_batch_bytes=int(size) if size.isdecimal() else _MAX_MESSAGE_BYTES,
+                    log_append_time=settings.get("message.timestamp.type") == "LogAppendTime",
+                )
+            self._routed.add(topic)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except NativeFailureError as failure:
+        raise lane_error(failure) from failure
+
+
+def _id(topic_id: str) -> str | None:
+    # librdkafka writes plain base64, Kafka's own tools and the extension the URL-safe one
+    return topic_id.replace("+", "-").replace("/", "_") or None
+
+
+def _text(given: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+        if isinstance(value, str | bool | int | float)
+    }
+
+
+def _account(account: Any) -> Account:
+    acknowledged = account.acked > 0
+    return Account(
+        source=SourcePartition(account.source_topic, account.source_partition),
+        target_topic=account.target_topic,
+        target_partition=account.target_partition,
+        records=account.acked,
+        bytes=account.bytes,
+        dropped=account.dropped,
+        target_offset=account.last_target_offset if acknowledged else None,
+        source_timestamp=account.timestamp if acknowledged else None,
+        first_source_offset=account.first_source_offset,
+        offset_map=account.offset_map,
+        digest=account.digest,
+    )

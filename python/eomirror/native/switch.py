@@ -1,0 +1,166 @@
+"""
+A lane on the native plane, which the client plane takes over while it must.
+
+It must in two cases.  A record that the target refuses is sought by the client plane, which sends ranges of records
+and can leave one out (`eomirror.lane.refusal`); once the search is over, its next commit asks for a new producer,
+and the lane goes on natively.  And where the target turns out to have transactions of an older protocol, or a
+property that only librdkafka has, the client plane stays, if the link leaves the choice to us.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.lane.plane import CommitOutcome, Treatment
+from eomirror.native.failure import NativeFailureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.lane.plane import (
+        Advance,
+        MetadataRecord,
+        Plane,
+        ProducerIdentity,
+        Pumped,
+        Sealed,
+        Start,
+    )
+    from eomirror.types import SourcePartition
+
+__all__ = ["SwitchingPlane"]
+
+log = structlog.get_logger(__name__)
+
+_NATIVE, _CLIENT = "native", "client"
+
+
+class SwitchingPlane:
+    """
+    One plane at a time; see the module's docstring, and `eomirror.lane.plane.Plane` for what each call means.
+
+    Args:
+        lane: Number of the lane, for the log.
+        native: Makes a native plane.
+        client: Makes a client plane.
+        fall_back: Whether the client plane may serve where the native one cannot.
+    """
+
+    def __init__(
+        self, lane: int, *, native: Callable[[], Plane], client: Callable[[], Plane], fall_back: bool
+    ) -> None:
+        self._lane = lane
+        self._native, self._client = native, client
+        self._fall_back = fall_back
+        self._treatment = Treatment()
+        self._unhonoured = False
+        self._plane: Plane | None = None
+        # what `_plane` is; empty before the first
+        self._serves = ""
+
+    def open(self) -> ProducerIdentity:
+        """Choose a plane, and run InitProducerId with a new producer of it."""
+        self._choose()
+        try:
+            return self._serving.open()
+        except Exception as error:
+            if not (self._fall_back and _is_unhonoured(error)):
+                raise
+            log.info("client_plane_chosen", lane=self._lane, reason=str(error.__cause__))
+            self._unhonoured = True
+            self._choose()
+            return self._serving.open()
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions."""
+        self._serving.start(starts)
+
+    def restart(self) -> None:
+        """Forget everything fetched."""
+        if self._plane is not None:
+            self._plane.restart()
+
+    def treat(self, treatment: Treatment) -> None:
+        """Send records in this way; the plane that can takes over with the next producer."""
+        self._treatment = treatment
+        if self._serves == _CLIENT:
+            self._serving.treat(treatment)
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror."""
+        return self._serving.await_records(seconds)
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit."""
+        return self._serving.advances()
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets of the source."""
+        return {} if self._plane is None else self._plane.log_ends()
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction."""
+        return self._serving.begin()
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand."""
+        return self._serving.pump(seconds)
+
+    def forecast(self) -> Sealed | None:
+        """What `seal` will answer, if that can be told."""
+        return self._serving.forecast()
+
+    def seal(self, seconds: float) -> Sealed:
+        """Wait until all that was produced is acknowledged, and balance the account (rule 7)."""
+        return self._serving.seal(seconds)
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+        self._serving.write(records)
+
+    def commit(self) -> CommitOutcome:
+        """Commit; after a search, the next producer is the native plane's again."""
+        # the search that this transaction ends is known to be over only after its commit
+        over = self._serves == _CLIENT and self._wanted() == _NATIVE
+        outcome = self._serving.commit()
+        return CommitOutcome.SUSPECT if over else outcome
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes."""
+        if self._plane is not None:
+            self._plane.abort()
+
+    def close(self) -> None:
+        """Close all clients."""
+        if self._plane is not None:
+            self._plane.close()
+            self._plane, self._serves = None, ""
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _serving(self) -> Plane:
+        if self._plane is None:
+            raise AssertionError("the pump opens the plane before it uses it")
+        return self._plane
+
+    def _wanted(self) -> str:
+        return _CLIENT if self._unhonoured or self._treatment.ranges else _NATIVE
+
+    def _choose(self) -> None:
+        wanted = self._wanted()
+        if wanted == self._serves:
+            return
+        self.close()
+        self._plane = self._native() if wanted == _NATIVE else self._client()
+        if wanted == _CLIENT:
+            self._plane.treat(self._treatment)
+        self._serves = wanted
+        log.info("plane_serves", lane=self._lane, plane=wanted)
+
+
+def _is_unhonoured(error: BaseException) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, NativeFailureError) and cause.kind == "unhonoured"
