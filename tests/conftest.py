@@ -2,4 +2,41 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rig.plane import PLANES, VARIABLE, plane_under_test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 pytest_plugins = ["fix_kafka", "fix_rig", "fix_spark"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One suite, two planes."""
+    parser.addoption(
+        "--plane", choices=PLANES, help=f"what moves the bytes of mirrors (default: ${VARIABLE}, or client)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs that tests start are to use the same plane."""
+    if chosen := config.getoption("--plane"):
+        os.environ[VARIABLE] = chosen
+
+
+def pytest_report_header() -> str:
+    """Say which plane is tested."""
+    return f"plane: {plane_under_test()}"
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """What only the client plane has is not asked of the other one."""
+    if plane_under_test() == "client":
+        return
+    for item in items:
+        if mark := item.get_closest_marker("client_plane"):
+            item.add_marker(pytest.mark.skip(reason=f"client plane only: {mark.args[0]}"))

@@ -21,6 +21,7 @@ from eomirror.formats.names import HOPS_HEADER
 from eomirror.kafka.demo_clients import Offsets, ReadRecord, create_topic, read_partition
 from fix_rig import REPEATS
 from rig.mirrors import ThreadMirror
+from rig.plane import plane_under_test
 from rig.scene import HEAL_SECONDS, START_SECONDS
 from rig.writer import Writer
 
@@ -94,7 +95,7 @@ def test_both_directions_are_cut_and_heal(
     ]
     clusters = {name: half.side.proxied for name, half in zip(("one", "two"), halves, strict=True)}
     mirror = ThreadMirror(
-        {"clusters": clusters, "links": links, "defaults": {"plane": "client"}}, spark_context
+        {"clusters": clusters, "links": links, "defaults": {"plane": plane_under_test()}}, spark_context
     )
 
     def await_all(seconds: float) -> float:

@@ -19,6 +19,7 @@ from eomirror.kafka.status_reader import StatusReader
 from fix_rig import RECORDS
 from records import create_topic
 from rig.mirrors import CommandMirror
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
@@ -109,7 +110,7 @@ class Compacted:
         return {
             "clusters": {"source": self.rig.source.direct, "target": self.rig.target.direct},
             "links": [{"name": self.name, "source": "source", "target": "target", "topics": [self.name]}],
-            "defaults": {"plane": "client"},
+            "defaults": {"plane": plane_under_test()},
         }
 
     def catch_up(self) -> None:

@@ -12,6 +12,7 @@ from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, SupersededError
 from eomirror.kafka.status_reader import StatusReader
 from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ class Link:
         self.settings: dict[str, Any] = {
             "clusters": {"east": self.east, "west": self.west},
             "links": [{"name": name, "source": "east", "target": "west", "topics": [f"{name}\\..*"]}],
-            "defaults": {"lanes": 2, "plane": "client"},
+            "defaults": {"lanes": 2, "plane": plane_under_test()},
         }
 
     @property

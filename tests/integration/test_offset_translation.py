@@ -15,6 +15,7 @@ from eomirror import Mirror, UsageError, load_config
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.offsets import translate
 from records import create_topic
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ class Flow:
         settings = {
             "clusters": {"east": self.east, "west": self.west},
             "links": [{"name": name, "source": "east", "target": "west", "topics": [f"{name}\\..*"]}],
-            "defaults": {"lanes": 1, "plane": "client", "commit_interval": "20ms"},
+            "defaults": {"lanes": 1, "plane": plane_under_test(), "commit_interval": "20ms"},
         }
         self.path.write_text(yaml.safe_dump(settings))
         self.path.chmod(0o600)

@@ -13,6 +13,7 @@ import yaml
 
 from eomirror import Mirror, load_config
 from records import create_topic, delete_topic, produce, some_records
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ class Config:
         self.settings: dict[str, Any] = {
             "clusters": {"east": dict(east.client_properties), "west": dict(west.client_properties)},
             "links": [{"name": name, "source": "east", "target": "west", "topics": [f"{name}\\..*"]}],
-            "defaults": {"lanes": 1, "plane": "client"},
+            "defaults": {"lanes": 1, "plane": plane_under_test()},
         }
 
     def load(self) -> Any:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from eomirror import Mirror, load_config
 from records import Record, create_topic, produce, read_committed, some_records, wait_for
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,7 +107,7 @@ class TestLink:
         self.east, self.west, self.name, self.spark = dict(east), dict(west), name, spark
         self.path = folder / "mirror.yaml"
         self.clusters: dict[str, dict[str, Any]] = {"east": dict(east), "west": dict(west)}
-        self.settings: dict[str, Any] = {"lanes": 2, "plane": "client", **settings}
+        self.settings: dict[str, Any] = {"lanes": 2, "plane": plane_under_test(), **settings}
         self.written: dict[str, dict[int, list[Record]]] = {}
         self._seeds = iter(range(1, 10_000))
 

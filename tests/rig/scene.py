@@ -20,6 +20,7 @@ from eomirror.errors import ClusterError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.demo_clients import Offsets, create_topic, read_partition
 from rig.mirrors import CommandMirror, RunningMirror, ThreadMirror
+from rig.plane import plane_under_test
 from rig.writer import Writer
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Scene:
                     **(link or {}),
                 }
             ],
-            "defaults": {"plane": "client"},
+            "defaults": {"plane": plane_under_test()},
         }
 
     def in_thread(self, **settings: Any) -> ThreadMirror:
