@@ -6,15 +6,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eomirror.formats.mm2 import decode_heartbeat
+from eomirror.formats.mm2 import Checkpoint, decode_heartbeat
 from records import create_topic, wait_for
 from rig.mirrors import ThreadMirror
-from rig.translated import Copies, committed, offset_syncs
+from rig.translated import Copies, checkpoints, committed, offset_syncs
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator
+
+PREFIX = "app-"
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -49,6 +52,33 @@ class Flow:
                 producer.produce(self.topic, b"%d-%d" % (number, one), key=b"%d" % one, partition=0)
             producer.flush(30)
             (producer.abort_transaction if number % 3 == 2 else producer.commit_transaction)(30)
+
+    def stand(self, group: str, offset: int, *, on: str = "east", metadata: str = "") -> None:
+        """Commit an offset for a group without members."""
+        cluster, topic = (self.east, self.topic) if on == "east" else (self.west, self.copy)
+        consumer = Consumer({**cluster, "group.id": group, "enable.auto.commit": False})
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        finally:
+            consumer.close()
+
+    def standing(self, group: str) -> int:
+        """Where a group stands on the target."""
+        consumer = Consumer({**self.west, "group.id": group, "enable.auto.commit": False})
+        try:
+            return int(consumer.committed([TopicPartition(self.copy, 0)], timeout=20)[0].offset)
+        finally:
+            consumer.close()
+
+    def last(self, group: str) -> Checkpoint | None:
+        """Its newest checkpoint."""
+        found = checkpoints(self.west, f"{self.alias}.checkpoints.internal", self.copy)
+        return next((one for one in reversed(found) if one.group == group), None)
+
+    def checkpointed(self, group: str, upstream: int) -> bool:
+        """Whether its newest checkpoint is for this source offset."""
+        last = self.last(group)
+        return last is not None and last.upstream == upstream
 
     def copies(self) -> Copies:
         return Copies(self.east, self.west, self.topic, self.copy, 0)
@@ -114,3 +144,42 @@ def test_syncs_and_heartbeats_on_the_source(make_flow: Callable[..., Flow]) -> N
     copies = flow.copies()
     for sync in offset_syncs(flow.east, topic, flow.topic):
         copies.check_sync(sync)
+
+
+def test_checkpoints_are_true_wherever_a_group_stands(
+    make_flow: Callable[..., Flow], rng: random.Random
+) -> None:
+    """O5, with aborted transactions and a mirror that was away: every committed checkpoint splits both sides alike."""
+    flow = make_flow(groups=[f"{PREFIX}.*"], sync_group_offsets=True)
+    flow.write(0, 12)
+    ends = committed(flow.east, flow.topic)[1]
+    for number in range(5):
+        flow.stand(f"{PREFIX}{number}", rng.randrange(1, ends), metadata=f"m{number}")
+    flow.stand("somebody-else", 3)
+    flow.mirror.start()
+    wait_for(flow.mirrored, 60)
+    wait_for(lambda: all(flow.last(f"{PREFIX}{number}") for number in range(5)), 30)
+
+    # while no data flows, and back again
+    flow.stand(f"{PREFIX}0", ends)
+    wait_for(lambda: flow.checkpointed(f"{PREFIX}0", ends), 30)
+    wait_for(lambda: flow.standing(f"{PREFIX}0") == flow.last(f"{PREFIX}0").downstream, 30)  # type: ignore[union-attr]
+    flow.stand(f"{PREFIX}0", 2)
+    wait_for(lambda: flow.checkpointed(f"{PREFIX}0", 2), 30)
+    wait_for(lambda: flow.standing(f"{PREFIX}0") == flow.last(f"{PREFIX}0").downstream, 30)  # type: ignore[union-attr]
+
+    # a mirror that was away: what its lanes do not remember is looked up
+    flow.restart()
+    flow.write(12, 6)
+    flow.stand(f"{PREFIX}1", 7)
+    wait_for(flow.mirrored, 60)
+    wait_for(lambda: flow.checkpointed(f"{PREFIX}1", 7), 30)
+    flow.mirror.stop()
+
+    copies = flow.copies()
+    found = checkpoints(flow.west, f"{flow.alias}.checkpoints.internal", flow.copy)
+    assert {one.group for one in found} == {f"{PREFIX}{number}" for number in range(5)}
+    assert {one.metadata for one in found} >= {"m1", "m4"}
+    for one in found:
+        copies.check_checkpoint(one)
+    assert flow.standing("somebody-else") < 0

@@ -160,6 +160,7 @@ class Run:
                 discovery=lambda one, *_: self.fakes[one.name],
                 owner=lambda one, *_, **__: self.fakes[one.name],
                 heart=lambda *_: None,
+                follower=lambda *_: None,
                 clock=SYSTEM_CLOCK,
             ),
         )

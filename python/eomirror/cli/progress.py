@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eomirror.progress import LinkSnapshot, RunReport, Snapshot
 
-__all__ = ["ProgressDisplay", "progress_line"]
+__all__ = ["ProgressDisplay", "groups_line", "progress_line"]
 
 _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
@@ -50,6 +50,8 @@ class ProgressDisplay:
             self._last_line = snapshot.seconds
             for link in snapshot.links:
                 self.event(progress_line(link))
+                if text := groups_line(link):
+                    self.event(f"{link.link}: {text}")
 
     def summary(self, report: RunReport) -> None:
         """Say how the run ended."""
@@ -93,14 +95,32 @@ def progress_line(link: LinkSnapshot) -> str:
     )
 
 
+def groups_line(link: LinkSnapshot) -> str:
+    """How a link follows consumer groups, in a line; empty where there is nothing to say."""
+    groups = link.groups
+    if groups is None or not (groups.followed or groups.skipped or groups.error):
+        return ""
+    parts = [f"{human_count(groups.followed)} groups followed, seen {human_seconds(groups.age_seconds)} ago"]
+    parts += [f"{human_count(count)} offsets {why}" for why, count in sorted(groups.pending.items())]
+    parts += [
+        f"{human_count(count)} groups left alone: {why}" for why, count in sorted(groups.skipped.items())
+    ]
+    if groups.error:
+        parts.append(f"not followed now: {groups.error}")
+    return "; ".join(parts)
+
+
 def _draw(snapshot: Snapshot) -> Any:
     from rich.console import Group
+    from rich.markup import escape
 
     parts: list[Any] = []
     for link in snapshot.links:
         lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
         parts.append(f"[bold]{link.link}[/bold]  {progress_line(link).partition(': ')[2]}")
         parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
+        if text := groups_line(link):
+            parts.append(f"[dim]{escape(text)}[/dim]")
         rows = [
             {
                 "TOPIC": topic.topic,

@@ -138,9 +138,38 @@ _KEYS = (
         "groups",
         values.patterns(may_be_empty=True),
         _PATTERNS,
-        "Full-match regular expressions of consumer groups whose offsets are translated.",
+        "Full-match regular expressions of consumer groups of the source that are followed: where they stand is "
+        "translated and written as MirrorMaker 2's checkpoints into `SOURCE.checkpoints.internal`; `[]` for none. "
+        "Share groups have no offsets to follow and are left out.",
         (".*",),
         '[".*"]',
+    ),
+    LinkKey(
+        "group_interval",
+        *_duration(0.1, 3600, "1s"),
+        "How often the source is asked where groups stand. With so many groups that it takes longer, it is asked as "
+        "often as it answers; progress shows how old the answers are.",
+        1.0,
+        "1s",
+    ),
+    LinkKey(
+        "sync_group_offsets",
+        values.flag,
+        {"type": "boolean"},
+        "Whether translated offsets are also committed for the group of the same name on the target, so that a "
+        "consumer that moves there goes on without a line of code. Only while that group has no member. As in "
+        "MirrorMaker 2 it is off by default: a group of that name may be another application, and would be moved past "
+        "records that it has not read.",
+        default=False,
+        shown="false",
+    ),
+    LinkKey(
+        "group_rewind",
+        *_choice("follow", "ignore"),
+        "What becomes of the group on the target when a group goes back on the source: it goes back too, where it "
+        "still stands where the link put it, or it stays.",
+        "follow",
+        "follow",
     ),
     LinkKey(
         "lanes", *_integer(1, 256), "Number of transactional producers that share the partitions.", 2, "2"

@@ -99,11 +99,17 @@ _REASONS = (
     (r"offset\.lag\.max", "every record is in the offset map"),
     (
         r"(sync\.group\.offsets|emit\.checkpoints|checkpoints|offset-syncs|emit\.offset-syncs|groups?)\..*",
-        "checkpoints and syncs are not written by this release",
+        "checkpoints and syncs are written with the records they depend on, as often as these",
     ),
-    (r"(emit\.)?heartbeats\..*", "heartbeats are not written by this release"),
+    (r"(emit\.)?heartbeats\..*", "heartbeats are written once a second"),
     (r"metric.*", "metrics have names of their own"),
     (r"admin\..*|.*timeout\.ms.*|.*poll\..*", "the mirror bounds its own waiting"),
+)
+# MM2's key, ours, and what its values are called here; None for our default
+_WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("emit.heartbeats.enabled", "heartbeats", {"true": None, "false": "off"}),
+    ("sync.group.offsets.enabled", "sync_group_offsets", {"true": True, "false": None}),
+    ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
 )
 # what would change WHAT is mirrored, or how a cluster is reached: never passed over in silence
 _REFUSED = (
@@ -320,10 +326,13 @@ class _Import:
         self._naming(link, path, found("replication.policy.class"), found("replication.policy.separator"))
         self._number(link, path, found("tasks.max"), "lanes")
         self._number(link, path, found("replication.factor"), "replication_factor")
-        if (beats := found("emit.heartbeats.enabled")) is not None:
-            if beats[1].lower() == "false":
-                link["heartbeats"] = "off"
-            self._honour(beats[0], f"{path}.heartbeats")
+        for name, ours, meaning in _WORDS:
+            given = found(name)
+            if given is not None and given[1].lower() in meaning:
+                link.update(
+                    {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
+                )
+                self._honour(given[0], f"{path}.{ours}")
         self._start(link, path, f"{flow}.consumer.auto.offset.reset", f"{source}.consumer.auto.offset.reset")
         # a key of the flow hides the one of the whole file
         for key in self._given:

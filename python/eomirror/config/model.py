@@ -59,7 +59,10 @@ class Link:
         target: Alias of the cluster to write.
         topics: Full-match regular expressions of source topics.
         exclude: Topics to leave out; wins over ``topics``.
-        groups: Consumer groups to translate.
+        groups: Consumer groups to follow.
+        group_interval: Seconds between two looks at where they stand.
+        sync_group_offsets: Whether their offsets are committed on the target.
+        group_rewind: ``follow`` or ``ignore``.
         naming: How a target topic is called.
         forward: ``auto``, ``local``, or the aliases of the origins to forward.
         lanes: Number of transactional producers.
@@ -86,6 +89,9 @@ class Link:
     topics: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     groups: tuple[str, ...] = (".*",)
+    group_interval: float = 1.0
+    sync_group_offsets: bool = False
+    group_rewind: str = "follow"
     naming: Naming = field(default_factory=Naming)
     forward: str | tuple[str, ...] = "auto"
     lanes: int = 2
@@ -123,6 +129,10 @@ class Link:
     def mirrors(self, topic: str) -> bool:
         """Whether a source topic is mirrored: the filter says so, or the link writes its heartbeats there."""
         return topic == self.target_naming.heartbeats or self.filter.matches(topic)
+
+    def follows(self, group: str) -> bool:
+        """Whether a consumer group of the source is followed."""
+        return topic_filter(self.groups).accepts(group)
 
     @property
     def target_naming(self) -> TargetNaming:

@@ -135,6 +135,16 @@ def choice(*words: str) -> Parser:
     return parse
 
 
+def flag(place: Place) -> bool | None:
+    """A truth."""
+    fix = "write true or false"
+    text = place.text(fix)
+    if text is not None and text.lower() not in {"true", "false"}:
+        place.refuse(f"{quoted(text)} is neither", fix)
+        return None
+    return None if text is None else text.lower() == "true"
+
+
 def word(place: Place) -> str | None:
     """An alias or a link's name: part of topic names, without a dot."""
     fix = "use letters, digits, '_' and '-'"

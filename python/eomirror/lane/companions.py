@@ -13,21 +13,35 @@ from typing import TYPE_CHECKING, Protocol
 
 from eomirror._native import decode_offset_map
 from eomirror.formats.mm2 import Mm2Names
+from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.offset_syncs import TAIL_SECONDS, Mirrored, OffsetSyncs
 from eomirror.lane.plane import MetadataRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.formats.mm2 import OffsetSync
+    from eomirror.formats.position import Position
+    from eomirror.lane.checkpoints import PlannedCheckpoints
     from eomirror.lane.plane import Account
+    from eomirror.lane.spec import GroupOffset
+    from eomirror.types import SourcePartition
 
 __all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
+
+# how long a checkpoint waits for a transaction with data, seconds
+_CHECKPOINT_SECONDS = 0.2
+
+_Ids = tuple["Mapping[str, str | None]", "Mapping[str, str | None]"]
 
 
 class Permitted(Protocol):
     """What a transaction records: a `eomirror.lane.commit.CommitPermit`."""
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """The positions that it holds."""
 
     @property
     def chunks(self) -> tuple[Account, ...]:
@@ -53,12 +67,16 @@ class Plan:
         records: To be written into it.
         mirrored: The records that it mirrors, by partition.
         syncs: Offset syncs of these, wherever they go.
+        checkpoints: Of followed groups.
+        permitted: The transaction.
         quiet: It was begun for what is left over.
     """
 
     records: Sequence[MetadataRecord]
     mirrored: Sequence[Mirrored]
     syncs: Sequence[OffsetSync]
+    checkpoints: PlannedCheckpoints | None
+    permitted: Permitted
     quiet: bool
 
 
@@ -69,20 +87,25 @@ class Companions:
     Args:
         link: The link.
         sink: Where offset syncs go with ``offset_syncs: source``.
+        partitions: How many partitions the lane has, about.
     """
 
-    def __init__(self, link: Link, sink: SyncSink | None = None) -> None:
+    def __init__(self, link: Link, sink: SyncSink | None = None, *, partitions: int = 1) -> None:
         names = Mm2Names()
         self._place = link.offset_syncs
         self._syncs_topic = names.offset_syncs(link.source)
         self._sink = sink
+        self._checkpoints_topic = names.checkpoints(link.source)
         self._syncs = OffsetSyncs()
+        self._checkpoints = Checkpoints(partitions) if link.groups else None
         self._quiet_since: float | None = None
         self._quiet = False
 
     def forget(self) -> None:
         """The lane begins again from what the target says."""
         self._syncs.forget()
+        if self._checkpoints is not None:
+            self._checkpoints.forget()
         self._quiet_since = None
         self._quiet = False
 
@@ -93,26 +116,74 @@ class Companions:
         Args:
             now: Monotonic seconds.
         """
-        if not self._syncs.tails:
+        ready = self._checkpoints is not None and self._checkpoints.ready
+        if not ready and not self._syncs.tails:
             return False
         if self._quiet_since is None:
             self._quiet_since = now
-        self._quiet = now - self._quiet_since >= TAIL_SECONDS
+        self._quiet = now - self._quiet_since >= (_CHECKPOINT_SECONDS if ready else TAIL_SECONDS)
         return self._quiet
 
-    def plan(self, permitted: Permitted) -> Plan:
-        """What a transaction should hold; changes nothing."""
+    @property
+    def follows(self) -> bool:
+        """Whether the lane writes checkpoints."""
+        return self._checkpoints is not None
+
+    @property
+    def topics(self) -> set[str]:
+        """Source topics whose ids must be compared before `plan`, besides those of the transaction's data."""
+        return set() if self._checkpoints is None else self._checkpoints.topics
+
+    def told(
+        self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]
+    ) -> tuple[GroupOffset, ...]:
+        """
+        The driver says where groups stand.
+
+        Args:
+            offsets: What it says.
+            positions: As committed.
+
+        Returns:
+            What became of earlier words: committed, or (without a target offset) not known to this lane.
+        """
+        if self._checkpoints is None:
+            return ()
+        self._checkpoints.told(offsets, positions)
+        return self._checkpoints.take_answers()
+
+    def plan(self, permitted: Permitted, positions: Mapping[SourcePartition, Position], ids: _Ids) -> Plan:
+        """
+        What a transaction should hold; changes nothing.
+
+        Args:
+            permitted: The transaction.
+            positions: As committed before it.
+            ids: Ids of source and target topics, asked for after the last fetch: those of the transaction's data and
+                of `topics`.
+        """
         mirrored = [] if self._place == "off" else [_mirrored(account) for account in permitted.chunks]
         syncs = self._syncs.due(mirrored, quiet=self._quiet)
         records = [
             MetadataRecord(self._syncs_topic, 0, sync.key(), sync.value())
             for sync in (syncs if self._place == "target" else ())
         ]
-        return Plan(records, mirrored, syncs, self._quiet)
+        checkpoints = None
+        if self._checkpoints is not None:
+            checkpoints = self._checkpoints.plan(
+                permitted.positions, permitted.chunks, positions, lambda position: _sound(position, ids)
+            )
+            records += [
+                MetadataRecord(self._checkpoints_topic, 0, one.key(), one.value())
+                for one in checkpoints.checkpoints
+            ]
+        return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet)
 
     def committed(self, plan: Plan) -> None:
         """The transaction that ``plan`` was made for is committed."""
         self._syncs.committed(plan.mirrored, quiet=plan.quiet)
+        if self._checkpoints is not None and plan.checkpoints is not None:
+            self._checkpoints.committed(plan.checkpoints, plan.permitted.positions, plan.permitted.chunks)
         self._quiet_since = None
         self._quiet = False
         if self._sink is not None and plan.syncs:
@@ -121,6 +192,15 @@ class Companions:
     def aborted(self) -> None:
         """The transaction was not committed; what was left over is left over still."""
         self._quiet = False
+
+
+def _sound(position: Position, ids: _Ids) -> bool:
+    """Whether the topics of a position were asked for, and are still those that it speaks of (rule 5)."""
+    on_source, on_target = ids
+    return (
+        on_source.get(position.topic) == position.topic_id
+        and on_target.get(position.target_topic) == position.target_topic_id
+    )
 
 
 def _mirrored(account: Account) -> Mirrored:

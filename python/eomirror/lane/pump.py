@@ -45,7 +45,7 @@ from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneRepor
 from eomirror.lane.tally import AttemptTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.formats.position import Position
     from eomirror.lane.companions import SyncSink
@@ -106,7 +106,8 @@ class LanePump:
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
         self._foreseen: Sequence[MetadataRecord] = []
-        self._companions = Companions(spec.link, syncs)
+        self._companions = Companions(spec.link, syncs, partitions=len(spec.partitions))
+        self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
         # the open transaction
         self._opened = float("-inf")
         self._opened_before = float("-inf")
@@ -277,6 +278,7 @@ class LanePump:
             return Event.PARTITIONS_ADDED
         if self._plane.await_records(_AWAIT_SLICE_SECONDS):
             return Event.RECORDS_READY
+        self._follow()
         if self._companions.due(self._clock.monotonic()):
             return Event.ADVANCE_DUE
         if not self._plane.advances():
@@ -323,9 +325,8 @@ class LanePump:
 
     def _seal(self) -> Event:
         # asked for after the last fetch, awaited after the last acknowledgement: both take a round trip
-        topics = {source.topic for source in self._plane.advances()} or {
-            source.topic for source in self._positions
-        }
+        topics = {source.topic for source in self._plane.advances()} | self._companions.topics
+        topics = (topics & self._targets.keys()) or {source.topic for source in self._positions}
         asked = self._topics.ask_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))
         stamp = self._stamp()
         self._write_foreseen(stamp)
@@ -333,7 +334,7 @@ class LanePump:
         crash_point("lane.sealed")
         if missing := {source.topic for source in sealed.advances} - topics:
             raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
-        source_ids, target_ids = asked.result()
+        self._ids = source_ids, target_ids = asked.result()
         self._permit = grant(
             self._of_ours(sealed),
             self._positions,
@@ -350,7 +351,7 @@ class LanePump:
         if records != self._foreseen:
             self._plane.write(records)
         # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
-        accompanying = self._companions.plan(permit)
+        accompanying = self._companions.plan(permit, self._positions, self._ids)
         if accompanying.records:
             self._plane.write(accompanying.records)
         crash_point("lane.state_written")
@@ -362,6 +363,7 @@ class LanePump:
         self._refusals.committed(self._positions)
         self._advance_since = None
         self._report()
+        self._follow()
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
     def _abort(self) -> Event:
@@ -471,6 +473,12 @@ class LanePump:
             source: advance for source, advance in sealed.advances.items() if source in self._positions
         }
         return Sealed(sealed.accounts, advances)
+
+    def _follow(self) -> None:
+        if self._companions.follows:
+            answers = self._companions.told(self._mailbox.followed(), self._positions)
+            if answers:
+                self._mailbox.answer(answers)
 
     def _leaving(self) -> tuple[Ending, str] | None:
         reason = self._mailbox.stop()

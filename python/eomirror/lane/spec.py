@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AssignedPartition",
     "Ending",
+    "GroupOffset",
     "LaneMailbox",
     "LaneProgress",
     "LaneReport",
@@ -44,6 +45,26 @@ class AssignedPartition:
     topic_id: str
     target_topic: str
     target_topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """
+    Where a consumer group stands in one source partition.
+
+    Attributes:
+        group: The group.
+        source: The source partition.
+        upstream: Next source offset that it reads.
+        downstream: Next target offset that it would read; None when that is not known.
+        metadata: What it committed beside its offset.
+    """
+
+    group: str
+    source: SourcePartition
+    upstream: int
+    downstream: int | None = None
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,3 +225,9 @@ class LaneMailbox(Protocol):
 
     def added(self) -> tuple[AssignedPartition, ...]:
         """Partitions that a revision added to this lane since the last call (rule 2); already published in control."""
+
+    def followed(self) -> tuple[GroupOffset, ...]:
+        """Where groups stand, as the driver said since the last call."""
+
+    def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
+        """Say which of them are committed as checkpoints, and which this lane cannot translate; not dropped."""

@@ -11,6 +11,7 @@ from eomirror.progress.collect import SILENT_SECONDS, Progress
 from eomirror.progress.snapshot import (
     RATE_WINDOW_SECONDS,
     Counters,
+    GroupsSnapshot,
     LaneSnapshot,
     LinkReport,
     LinkSnapshot,
@@ -24,6 +25,7 @@ __all__ = [
     "RATE_WINDOW_SECONDS",
     "SILENT_SECONDS",
     "Counters",
+    "GroupsSnapshot",
     "LaneSnapshot",
     "LinkReport",
     "LinkSnapshot",

@@ -161,6 +161,16 @@ class Progress:
                 self._note_end(source, failed)
                 known.item = _endless(known.item)
 
+    @property
+    def lanes(self) -> dict[SourcePartition, int]:
+        """The lane of every partition that is mirrored."""
+        return dict(self._lane_of)
+
+    @property
+    def stopped(self) -> frozenset[str]:
+        """Topics that are not mirrored any more."""
+        return frozenset(self._stopped)
+
     # -- what follows from it --------------------------------------------------------------------
 
     @property

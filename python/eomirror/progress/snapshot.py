@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RATE_WINDOW_SECONDS",
     "Counters",
+    "GroupsSnapshot",
     "LaneSnapshot",
     "LinkReport",
     "LinkSnapshot",
@@ -135,6 +136,28 @@ class LaneSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSnapshot:
+    """
+    How a link follows consumer groups.
+
+    Attributes:
+        followed: Groups with an offset in a mirrored partition.
+        age_seconds: Since the source was last asked where they stand; None before the first answer.
+        pending: Offsets without a checkpoint yet, by reason.
+        skipped: Groups that are left alone, by reason.
+        moved: How often offsets were committed for a group on the target.
+        error: Why they are not followed right now; empty while they are.
+    """
+
+    followed: int = 0
+    age_seconds: float | None = None
+    pending: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    moved: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSnapshot:
     """
     A link.
@@ -153,6 +176,7 @@ class LinkSnapshot:
         topics: Its topics, by name.
         goals: How many partitions ``until="caught-up"`` waits for in all.
         goals_reached: How many of them are there.
+        groups: How it follows consumer groups; None where it does not.
     """
 
     link: str
@@ -168,6 +192,7 @@ class LinkSnapshot:
     topics: tuple[TopicSnapshot, ...] = ()
     goals: int = 0
     goals_reached: int = 0
+    groups: GroupsSnapshot | None = None
 
     @property
     def stopped_topics(self) -> dict[str, str]:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_token
-from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_progress
+from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_groups, decode_progress
 
 if TYPE_CHECKING:
-    from eomirror.lane.spec import LaneProgress
+    from eomirror.lane.spec import GroupOffset, LaneProgress
 
 __all__ = ["AttemptId", "LaneChannel"]
 
@@ -52,9 +52,10 @@ class LaneChannel:
         token: The run's secret.
         on_hello: Asked when an attempt has connected: what it must be told at once.
         on_progress: Told what an attempt reports.
+        on_groups: Told what an attempt says about offsets of groups.
         clock: Where time comes from.
 
-    Both callbacks are called from the connections' threads.
+    All callbacks are called from the connections' threads.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class LaneChannel:
         token: str,
         on_hello: Callable[[AttemptId], Iterable[Message]],
         on_progress: Callable[[AttemptId, LaneProgress], None],
+        on_groups: Callable[[AttemptId, tuple[GroupOffset, ...]], None] = lambda _, __: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._token = token
         self._clock = clock
         self._on_hello = on_hello
         self._on_progress = on_progress
+        self._on_groups = on_groups
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, int], _Line] = {}
         self._strangers: set[socket.socket] = set()
@@ -176,6 +179,8 @@ class LaneChannel:
     def _hear(self, line: _Line, message: Message) -> None:
         if message.get("type") == "progress":
             self._on_progress(line.attempt, decode_progress(message))
+        elif message.get("type") == "groups":
+            self._on_groups(line.attempt, decode_groups(message))
 
 
 class _Line:

@@ -21,12 +21,12 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.errors import MirrorError
 from eomirror.lane.run import run_lane
-from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
+from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.progress import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
 from eomirror.spark.channel import AttemptId, LaneChannel
 from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
 from eomirror.spark.jobs import LaneJobs
-from eomirror.spark.link_tools import Copies, Discoverer, Engine, Heart, LinkTools, Owner
+from eomirror.spark.link_tools import Copies, Discoverer, Engine, Follower, Heart, LinkTools, Owner
 from eomirror.spark.links import LinkThread
 
 if TYPE_CHECKING:
@@ -65,6 +65,18 @@ def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart 
     return None if link.heartbeats == "off" else Heartbeats(link, source, target, clock)
 
 
+def _follower(
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    clock: Clock,
+    tell: Callable[[int, Sequence[GroupOffset]], None],
+) -> Follower | None:
+    from eomirror.sync.follower import GroupFollower
+
+    return GroupFollower(link, source, target, tell=tell, clock=clock) if link.groups else None
+
+
 def _identify(cluster: Cluster) -> str:
     from eomirror.kafka.admin import ClusterAdmin
 
@@ -93,6 +105,7 @@ class DriverOptions:
         discovery: Makes a link's discovery.
         owner: Makes a link's owner.
         heart: Makes what writes a link's heartbeats; None where nobody does.
+        follower: Makes what follows a link's groups; None where nobody does.
         identify: Asks a cluster for its id.
         clock: Where time comes from.
     """
@@ -109,6 +122,7 @@ class DriverOptions:
     discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
     owner: Callable[..., Owner] = _owner
     heart: Callable[[Link, Cluster, Cluster, Clock], Heart | None] = _heart
+    follower: Callable[..., Follower | None] = _follower
     identify: Callable[[Cluster], str] = _identify
     clock: Clock = SYSTEM_CLOCK
 
@@ -256,6 +270,7 @@ class MirrorDriver:
                 on_event=lambda text: tell(f"{link.name}: {text}"),
             ),
             heart=lambda: options.heart(link, source, target, self._clock),
+            follower=lambda reach: options.follower(link, source, target, self._clock, reach),
             tools=tools,
         )
 
@@ -289,7 +304,13 @@ class MirrorDriver:
         try:
             bind, host, port = channel_addresses(spark.settings, spark.context.master)
             channel = LaneChannel(
-                bind, port, token=token, on_hello=self._greet, on_progress=self._hear, clock=self._clock
+                bind,
+                port,
+                token=token,
+                on_hello=self._greet,
+                on_progress=self._hear,
+                on_groups=self._hear_groups,
+                clock=self._clock,
             )
         except (OSError, ValueError) as error:
             raise MirrorError(
@@ -342,6 +363,11 @@ class MirrorDriver:
         link = self._links.get(attempt.link)
         if link is not None:
             link.heard(attempt, progress)
+
+    def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
+        link = self._links.get(attempt.link)
+        if link is not None:
+            link.heard_groups(offsets)
 
     # -- the end ---------------------------------------------------------------------------------
 

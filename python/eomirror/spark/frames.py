@@ -11,7 +11,8 @@ replay, and both sides know each other from the first frame on.  Nothing is ever
     driver -> lane   nonce (32 bytes)
     lane -> driver   nonce (32 bytes), then {"type":"hello","link","lane","epoch","attempt"}
     driver -> lane   {"type":"welcome"}, later "ping", {"type":"stop","reason"}, {"type":"added","partitions"}
-    lane -> driver   {"type":"progress", ...}
+                     {"type":"groups","offsets"}
+    lane -> driver   {"type":"progress", ...}, {"type":"groups","offsets"}
 
 The content is not encrypted: it is topic names and offsets, like all that Spark itself sends between its processes
 by default.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.lane.spec import AssignedPartition, LaneProgress, PartitionProgress
+from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ __all__ = [
     "FrameCodec",
     "FrameError",
     "decode_added",
+    "decode_groups",
     "decode_progress",
     "encode_added",
+    "encode_groups",
     "encode_progress",
 ]
 
@@ -194,6 +197,41 @@ def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not an added message: {error}") from error
+
+
+def encode_groups(offsets: Sequence[GroupOffset]) -> list[dict[str, Any]]:
+    """Messages about offsets of groups, in either direction; none when there are none."""
+    return [
+        {
+            "type": "groups",
+            "offsets": [
+                [item.group, *item.source, item.upstream, item.downstream, item.metadata] for item in chunk
+            ],
+        }
+        for chunk in _chunks(offsets)
+    ]
+
+
+def decode_groups(message: Mapping[str, Any]) -> tuple[GroupOffset, ...]:
+    """
+    The offsets of groups in a message.
+
+    Raises:
+        FrameError: It holds none.
+    """
+    try:
+        return tuple(
+            GroupOffset(
+                str(group),
+                SourcePartition(str(topic), int(partition)),
+                int(upstream),
+                None if downstream is None else int(downstream),
+                str(metadata),
+            )
+            for group, topic, partition, upstream, downstream, metadata in message["offsets"]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a message about groups: {error}") from error
 
 
 def _chunks(items: Sequence[Any]) -> list[Sequence[Any]]:

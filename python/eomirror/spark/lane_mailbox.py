@@ -15,8 +15,23 @@ from dataclasses import replace
 
 from eomirror.clock import Clock, Deadline, new_token
 from eomirror.errors import LaneError
-from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, PartitionProgress, StopReason
-from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_added, encode_progress
+from eomirror.lane.spec import (
+    AssignedPartition,
+    GroupOffset,
+    LaneProgress,
+    LaneSpec,
+    PartitionProgress,
+    StopReason,
+)
+from eomirror.spark.frames import (
+    NONCE_BYTES,
+    FrameCodec,
+    FrameError,
+    decode_added,
+    decode_groups,
+    encode_groups,
+    encode_progress,
+)
 from eomirror.types import SourcePartition
 
 __all__ = ["GRACE_SECONDS", "SILENCE_SECONDS", "ChannelMailbox", "NoLineError"]
@@ -58,6 +73,8 @@ class ChannelMailbox:
         self._lost_at: float | None = None
         self._stop: StopReason | None = None
         self._added: list[AssignedPartition] = []
+        self._followed: list[GroupOffset] = []
+        self._answers: list[GroupOffset] = []
 
     @classmethod
     def connect(
@@ -119,10 +136,21 @@ class ChannelMailbox:
         added, self._added = tuple(self._added), []
         return added
 
+    def followed(self) -> tuple[GroupOffset, ...]:
+        """Where groups stand, as the driver said."""
+        self._exchange()
+        followed, self._followed = tuple(self._followed), []
+        return followed
+
+    def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
+        """Say what became of them; sent with the next exchange that finds the line free."""
+        self._answers.extend(offsets)
+        self._exchange()
+
     def close(self, seconds: float = 0.5) -> None:
         """Send what is left, for at most so many seconds, and hang up."""
         deadline = Deadline(seconds, self._clock)
-        while self._line is not None and (self._latest is not None or self._unsent):
+        while self._line is not None and (self._latest is not None or self._unsent or self._answers):
             self._exchange(hurry=True)
             if deadline.passed:
                 break
@@ -158,6 +186,9 @@ class ChannelMailbox:
                 self._latest = None
                 self._changed.clear()
                 self._sent_at = now
+            if self._answers and not self._unsent:
+                answers, self._answers = self._answers, []
+                self._unsent = b"".join(map(self._codec.encode, encode_groups(answers)))
             self._send()
         except (OSError, FrameError):
             self._hang_up()
@@ -180,6 +211,8 @@ class ChannelMailbox:
                     self._stop = StopReason(message["reason"])
                 elif message.get("type") == "added":
                     self._added.extend(decode_added(message))
+                elif message.get("type") == "groups":
+                    self._followed.extend(decode_groups(message))
 
     def _send(self) -> None:
         if self._line is None or not self._unsent:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from concurrent.futures import Future
 
     from eomirror.clock import Clock
-    from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
+    from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneReport, LaneSpec
+    from eomirror.progress import GroupsSnapshot
     from eomirror.spark.channel import LaneChannel
     from eomirror.spark.jobs import LaneJobs
+    from eomirror.sync.groups import Mirrored
     from eomirror.types import SourcePartition
 
-__all__ = ["Copies", "Discoverer", "Engine", "Heart", "LinkTools", "Owner", "PublishedLayout"]
+__all__ = ["Copies", "Discoverer", "Engine", "Follower", "Heart", "LinkTools", "Owner", "PublishedLayout"]
 
 
 class PublishedLayout(Protocol):
@@ -72,6 +74,25 @@ class Discoverer(Protocol):
 
     def goals(self) -> dict[SourcePartition, int]:
         """The source's last stable offsets now."""
+
+    def close(self) -> None:
+        """Close all clients."""
+
+
+class Follower(Protocol):
+    """What the driver needs of `eomirror.sync.follower.GroupFollower`."""
+
+    def round(self, mirrored: Mirrored) -> float:
+        """Look where groups stand and tell lanes; gives the seconds until the next round."""
+
+    def heard(self, items: tuple[GroupOffset, ...]) -> None:
+        """What a lane answers."""
+
+    def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
+        """The lane of these partitions has a new attempt."""
+
+    def snapshot(self) -> GroupsSnapshot:
+        """Where following stands."""
 
     def close(self) -> None:
         """Close all clients."""

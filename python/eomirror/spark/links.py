@@ -30,14 +30,16 @@ from eomirror.errors import (
 )
 from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.progress import LinkSnapshot, Progress
+from eomirror.spark.frames import encode_groups
 from eomirror.spark.lanes import LaneThread
+from eomirror.sync.groups import Mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
+    from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
     from eomirror.spark.channel import AttemptId
-    from eomirror.spark.link_tools import Discoverer, Engine, Heart, LinkTools, Owner
+    from eomirror.spark.link_tools import Discoverer, Engine, Follower, Heart, LinkTools, Owner
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkThread"]
@@ -49,6 +51,9 @@ REFRESH_SECONDS = 5.0
 
 #: MirrorMaker 2's own pace.
 HEARTBEAT_SECONDS = 1.0
+
+# after a fault in following groups
+_FOLLOW_AGAIN_SECONDS = 30.0
 
 # of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
 _LANES_SECONDS = 2.8
@@ -70,6 +75,7 @@ class LinkThread:
         discovery: Makes the link's discovery.
         owner: Makes the link's owner.
         heart: Makes what writes the link's heartbeats; None where nobody does.
+        follower: Makes what follows the link's groups, told how to reach a lane; None where nobody does.
         tools: What all links share.
     """
 
@@ -80,6 +86,7 @@ class LinkThread:
         discovery: Callable[[], Discoverer],
         owner: Callable[[], Owner],
         heart: Callable[[], Heart | None],
+        follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], Follower | None],
         tools: LinkTools,
     ) -> None:
         self.name = spec.link.name
@@ -91,6 +98,8 @@ class LinkThread:
         self._make_discovery = discovery
         self._make_owner = owner
         self._make_heart = heart
+        self._make_follower = follower
+        self._follower: Follower | None = None
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -147,13 +156,19 @@ class LinkThread:
     def snapshot(self) -> LinkSnapshot:
         """Where the link stands."""
         with self._lock:
-            return self._progress.snapshot(self._tools.clock.monotonic())
+            shown = self._progress.snapshot(self._tools.clock.monotonic())
+        follower = self._follower
+        return shown if follower is None else replace(shown, groups=follower.snapshot())
 
     # -- the channel's callbacks -----------------------------------------------------------------
 
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """What an attempt that has just connected must know."""
         lane = self._lanes.get(attempt.lane)
+        if self._follower is not None:
+            with self._lock:
+                lanes = self._progress.lanes
+            self._follower.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
         return [] if lane is None else lane.greeting(attempt)
 
     def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
@@ -165,6 +180,11 @@ class LinkThread:
         self._drop(progress.stopped_topics, but=attempt.lane)
         if reached:
             self._tools.wake()
+
+    def heard_groups(self, offsets: tuple[GroupOffset, ...]) -> None:
+        """What a lane says about offsets of groups."""
+        if self._follower is not None:
+            self._follower.heard(offsets)
 
     # -- LaneHost --------------------------------------------------------------------------------
 
@@ -306,6 +326,7 @@ class LinkThread:
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
         self._help(lambda: self._plan(discovery), "planner")
+        self._help(lambda: self._guard("groups_not_followed", self._follow), "follower")
         self._tools.wake()
         self._over.wait()
 
@@ -379,6 +400,25 @@ class LinkThread:
                 heart.beat()
         finally:
             heart.close()
+
+    def _follow(self) -> None:
+        follower = self._make_follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets)))
+        if follower is None:
+            return
+        self._follower = follower
+        try:
+            pause = 0.0
+            while not self._over.wait(pause):
+                with self._lock:
+                    mirrored = Mirrored(self._progress.lanes, self._progress.stopped)
+                try:
+                    pause = follower.round(mirrored)
+                except Exception:
+                    # a fault of ours; records are mirrored all the same
+                    log.exception("groups_not_followed", link=self.name)
+                    pause = _FOLLOW_AGAIN_SECONDS
+        finally:
+            follower.close()
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):

@@ -41,6 +41,8 @@ def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
     wanted = []
     if link.offset_syncs == "target":
         wanted.append(names.offset_syncs(link.source))
+    if link.groups:
+        wanted.append(names.checkpoints(link.source))
     if link.heartbeats == "link":
         wanted.append(names.remote_heartbeats(link.source))
     return tuple(_topic(name, brokers, link.replication_factor) for name in wanted)

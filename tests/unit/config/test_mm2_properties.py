@@ -80,6 +80,7 @@ def test_a_usual_file_becomes_a_configuration() -> None:
             "lanes": 8,
             "replication_factor": 3,
             "heartbeats": "off",
+            "sync_group_offsets": True,
             "start": "latest",
         }
     ]
@@ -92,7 +93,6 @@ def test_a_usual_file_becomes_a_configuration() -> None:
     assert [item.key for item in found.not_honoured] == [
         "groups.exclude",
         "refresh.topics.interval.seconds",
-        "sync.group.offsets.enabled",
         "offset.storage.replication.factor",
     ]
     assert not any(item.grave for item in found.not_honoured)

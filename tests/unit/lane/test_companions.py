@@ -38,7 +38,7 @@ class Sink:
 
 
 def companions(place: str, sink: Sink | None = None) -> Companions:
-    link: Any = SimpleNamespace(offset_syncs=place, source="east", target="west")
+    link: Any = SimpleNamespace(offset_syncs=place, source="east", target="west", groups=())
     return Companions(link, sink)
 
 
@@ -48,6 +48,7 @@ def permit(*ranges: tuple[int, int, int]) -> Any:
     return SimpleNamespace(chunks=(replace(account(ORDERS, first, 1), offset_map=chunk),), positions=())
 
 
+IDS: Any = ({}, {})
 EMPTY: Any = SimpleNamespace(chunks=(), positions=())
 
 
@@ -55,7 +56,7 @@ def test_a_sync_goes_into_the_transaction_of_its_record() -> None:
     """KIP-716's place on the target, partition 0, bytes as MM2 writes them."""
     sync = OffsetSync(ORDERS.topic, ORDERS.partition, 12, 41)
 
-    assert companions("target").plan(permit((10, 39, 3))).records == [
+    assert companions("target").plan(permit((10, 39, 3)), {}, IDS).records == [
         MetadataRecord("mm2-offset-syncs.east.internal", 0, sync.key(), sync.value())
     ]
 
@@ -64,12 +65,12 @@ def test_on_the_source_it_waits_for_the_commit() -> None:
     """Never ahead of the record that it names: an aborted transaction sends nothing."""
     sink = Sink()
     lane = companions("source", sink)
-    plan = lane.plan(permit((10, 39, 3)))
+    plan = lane.plan(permit((10, 39, 3)), {}, IDS)
 
     assert plan.records == []
     assert sink.sent == []
     lane.aborted()
-    lane.committed(lane.plan(permit((10, 39, 3))))
+    lane.committed(lane.plan(permit((10, 39, 3)), {}, IDS))
     assert [(sync.upstream, sync.downstream) for sync in sink.sent] == [(12, 41)]
 
 
@@ -77,13 +78,13 @@ def test_on_the_source_it_waits_for_the_commit() -> None:
 def test_a_quiet_lane_syncs_what_is_left_over_once(place: str) -> None:
     """The transaction for it is due a second after the last one, and only while something is left."""
     lane = companions(place, Sink())
-    lane.committed(lane.plan(permit((0, 0, 1))))
-    lane.committed(lane.plan(permit((1, 1, 1))))
+    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS))
+    lane.committed(lane.plan(permit((1, 1, 1)), {}, IDS))
 
     assert not lane.due(50.0)
     assert not lane.due(50.0 + TAIL_SECONDS / 2)
     assert lane.due(50.0 + TAIL_SECONDS)
-    plan = lane.plan(EMPTY)
+    plan = lane.plan(EMPTY, {}, IDS)
     assert [(sync.upstream, sync.downstream) for sync in plan.syncs] == [(1, 1)]
     lane.committed(plan)
     assert not lane.due(60.0)
@@ -92,7 +93,7 @@ def test_a_quiet_lane_syncs_what_is_left_over_once(place: str) -> None:
 def test_off_means_nothing_is_written() -> None:
     """Nor is there ever a transaction for it."""
     lane = companions("off")
-    lane.committed(lane.plan(permit((0, 0, 1))))
+    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS))
 
-    assert lane.plan(permit((9, 9, 1))).records == []
+    assert lane.plan(permit((9, 9, 1)), {}, IDS).records == []
     assert not lane.due(1e9)

@@ -47,7 +47,11 @@ def driver(side: Side) -> MirrorDriver:
     """A driver of one link."""
     link = Link(name="a->b", source="a", target="b", topics=(".*",))
     options = DriverOptions(
-        version="1", discovery=lambda *_: side, owner=lambda *_, **__: side, heart=lambda *_: None
+        version="1",
+        discovery=lambda *_: side,
+        owner=lambda *_, **__: side,
+        heart=lambda *_: None,
+        follower=lambda *_: None,
     )  # type: ignore[arg-type, return-value]
     return MirrorDriver([(link, Cluster("a", {}), Cluster("b", {}))], options)
 

@@ -1,0 +1,293 @@
+"""
+Follows the consumer groups of a link's source: looks where they stand, has lanes write checkpoints, moves idle groups.
+
+One round after the other, in one thread of the driver; what lanes answer meanwhile waits in a queue.  Nothing here
+may end a link: what goes wrong is logged, shown, and tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import queue
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import MirrorError, StateError
+from eomirror.formats.mm2 import Mm2Names, decode_checkpoint
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.groups import ClusterGroups
+from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.progress import GroupsSnapshot
+from eomirror.sync.groups import Committed, GroupBook, decide_sync
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from eomirror.clock import Clock
+    from eomirror.config import Cluster, Link
+    from eomirror.lane.spec import GroupOffset
+    from eomirror.sync.groups import Mirrored
+
+__all__ = ["GroupFollower"]
+
+log = structlog.get_logger(__name__)
+
+# groups that could not be moved are looked at again so often, and share groups looked for
+_RECHECK_SECONDS = 30.0
+# in one round, so that a round stays short
+_MOST_MOVED = 500
+
+
+class GroupFollower:
+    """
+    Follows the groups of one link.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        tell: Sends offsets of groups to a lane, if it can be reached.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        tell: Callable[[int, Sequence[GroupOffset]], None],
+        clock: Clock,
+    ) -> None:
+        self._link = link
+        self._target = target
+        self._tell = tell
+        self._clock = clock
+        self._client_id = LinkNames(link.state_name).client_id("groups")
+        self._source_groups = ClusterGroups(source, client_id=self._client_id)
+        self._target_groups: ClusterGroups | None = None
+        self._reader: OffsetMapReader | None = None
+        self._book = GroupBook()
+        self._inbox: queue.SimpleQueue[tuple[GroupOffset, ...] | frozenset[SourcePartition]] = (
+            queue.SimpleQueue()
+        )
+        self._looked_at: float | None = None
+        self._shared: list[str] = []
+        self._shared_at = float("-inf")
+        self._unreadable: dict[str, str] = {}
+        self._followed = self._moved = 0
+        self._pending: Mapping[str, int] = {}
+        self._problem = ""
+        # of the target: where we put groups, why not, whose turn it is, when offsets were last written
+        self._placed: dict[str, dict[tuple[str, int], int]] | None = None
+        self._skipped: dict[str, str] = {}
+        self._turn: set[str] = set()
+        self._recheck_at = float("-inf")
+        self._renewed: dict[str, float] = {}
+        self._renew_seconds = 0.0
+
+    def heard(self, items: tuple[GroupOffset, ...]) -> None:
+        """What a lane answers; from any thread."""
+        self._inbox.put(items)
+
+    def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
+        """The lane of these partitions has a new attempt, which knows nothing; from any thread."""
+        self._inbox.put(frozenset(partitions))
+
+    def round(self, mirrored: Mirrored) -> float:
+        """
+        Look, tell, move; never raises for what a cluster does.
+
+        Returns:
+            Seconds until the next round should begin.
+        """
+        began = self._clock.monotonic()
+        try:
+            self._take_answers()
+            if self._placed is None:
+                self._placed = self._last_checkpoints() if self._link.sync_group_offsets else {}
+            self._look(mirrored)
+            self._looked_at = began
+            told = self._book.to_tell(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
+            for lane, items in told.items():
+                self._tell(lane, items)
+            self._look_up()
+            if self._link.sync_group_offsets and not self._link.guard:
+                self._move()
+            self._problem = ""
+        except MirrorError as error:
+            if error.message != self._problem:
+                log.warning("groups_not_followed", link=self._link.name, reason=error.message, fix=error.fix)
+            self._problem = error.message
+        took = self._clock.monotonic() - began
+        # with very many groups the source is asked as often as it answers, and has as long to rest
+        return max(self._link.group_interval - took, took if took > self._link.group_interval else 0.0)
+
+    def snapshot(self) -> GroupsSnapshot:
+        """Where following stands; from any thread."""
+        age = None if self._looked_at is None else self._clock.monotonic() - self._looked_at
+        skipped: dict[str, int] = {}
+        for why in [*self._unreadable.copy().values(), *self._skipped.copy().values()]:
+            skipped[why] = skipped.get(why, 0) + 1
+        if self._link.sync_group_offsets and self._link.guard and self._followed:
+            # an offset there would also say that what was written there first has been read
+            skipped["their topics are written on both sides, where no single offset is exact"] = (
+                self._followed
+            )
+        if self._shared:
+            skipped["share groups are not supported"] = len(self._shared)
+        return GroupsSnapshot(
+            followed=self._followed,
+            age_seconds=age,
+            pending=self._pending,
+            skipped=skipped,
+            moved=self._moved,
+            error=self._problem,
+        )
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._source_groups.close()
+        if self._target_groups is not None:
+            self._target_groups.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    # -- the source ------------------------------------------------------------------------------
+
+    def _take_answers(self) -> None:
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, frozenset):
+                self._book.forget_told(item)
+            else:
+                self._turn |= {one.group for one in self._book.answered(item)}
+
+    def _look(self, mirrored: Mirrored) -> None:
+        names, complete = self._source_groups.names()
+        wanted = [name for name in names if self._link.follows(name)]
+        now = self._clock.monotonic()
+        if now - self._shared_at >= _RECHECK_SECONDS:
+            self._shared_at = now
+            self._shared = [name for name in self._source_groups.shared() if self._link.follows(name)]
+        unreadable = {}
+        for group, offsets in self._source_groups.committed(wanted):
+            if isinstance(offsets, str):
+                unreadable[group] = f"its offsets cannot be read: {offsets}"
+                continue
+            here = {
+                source: committed
+                for source, committed in ((SourcePartition(*where), one) for where, one in offsets.items())
+                if source in mirrored.lanes
+            }
+            self._book.observe(group, here, self._clock.monotonic())
+            self._take_answers()
+        if complete:
+            self._book.keep_only(names)
+        self._unreadable = unreadable
+        self._followed = len(self._book)
+        self._pending = self._book.pending()
+
+    # -- what lanes do not remember --------------------------------------------------------------
+
+    def _look_up(self) -> None:
+        asked = self._book.questions()
+        if not asked:
+            return
+        if self._reader is None:
+            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+        positions = self._reader.positions()
+        asked = [item for item in asked if item[1] in positions]
+        answers = self._reader.answers([Question(positions[source], offset) for _, source, offset in asked])
+        for (group, source, offset), (kind, at) in zip(asked, answers, strict=True):
+            if kind in {"exact", "next"}:
+                self._book.found(group, source, offset, at)
+            else:
+                self._book.found(group, source, offset, None, _why(kind, at))
+
+    # -- the target ------------------------------------------------------------------------------
+
+    def _move(self) -> None:
+        if self._target_groups is None:
+            self._target_groups = ClusterGroups(self._target, client_id=self._client_id)
+            # offsets of a group without members expire; a quarter of the time is well before
+            self._renew_seconds = max(30.0, self._target_groups.retention_seconds() / 4)
+        now = self._clock.monotonic()
+        if now - self._recheck_at >= _RECHECK_SECONDS:
+            self._recheck_at = now
+            self._turn |= self._skipped.keys() | {
+                group for group in self._book.groups() if self._renew_due(group, now)
+            }
+        turn = sorted(self._turn)[:_MOST_MOVED]
+        for group, there in self._target_groups.look(turn).items():
+            wanted = self._wanted(group)
+            placed = self._all_placed.setdefault(group, {})
+            decision = decide_sync(
+                wanted, there, placed, rewind=self._link.group_rewind, renew=self._renew_due(group, now)
+            )
+            refused = self._target_groups.write(group, decision.write) if decision.write else ""
+            if decision.write and not refused:
+                placed.update({where: one.offset for where, one in decision.write.items()})
+                self._renewed[group] = now
+                self._moved += 1
+                log.debug("group_moved", link=self._link.name, group=group, offsets=len(decision.write))
+            self._note(group, refused or decision.skipped)
+        self._turn.difference_update(turn)
+
+    def _wanted(self, group: str) -> dict[tuple[str, int], Committed]:
+        return {
+            (self._link.target_topic(source.topic), source.partition): Committed(
+                item.downstream, item.metadata
+            )
+            for source, item in self._book.checkpoints(group).items()
+            if item.downstream is not None
+        }
+
+    @property
+    def _all_placed(self) -> dict[str, dict[tuple[str, int], int]]:
+        if self._placed is None:
+            self._placed = {}
+        return self._placed
+
+    def _renew_due(self, group: str, now: float) -> bool:
+        return now - self._renewed.get(group, float("-inf")) >= self._renew_seconds
+
+    def _note(self, group: str, skipped: str) -> None:
+        if not skipped:
+            self._skipped.pop(group, None)
+        elif self._skipped.get(group) != skipped:
+            self._skipped[group] = skipped
+            log.info("group_not_moved", link=self._link.name, group=group, reason=skipped)
+
+    def _last_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
+        """Where the checkpoints of earlier runs put groups."""
+        admin = ClusterAdmin(self._target, client_id=self._client_id)
+        reader = CompactLogReader(self._target, admin, client_id=self._client_id, clock=self._clock)
+        placed: dict[str, dict[tuple[str, int], int]] = {}
+        try:
+            _, records = reader.read(Mm2Names().checkpoints(self._link.source))
+        finally:
+            reader.close()
+            admin.close()
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                found = decode_checkpoint(record.key, record.value, where=record.where)
+            except StateError as error:
+                log.warning("checkpoint_not_readable", link=self._link.name, reason=error.message)
+                continue
+            placed.setdefault(found.group, {})[found.topic, found.partition] = found.downstream
+        return placed
+
+
+def _why(kind: str, at: int) -> str:
+    """Why an offset is not known on the target; empty where the mirror only has to get there."""
+    if kind == "before":
+        return f"it stands before the first mirrored record, which is at {at}"
+    if kind == "nothing":
+        return "no record of the partition was mirrored yet"
+    return ""

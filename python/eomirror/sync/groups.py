@@ -1,0 +1,304 @@
+"""
+What follows from where consumer groups stand: pure, looks at both clusters in, words for lanes out.
+
+`GroupBook` remembers every followed group and partition.  Its entries go round like this::
+
+    seen on the source -> told to the lane -> committed as a checkpoint -> (if wanted) committed for the group there
+                               |    ^
+             not remembered by |    | translated from the committed offset map
+                     the lane  v    |
+                            looked up
+
+An entry that is not confirmed is told again after `RETELL_SECONDS`: lines break, lanes end.  A checkpoint that is
+written twice does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.lane.spec import GroupOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "RETELL_SECONDS",
+    "Committed",
+    "GroupBook",
+    "Mirrored",
+    "SyncDecision",
+    "TargetGroup",
+    "decide_sync",
+]
+
+#: A lane that has not answered is told again.
+RETELL_SECONDS = 5.0
+
+_IDLE = frozenset({"empty", "dead"})
+
+TargetPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """
+    What a group committed.
+
+    Attributes:
+        offset: Next offset that it reads.
+        metadata: What it wrote beside it.
+    """
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """
+    What the link mirrors right now.
+
+    Attributes:
+        lanes: The lane of every partition.
+        stopped: Source topics that are not mirrored any more.
+    """
+
+    lanes: Mapping[SourcePartition, int]
+    stopped: Collection[str]
+
+
+class _Entry:
+    """One group in one partition."""
+
+    __slots__ = ("confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why")
+
+    def __init__(self, committed: Committed, now: float) -> None:
+        self.upstream = committed.offset
+        self.metadata = committed.metadata
+        self.seen = now
+        self.told = float("-inf")
+        self.downstream: int | None = None
+        self.confirmed = False
+        # the lane does not remember it; when that was said
+        self.looked_up = False
+        self.why = "ahead of the mirror"
+
+
+class GroupBook:
+    """Every followed group and partition.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[SourcePartition, _Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def observe(
+        self, group: str, offsets: Mapping[SourcePartition, Committed], now: float
+    ) -> frozenset[SourcePartition]:
+        """
+        Where a group stands on the source now.
+
+        Args:
+            group: The group.
+            offsets: Everything that it has committed in mirrored partitions.
+            now: Monotonic seconds.
+
+        Returns:
+            Partitions in which it has no offset any more.
+        """
+        known = self._groups.setdefault(group, {})
+        for source, committed in offsets.items():
+            entry = known.get(source)
+            if entry is None or (entry.upstream, entry.metadata) != (committed.offset, committed.metadata):
+                known[source] = _Entry(committed, now)
+        gone = frozenset(known.keys() - offsets.keys())
+        for source in gone:
+            del known[source]
+        if not known:
+            del self._groups[group]
+        return gone
+
+    def keep_only(self, groups: Collection[str]) -> None:
+        """Groups that the source does not know any more are not followed any longer."""
+        for group in self._groups.keys() - set(groups):
+            del self._groups[group]
+
+    def to_tell(
+        self, lanes: Mapping[SourcePartition, int], stopped: Collection[str], now: float
+    ) -> dict[int, list[GroupOffset]]:
+        """
+        What each lane must be told.
+
+        Args:
+            lanes: The lane of every mirrored partition.
+            stopped: Source topics that are not mirrored any more.
+            now: Monotonic seconds.
+        """
+        told: dict[int, list[GroupOffset]] = {}
+        for group, source, entry in self._entries():
+            lane = lanes.get(source)
+            if entry.confirmed or lane is None or now - entry.told < RETELL_SECONDS:
+                continue
+            if source.topic in stopped:
+                entry.why = "its topic is stopped"
+                continue
+            if entry.looked_up and entry.downstream is None:
+                continue
+            entry.told = now
+            item = GroupOffset(group, source, entry.upstream, entry.downstream, entry.metadata)
+            told.setdefault(lane, []).append(item)
+        return told
+
+    def forget_told(self, partitions: Collection[SourcePartition]) -> None:
+        """These partitions' lane has begun anew: what it was told, and what it did not remember, counts no more."""
+        for _, source, entry in self._entries():
+            if source in partitions and not entry.confirmed:
+                entry.told = float("-inf")
+
+    def answered(self, items: Iterable[GroupOffset]) -> list[GroupOffset]:
+        """
+        What a lane says has become of them.
+
+        Returns:
+            Those that are committed as checkpoints now.
+        """
+        committed = []
+        for item in items:
+            entry = self._groups.get(item.group, {}).get(item.source)
+            if entry is None or entry.upstream != item.upstream:
+                # the group has moved on since
+                continue
+            if item.downstream is None:
+                entry.looked_up = True
+                continue
+            entry.downstream, entry.confirmed, entry.why = item.downstream, True, ""
+            committed.append(item)
+        return committed
+
+    def questions(self) -> list[tuple[str, SourcePartition, int]]:
+        """Group, partition and source offset of what is to be looked up in the offset map."""
+        return [
+            (group, source, entry.upstream)
+            for group, source, entry in self._entries()
+            if entry.looked_up and entry.downstream is None and not entry.confirmed
+        ]
+
+    def found(
+        self, group: str, source: SourcePartition, upstream: int, downstream: int | None, why: str = ""
+    ) -> None:
+        """
+        What the offset map says.
+
+        Args:
+            group: The group.
+            source: The partition.
+            upstream: The offset that was looked up.
+            downstream: Where it is on the target; None when that is not known.
+            why: Why not; empty for what may be known later.
+        """
+        entry = self._groups.get(group, {}).get(source)
+        if entry is None or entry.upstream != upstream:
+            return
+        entry.downstream = downstream
+        entry.told = float("-inf")
+        if downstream is None:
+            entry.why = why or entry.why
+            # what cannot be known now is asked for again only when something has changed
+            entry.looked_up = bool(why)
+
+    def checkpoints(self, group: str) -> dict[SourcePartition, GroupOffset]:
+        """Where a group's committed checkpoints are."""
+        return {
+            source: GroupOffset(group, source, entry.upstream, entry.downstream, entry.metadata)
+            for source, entry in self._groups.get(group, {}).items()
+            if entry.confirmed
+        }
+
+    def groups(self) -> list[str]:
+        """All followed groups, sorted."""
+        return sorted(self._groups)
+
+    def pending(self) -> dict[str, int]:
+        """How many offsets have no checkpoint yet, by reason."""
+        counts: dict[str, int] = {}
+        for _, _, entry in self._entries():
+            if not entry.confirmed:
+                counts[entry.why] = counts.get(entry.why, 0) + 1
+        return counts
+
+    def _entries(self) -> Iterator[tuple[str, SourcePartition, _Entry]]:
+        for group, partitions in self._groups.items():
+            for source, entry in partitions.items():
+                yield group, source, entry
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """
+    A group of the same name on the target.
+
+    Attributes:
+        state: Such as ``empty``, ``dead`` (also: not there) or ``stable``.
+        offsets: What it has committed there.
+    """
+
+    state: str
+    offsets: Mapping[TargetPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDecision:
+    """
+    What to do about a group on the target.
+
+    Attributes:
+        write: Offsets to commit, all in one request; empty for none.
+        skipped: Why some or all are left alone; empty when none is.
+    """
+
+    write: Mapping[TargetPartition, Committed]
+    skipped: str = ""
+
+
+def decide_sync(
+    wanted: Mapping[TargetPartition, Committed],
+    there: TargetGroup,
+    placed: Mapping[TargetPartition, int],
+    *,
+    rewind: str,
+    renew: bool,
+) -> SyncDecision:
+    """
+    Which translated offsets to commit for the group on the target.
+
+    An offset there that is ahead of the group's own was reached by somebody who reads there, unless the link put it
+    there itself: only then a rewind is followed.  The rule for all others is MM2's: forward only (KIP-545).
+
+    Args:
+        wanted: Its translated offsets.
+        there: The group as it is.
+        placed: Where the link's own words put it last.
+        rewind: ``follow`` or ``ignore``.
+        renew: Offsets that are right already are due to be written again, before they expire.
+    """
+    if there.state not in _IDLE:
+        return SyncDecision({}, f"it has members on the target (state {there.state})")
+    write: dict[TargetPartition, Committed] = {}
+    skipped = ""
+    for where, committed in wanted.items():
+        now = there.offsets.get(where)
+        if now is None or now < committed.offset or (now == committed.offset and renew):
+            write[where] = committed
+        elif now > committed.offset:
+            if placed.get(where) != now:
+                skipped = "it is ahead on the target, where it has been read"
+            elif rewind == "follow":
+                write[where] = committed
+            else:
+                skipped = "it went back on the source, and group_rewind is ignore"
+    return SyncDecision(write, skipped)

@@ -1,0 +1,187 @@
+"""What follows from where groups stand: what lanes are told, and which groups on the target are moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eomirror.lane.spec import GroupOffset
+from eomirror.sync.groups import RETELL_SECONDS, Committed, GroupBook, TargetGroup, decide_sync
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ONE, TWO = SourcePartition("orders", 0), SourcePartition("payments", 0)
+LANES = {ONE: 0, TWO: 1}
+
+
+def book(**offsets: int) -> GroupBook:
+    made = GroupBook()
+    for group, offset in offsets.items():
+        made.observe(group, {ONE: Committed(offset)}, 0.0)
+    return made
+
+
+def told(
+    made: GroupBook, now: float = 0.0, stopped: tuple[str, ...] = ()
+) -> list[tuple[str, int, int | None]]:
+    lanes = made.to_tell(LANES, stopped, now)
+    return [(item.group, item.upstream, item.downstream) for items in lanes.values() for item in items]
+
+
+def test_each_lane_is_told_of_its_partitions_once() -> None:
+    """And again only when it has not answered for some time: a line may have broken."""
+    made = GroupBook()
+    made.observe("g", {ONE: Committed(5), TWO: Committed(7)}, 0.0)
+
+    assert {
+        lane: [item.upstream for item in items] for lane, items in made.to_tell(LANES, (), 0.0).items()
+    } == {
+        0: [5],
+        1: [7],
+    }
+    assert told(made, 1.0) == []
+    assert len(told(made, RETELL_SECONDS)) == 2
+
+
+def test_what_is_committed_is_not_told_again() -> None:
+    """Until the group moves."""
+    made = book(g=5)
+    told(made)
+
+    assert made.answered([GroupOffset("g", ONE, 5, 50)]) == [GroupOffset("g", ONE, 5, 50)]
+    assert told(made, 1e6) == []
+    assert made.checkpoints("g") == {ONE: GroupOffset("g", ONE, 5, 50)}
+    made.observe("g", {ONE: Committed(6)}, 1.0)
+    assert told(made, 1.0) == [("g", 6, None)]
+    assert made.checkpoints("g") == {}
+
+
+def test_an_answer_to_an_earlier_word_says_nothing_about_a_later_one() -> None:
+    """The group has moved on; its checkpoint is not where it stands now."""
+    made = book(g=5)
+    told(made)
+    made.observe("g", {ONE: Committed(6)}, 1.0)
+
+    assert made.answered([GroupOffset("g", ONE, 5, 50)]) == []
+    assert made.checkpoints("g") == {}
+
+
+def test_what_a_lane_does_not_remember_is_looked_up_and_told_again() -> None:
+    """With its target offset, at once."""
+    made = book(g=5)
+    told(made)
+    made.answered([GroupOffset("g", ONE, 5, None)])
+
+    assert made.questions() == [("g", ONE, 5)]
+    assert told(made, RETELL_SECONDS) == []
+    made.found("g", ONE, 5, 50)
+    assert made.questions() == []
+    assert told(made, 1.0) == [("g", 5, 50)]
+
+
+def test_what_the_map_does_not_know_stays_pending_with_its_reason() -> None:
+    """It is not asked for again and again; a group that moves is looked at anew."""
+    made = book(g=5)
+    told(made)
+    made.answered([GroupOffset("g", ONE, 5, None)])
+    made.found("g", ONE, 5, None, "it stands before the first mirrored record, which is at 9")
+
+    assert told(made, 1e6) == []
+    assert made.pending() == {"it stands before the first mirrored record, which is at 9": 1}
+    made.observe("g", {ONE: Committed(9)}, 1e6)
+    assert told(made, 1e6) == [("g", 9, None)]
+
+
+def test_what_the_mirror_has_still_to_reach_is_told_again() -> None:
+    """An offset beyond the position is for the lane's next transactions."""
+    made = book(g=5)
+    told(made)
+    made.answered([GroupOffset("g", ONE, 5, None)])
+    made.found("g", ONE, 5, None)
+
+    assert told(made, 1.0) == [("g", 5, None)]
+
+
+def test_a_lane_that_began_anew_is_told_at_once() -> None:
+    """It knows nothing of what its predecessor was told."""
+    made = book(g=5)
+    told(made)
+    made.forget_told([ONE])
+
+    assert told(made, 0.1) == [("g", 5, None)]
+
+
+def test_a_stopped_topic_is_not_told() -> None:
+    """Its source may be another by now."""
+    made = book(g=5)
+
+    assert told(made, stopped=("orders",)) == []
+    assert made.pending() == {"its topic is stopped": 1}
+
+
+def test_groups_that_are_gone_are_followed_no_longer() -> None:
+    """With all they had, or with one partition less."""
+    made = book(g=5, h=6)
+    assert made.observe("g", {}, 1.0) == {ONE}
+    made.keep_only(["g"])
+
+    assert len(made) == 0
+
+
+HERE = ("east.orders", 0)
+
+
+def decide(
+    state: str = "empty",
+    there: Mapping[tuple[str, int], int] | None = None,
+    placed: Mapping[tuple[str, int], int] | None = None,
+    *,
+    rewind: str = "follow",
+    renew: bool = False,
+) -> tuple[dict[tuple[str, int], int], str]:
+    """For a group whose translated offset is 50."""
+    made = decide_sync(
+        {HERE: Committed(50, "m")}, TargetGroup(state, there or {}), placed or {}, rewind=rewind, renew=renew
+    )
+    return {where: one.offset for where, one in made.write.items()}, made.skipped
+
+
+@pytest.mark.parametrize("state", ["empty", "dead"])
+@pytest.mark.parametrize("there", [{}, {HERE: 49}])
+def test_an_idle_group_is_moved_forward(state: str, there: dict[tuple[str, int], int]) -> None:
+    """Also one that does not exist there yet."""
+    assert decide(state, there) == ({HERE: 50}, "")
+
+
+@pytest.mark.parametrize("state", ["stable", "assigning", "reconciling", "preparing_rebalancing", "unknown"])
+def test_a_group_with_members_is_left_alone(state: str) -> None:
+    """Of either protocol; what is not known to be idle counts as active."""
+    write, skipped = decide(state)
+
+    assert write == {}
+    assert state in skipped
+
+
+def test_what_is_right_is_written_again_only_before_it_expires() -> None:
+    """A group without members loses its offsets after offsets.retention.minutes."""
+    assert decide(there={HERE: 50}) == ({}, "")
+    assert decide(there={HERE: 50}, renew=True) == ({HERE: 50}, "")
+
+
+def test_a_group_that_was_read_there_is_never_taken_back() -> None:
+    """Its offset is not where the link put it."""
+    write, skipped = decide(there={HERE: 60}, placed={HERE: 40})
+
+    assert write == {}
+    assert "ahead on the target" in skipped
+
+
+def test_a_rewind_is_followed_where_the_group_stands_where_it_was_put() -> None:
+    """And only where the configuration says so."""
+    assert decide(there={HERE: 60}, placed={HERE: 60}) == ({HERE: 50}, "")
+    write, skipped = decide(there={HERE: 60}, placed={HERE: 60}, rewind="ignore")
+    assert write == {}
+    assert "group_rewind" in skipped
