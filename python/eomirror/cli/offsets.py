@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.cli.render import (
+    human_count,
+    human_seconds,
+    output_option,
+    print_structured,
+    say,
+    table,
+    wants_table,
+)
 
 if TYPE_CHECKING:
-    from eomirror.offsets import Translation
+    from eomirror.offsets import GroupPartition, ImportedGroup, Translation
 
 __all__ = ["offsets"]
 
 
 @click.group(epilog="Example: eomirror offsets translate mirror.yaml --group billing")
 def offsets() -> None:
-    """Say where offsets of the source are on the target, and back."""
+    """Say where offsets of the source are on the target, and back; move groups by file."""
 
 
 @offsets.command(
@@ -66,6 +75,186 @@ def translate(
     else:
         print_structured({"offsets": [each.as_dict() for each in found]}, output)
     return 0 if found and all(each.to_offset is not None for each in found) else 3
+
+
+@offsets.command(epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--group", help="Only this consumer group.")
+@click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole.")
+@click.option("--reverse", is_flag=True, help="Groups of the target, and where they are on the source.")
+@click.option("--link", help="Only this link.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@output_option
+def groups(
+    config: str,
+    group: str | None,
+    groups: str | None,
+    reverse: bool,
+    link: str | None,
+    overrides: tuple[str, ...],
+    output: str | None,
+) -> int:
+    """
+    Show where consumer groups stand on both sides, and where they would go on after a failover.
+
+    DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
+    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out.  Exit codes: 0
+    done, 1 failed, 3 no group has an offset in the links' topics, or one is not known.
+    """
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.config import load_config
+    from eomirror.offsets import group_offsets
+
+    found = group_offsets(
+        load_config(config, overrides=overrides),
+        group=group,
+        groups=groups,
+        link=link,
+        reverse=reverse,
+        times=True,
+        now_ms=SYSTEM_CLOCK.wall_ms(),
+    )
+    if wants_table(output):
+        _draw_groups(found)
+    else:
+        print_structured({"groups": [each.as_dict() for each in found]}, output)
+    return 0 if found and all(each.to_offset is not None for each in found) else 3
+
+
+@offsets.command("export", epilog="Example: eomirror offsets export mirror.yaml > offsets.json")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--group", help="Only this consumer group.")
+@click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole.")
+@click.option("--reverse", is_flag=True, help="From the target to the source, for the way back.")
+@click.option("--link", help="The link; needed where there are several.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+def export_(
+    config: str,
+    group: str | None,
+    groups: str | None,
+    reverse: bool,
+    link: str | None,
+    overrides: tuple[str, ...],
+) -> int:
+    """
+    Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
+
+    A group of which one offset is not known is left out whole, and named on stderr.  Exit codes: 0 done, 1 failed, 3
+    one was left out, or there is none.
+    """
+    from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.config import load_config
+    from eomirror.offsets import export_offsets
+
+    document, left_out = export_offsets(
+        load_config(config, overrides=overrides),
+        group=group,
+        groups=groups,
+        link=link,
+        reverse=reverse,
+        now_ms=SYSTEM_CLOCK.wall_ms(),
+    )
+    print_structured(document, "json")
+    for name, reason in sorted(left_out.items()):
+        say(f"left out: {name}: {reason}")
+    return 0 if document["groups"] and not left_out else 3
+
+
+@offsets.command("import", epilog="Example: eomirror offsets import mirror.yaml offsets.json --dry-run")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--group", help="Only this consumer group of the file.")
+@click.option("--dry-run", is_flag=True, help="Look at everything, commit nothing.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@output_option
+def import_(
+    config: str,
+    file: Path,
+    group: str | None,
+    dry_run: bool,
+    overrides: tuple[str, ...],
+    output: str | None,
+) -> int:
+    """
+    Commit the offsets of FILE for consumer groups that are idle; each group whole or not at all.
+
+    A group that has members is refused, and so is an offset that its partition does not hold.  Exit codes: 0 all
+    groups done, 1 failed, 2 the file is for another cluster or not readable, 3 a group was refused.
+    """
+    import orjson
+
+    from eomirror.config import load_config
+    from eomirror.errors import UsageError
+    from eomirror.offsets import import_offsets
+
+    try:
+        document = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        raise UsageError(
+            f"{file} cannot be read: {reason}", fix="name a file that `eomirror offsets export` has written"
+        ) from error
+    done = import_offsets(load_config(config, overrides=overrides), document, group=group, dry_run=dry_run)
+    if wants_table(output):
+        _draw_imported(done, dry_run=dry_run)
+    else:
+        print_structured({"dry_run": dry_run, "groups": [each.as_dict() for each in done]}, output)
+    return 0 if all(each.written for each in done) else 3
+
+
+def _draw_groups(found: list[GroupPartition]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    if not found:
+        console.print("no group has a committed offset in topics of these links")
+        return
+    rows = [
+        {
+            "GROUP": escape(each.group),
+            "TOPIC": each.topic,
+            "P": each.partition,
+            "OFFSET": each.offset,
+            "TO TOPIC": each.to_topic,
+            "TO OFFSET": "-" if each.to_offset is None else each.to_offset,
+            "HAS": "-" if each.has_offset is None else each.has_offset,
+            "DELTA": human_count(each.delta),
+            "TIME": "-" if each.delta_seconds is None else f"{each.delta_seconds:.1f} s",
+            "AGE": human_seconds(each.age_seconds),
+            "NOTE": escape(each.skipped),
+        }
+        for each in found
+    ]
+    right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE")
+    console.print(table(list(rows[0]), rows, right=right))
+
+
+def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    rows = [
+        {
+            "GROUP": escape(each.group),
+            "TOPIC": topic,
+            "P": partition,
+            "HAD": "-" if had is None else had,
+            "OFFSET": offset,
+        }
+        for each in done
+        for topic, partition, had, offset in each.offsets
+        if each.written
+    ]
+    if rows:
+        console.print(table(list(rows[0]), rows, right=("P", "HAD", "OFFSET")))
+    for each in done:
+        if each.problem:
+            console.print(f"[red]refused[/] {escape(each.group)}: {escape(each.problem)}")
+    count = sum(each.written for each in done)
+    verb = "would be committed" if dry_run else "committed"
+    console.print(f"{verb}: {count} of {len(done)} groups")
 
 
 def _draw(found: list[Translation]) -> None:

@@ -15,7 +15,17 @@ group on the source are asked for there.
 
 from __future__ import annotations
 
+from eomirror.offsets.groups import GroupPartition, group_offsets
 from eomirror.offsets.query import translate
+from eomirror.offsets.transfer import ImportedGroup, export_offsets, import_offsets
 from eomirror.offsets.translation import Translation
 
-__all__ = ["Translation", "translate"]
+__all__ = [
+    "GroupPartition",
+    "ImportedGroup",
+    "Translation",
+    "export_offsets",
+    "group_offsets",
+    "import_offsets",
+    "translate",
+]

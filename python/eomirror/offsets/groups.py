@@ -1,0 +1,238 @@
+"""
+`group_offsets`: where consumer groups stand on both sides of a link, and where they would go on after a failover.
+
+The two lines that a consumer needs when it moves to the target::
+
+    for each in group_offsets(load_config("mirror.yaml"), group="billing"):
+        consumer.seek(TopicPartition(each.to_topic, each.to_partition, each.to_offset))
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.errors import UsageError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.group_offsets import GroupOffsets
+from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.kafka.timestamps import TimestampReader
+from eomirror.offsets.translation import Translation, translation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config import Config, Link
+    from eomirror.formats.position import Position
+    from eomirror.kafka.group_offsets import GroupState
+
+__all__ = ["GroupPartition", "group_offsets"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPartition:
+    """
+    A group in one partition of a link.
+
+    Attributes:
+        link: Name of the link.
+        group: The group.
+        topic: Topic on the side that the group moves from.
+        partition: Partition there.
+        offset: Next offset that it reads there, as committed.
+        to_topic: Topic on the side that it moves to.
+        to_partition: Partition there.
+        to_offset: Next offset that it would read there; None when it is not known.
+        kind: ``exact``, ``next`` or ``unknown``, as in `Translation`.
+        has_offset: What it has committed there already; None for nothing.
+        delta: ``to_offset`` minus ``has_offset``, markers included: going on at ``has_offset`` it would read so much
+            again or, where it is negative, skip so much; None when one of them is not known.
+        delta_seconds: The same in time, by the timestamps of the records there; None when not known.
+        age_seconds: Age of the record at ``to_offset``; None when it stands at the end.
+        state: Of the group on the side that it moves to, such as ``EMPTY``; ``DEAD`` where there is no such group.
+        skipped: Why an import would leave it out; empty if it would not.
+    """
+
+    link: str
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    to_topic: str
+    to_partition: int
+    to_offset: int | None
+    kind: str
+    has_offset: int | None = None
+    delta: int | None = None
+    delta_seconds: float | None = None
+    age_seconds: float | None = None
+    state: str = ""
+    skipped: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        return asdict(self)
+
+
+def group_offsets(
+    config: Config,
+    *,
+    group: str | None = None,
+    groups: str | None = None,
+    link: str | None = None,
+    reverse: bool = False,
+    times: bool = False,
+    now_ms: int = 0,
+) -> list[GroupPartition]:
+    """
+    Where groups stand, and where they would go on on the other side.
+
+    Args:
+        config: The configuration that the mirror runs with.
+        group: Only this group; it is asked for by name, so that the right to list groups is not needed.
+        groups: Only groups that this regular expression matches whole; by default those of each link's ``groups``.
+        link: Name of a link; by default all are asked.
+        reverse: From target to source, for the way back.
+        times: Read records for ``delta_seconds`` and ``age_seconds``.
+        now_ms: Wall clock, for ``age_seconds``.
+
+    Returns:
+        One per link, group and partition, sorted.
+
+    Raises:
+        UsageError: Both ``group`` and ``groups`` were given, or the expression is none.
+        StateError: A record in the link's topics is not readable.
+        ClusterError: A cluster cannot be asked.
+        AuthorizationError: A group may not be described.
+    """
+    if group is not None and groups is not None:
+        raise UsageError(
+            "both one group and an expression for groups were given", fix="give --group or --groups"
+        )
+    found: list[GroupPartition] = []
+    for each in [config.link(link)] if link is not None else config.links:
+        look = _Look(config, each, reverse=reverse)
+        try:
+            found += look.run(
+                [group] if group is not None else look.named(groups), times=times, now_ms=now_ms
+            )
+        finally:
+            look.close()
+    return sorted(found, key=lambda item: (item.link, item.group, item.topic, item.partition))
+
+
+class _Look:
+    def __init__(self, config: Config, link: Link, *, reverse: bool) -> None:
+        role = LinkNames(link.state_name).client_id("offsets")
+        source, target = config.clusters[link.source], config.clusters[link.target]
+        self._link = link
+        self._reverse = reverse
+        self._to = source if reverse else target
+        self._role = role
+        self._from_groups = GroupOffsets(target if reverse else source, client_id=role)
+        self._to_groups = GroupOffsets(self._to, client_id=role)
+        self._reader = OffsetMapReader(link, target)
+
+    def named(self, groups: str | None) -> list[str]:
+        try:
+            patterns = [re.compile(each) for each in ([groups] if groups is not None else self._link.groups)]
+        except re.error as error:
+            raise UsageError(f"--groups {groups}: {error}", fix="write a regular expression") from error
+        return [
+            name for name in self._from_groups.names() if any(pattern.fullmatch(name) for pattern in patterns)
+        ]
+
+    def run(self, groups: Sequence[str], *, times: bool, now_ms: int) -> list[GroupPartition]:
+        committed = self._from_groups.committed(groups)
+        # after the groups' offsets, so that a group is not ahead of a mirror that keeps up
+        positions = self._by_name()
+        asked = [
+            (group, name, offset)
+            for group, offsets in committed.items()
+            for name, offset in offsets.items()
+            if name in positions
+        ]
+        if not asked:
+            return []
+        names = list({name for _, name, _ in asked})
+        ends = self._reader.stable_ends(names) if self._reverse else {}
+        questions = [Question(positions[name], offset, ends.get(name, 0)) for _, name, offset in asked]
+        answers = self._reader.answers(questions, reverse=self._reverse)
+        translated = [
+            translation(
+                self._link.name, question.position, offset, answer, group=group, reverse=self._reverse
+            )
+            for (group, _, offset), question, answer in zip(asked, questions, answers, strict=True)
+        ]
+        involved = sorted({group for group, _, _ in asked})
+        there, states = self._to_groups.committed(involved), self._to_groups.states(involved)
+        stamps = self._stamps(translated, there) if times else {}
+        return [_joined(each, there[each.group], states[each.group], stamps, now_ms) for each in translated]
+
+    def close(self) -> None:
+        self._reader.close()
+        self._from_groups.close()
+        self._to_groups.close()
+
+    def _by_name(self) -> dict[tuple[str, int], Position]:
+        positions = self._reader.positions()
+        if not self._reverse:
+            return {(source.topic, source.partition): position for source, position in positions.items()}
+        return {
+            (position.target_topic, position.target_partition): position for position in positions.values()
+        }
+
+    def _stamps(
+        self, translated: Sequence[Translation], there: Mapping[str, Mapping[tuple[str, int], int]]
+    ) -> Mapping[tuple[str, int, int], int]:
+        wanted = set()
+        for each in translated:
+            name = each.to_topic, each.to_partition
+            for offset in (each.to_offset, there[each.group].get(name)):
+                if offset is not None:
+                    wanted.add((*name, offset))
+        reader = TimestampReader(self._to, client_id=self._role)
+        try:
+            return reader.read(wanted)
+        finally:
+            reader.close()
+
+
+def _joined(
+    each: Translation,
+    there: Mapping[tuple[str, int], int],
+    state: GroupState,
+    stamps: Mapping[tuple[str, int, int], int],
+    now_ms: int,
+) -> GroupPartition:
+    name = each.to_topic, each.to_partition
+    has = there.get(name)
+    delta = None if has is None or each.to_offset is None else each.to_offset - has
+    goes_on = None if each.to_offset is None else stamps.get((*name, each.to_offset))
+    stands = None if has is None else stamps.get((*name, has))
+    if each.to_offset is None:
+        skipped = each.reason
+    elif not state.idle:
+        skipped = f"active there: {state.name}, {state.members} members"
+    elif delta == 0:
+        skipped = "stands there already"
+    else:
+        skipped = ""
+    return GroupPartition(
+        link=each.link,
+        group=each.group,
+        topic=each.topic,
+        partition=each.partition,
+        offset=each.offset,
+        to_topic=each.to_topic,
+        to_partition=each.to_partition,
+        to_offset=each.to_offset,
+        kind=each.kind,
+        has_offset=has,
+        delta=delta,
+        delta_seconds=None if goes_on is None or stands is None else (goes_on - stands) / 1000,
+        age_seconds=None if goes_on is None else max(0.0, (now_ms - goes_on) / 1000),
+        state=state.name,
+        skipped=skipped,
+    )

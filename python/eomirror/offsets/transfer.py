@@ -1,0 +1,242 @@
+"""
+Exact offsets of groups as a file: `export_offsets` makes it, `import_offsets` sets them, group by group.
+
+The file is JSON, so that it can be looked at, kept and edited::
+
+    {"v": 1, "cluster": "west", "cluster_id": "...", "made": 1700000000000, "link": "east->west",
+     "groups": {"billing": [{"topic": "east.orders", "partition": 0, "offset": 998,
+                             "from_topic": "orders", "from_partition": 0, "from_offset": 1000}]}}
+
+An import takes a group whole or not at all: its offsets go to the coordinator in one request, after everything that
+could be wrong with one of them was looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.errors import DifferenceError, MirrorError, UsageError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.group_offsets import GroupOffsets
+from eomirror.offsets.groups import group_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.config import Config
+    from eomirror.kafka.group_offsets import GroupState
+
+__all__ = ["ImportedGroup", "export_offsets", "import_offsets"]
+
+VERSION = 1
+
+Name = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedGroup:
+    """
+    What became of one group of a file.
+
+    Attributes:
+        group: The group.
+        offsets: Topic, partition, offset that it had (None for none), offset that it gets.
+        written: Whether they were committed; with ``dry_run``, whether they would be.
+        problem: Why not; empty if nothing is in the way.
+    """
+
+    group: str
+    offsets: tuple[tuple[str, int, int | None, int], ...]
+    written: bool
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        return {
+            "group": self.group,
+            "written": self.written,
+            "problem": self.problem,
+            "offsets": [
+                {"topic": topic, "partition": partition, "had": had, "offset": offset}
+                for topic, partition, had, offset in self.offsets
+            ],
+        }
+
+
+def export_offsets(
+    config: Config,
+    *,
+    link: str | None = None,
+    group: str | None = None,
+    groups: str | None = None,
+    reverse: bool = False,
+    now_ms: int,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """
+    Where groups go on on the other side of one link, as a document for `import_offsets`.
+
+    Args:
+        config: The configuration that the mirror runs with.
+        link: Name of the link; needed where there are several.
+        group: Only this group.
+        groups: Only groups that this regular expression matches whole.
+        reverse: From target to source.
+        now_ms: Wall clock, for ``made``.
+
+    Returns:
+        The document, and why groups were left out: one of which an offset is not known is left out whole.
+
+    Raises:
+        UsageError: The configuration has several links and none was named.
+        MirrorError: A cluster cannot be asked.
+    """
+    if link is None and len(config.links) != 1:
+        raise UsageError(
+            "the configuration has several links, and a file holds offsets of one",
+            fix="name one with --link",
+        )
+    chosen = config.link(link) if link is not None else config.links[0]
+    found = group_offsets(config, group=group, groups=groups, link=chosen.name, reverse=reverse)
+    left_out = {
+        each.group: f"{each.topic}-{each.partition}: {each.skipped}"
+        for each in found
+        if each.to_offset is None
+    }
+    documents: dict[str, list[dict[str, Any]]] = {}
+    for each in found:
+        if each.group not in left_out:
+            documents.setdefault(each.group, []).append(
+                {
+                    "topic": each.to_topic,
+                    "partition": each.to_partition,
+                    "offset": each.to_offset,
+                    "from_topic": each.topic,
+                    "from_partition": each.partition,
+                    "from_offset": each.offset,
+                }
+            )
+    alias = chosen.source if reverse else chosen.target
+    admin = ClusterAdmin(config.clusters[alias], client_id=LinkNames(chosen.state_name).client_id("offsets"))
+    try:
+        cluster_id = admin.describe_cluster().cluster_id
+    finally:
+        admin.close()
+    return (
+        {
+            "v": VERSION,
+            "cluster": alias,
+            "cluster_id": cluster_id,
+            "made": now_ms,
+            "link": chosen.name,
+            "groups": documents,
+        },
+        left_out,
+    )
+
+
+def import_offsets(
+    config: Config, document: Mapping[str, Any], *, group: str | None = None, dry_run: bool = False
+) -> list[ImportedGroup]:
+    """
+    Commit the offsets of a file for groups that are idle; each group whole or not at all.
+
+    Args:
+        config: The configuration that the file was made with.
+        document: What `export_offsets` gave.
+        group: Only this group of the file.
+        dry_run: Look at everything, commit nothing.
+
+    Returns:
+        One per group, sorted.
+
+    Raises:
+        UsageError: The document is none of ours, is for another cluster, or does not have the group.
+        MirrorError: The cluster cannot be asked.
+    """
+    alias, wanted = _read(config, document)
+    if group is not None:
+        if group not in wanted:
+            raise UsageError(f"the file has no group {group}", fix="see the file's `groups`")
+        wanted = {group: wanted[group]}
+    client_id = "eomirror.offsets"
+    admin = ClusterAdmin(config.clusters[alias], client_id=client_id)
+    groups = GroupOffsets(config.clusters[alias], client_id=client_id)
+    try:
+        found = admin.describe_cluster().cluster_id
+        if found != document.get("cluster_id"):
+            raise UsageError(
+                f"the file was made for cluster id {document.get('cluster_id')}, but {alias} is {found}",
+                fix="export the offsets again",
+            )
+        names = sorted({name for offsets in wanted.values() for name in offsets})
+        facts = admin.describe_topics(sorted({topic for topic, _ in names}))
+        there = [
+            (topic, number)
+            for topic, number in names
+            if (known := facts[topic]) is not None and number < known.partitions
+        ]
+        starts = admin.offsets(there, at="earliest", read_committed=False) if there else {}
+        ends = admin.offsets(there, at="latest", read_committed=False) if there else {}
+        spans = {name: (start, ends[name]) for name, start in starts.items()}
+        states, had = groups.states(wanted), groups.committed(wanted)
+        done = []
+        for name, offsets in sorted(wanted.items()):
+            problem = _problem(offsets, states[name], spans)
+            if not problem and not dry_run:
+                problem = _write(groups, name, offsets)
+            rows = tuple((*where, had[name].get(where), offset) for where, offset in sorted(offsets.items()))
+            done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
+        return done
+    finally:
+        groups.close()
+        admin.close()
+
+
+def _write(groups: GroupOffsets, name: str, offsets: Mapping[Name, int]) -> str:
+    try:
+        groups.write(name, offsets)
+    except DifferenceError as error:
+        # it got a member since we looked
+        return error.message
+    return ""
+
+
+def _problem(offsets: Mapping[Name, int], state: GroupState, spans: Mapping[Name, tuple[int, int]]) -> str:
+    if not state.idle:
+        return f"it is active: {state.name}, {state.members} members; stop its consumers first"
+    for (topic, number), offset in sorted(offsets.items()):
+        if (topic, number) not in spans:
+            return f"{topic}-{number} does not exist"
+        start, end = spans[topic, number]
+        if not start <= offset <= end:
+            return f"{topic}-{number} holds [{start}, {end}), and not {offset}"
+    return ""
+
+
+def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, dict[Name, int]]]:
+    try:
+        if document["v"] != VERSION:
+            raise UsageError(
+                f"the file has version {document['v']}, this release knows {VERSION}",
+                fix="use the release of eomirror that made it, or a newer one",
+            )
+        alias = str(document["cluster"])
+        wanted = {
+            str(group): {(str(row["topic"]), int(row["partition"])): int(row["offset"]) for row in rows}
+            for group, rows in document["groups"].items()
+        }
+    except MirrorError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"the file is none that `eomirror offsets export` has made: {error!r}",
+            fix="make one: eomirror offsets export CONFIG",
+        ) from error
+    if alias not in config.clusters:
+        raise UsageError(
+            f"the file is for cluster {alias}, which the configuration does not have",
+            fix="use the configuration that it was made with",
+        )
+    return alias, wanted
