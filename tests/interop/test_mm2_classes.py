@@ -179,6 +179,12 @@ def test_java_clients_find_their_way_on_our_topics(java: Any, west: Any, topic_n
 
     translated = {(key.topic(), key.partition()): found[key].offset() for key in found}
     assert translated == {(remote, 0): 998, (remote, 1): 50}
+    pattern = java.jvm.java.util.regex.Pattern.compile("bill.*|oth.*|none")
+    by_group = package.RemoteClusterUtils.translateOffsets(settings, alias, pattern, wait)
+    assert {
+        group: {(key.topic(), key.partition()): by_group[group][key].offset() for key in by_group[group]}
+        for group in by_group
+    } == {"billing": translated, "other": {(remote, 0): 8}}
     client = package.MirrorClient(settings)
     try:
         assert alias in set(client.upstreamClusters())
@@ -188,3 +194,135 @@ def test_java_clients_find_their_way_on_our_topics(java: Any, west: Any, topic_n
         assert names.checkpoints(alias) in set(client.checkpointTopics())
     finally:
         client.close()
+
+
+def hidden(java: Any, name: str, types: list[Any], arguments: list[Any]) -> Any:
+    """An object of one of MM2's classes whose constructor is not public."""
+    kinds, values = java.new_array(java.jvm.Class, len(types)), java.new_array(java.jvm.Object, len(types))
+    for index, (kind, value) in enumerate(zip(types, arguments, strict=True)):
+        kinds[index], values[index] = kind, value
+    constructor = java.jvm.Class.forName(f"{MIRROR}.{name}").getDeclaredConstructor(kinds)
+    constructor.setAccessible(True)
+    return constructor.newInstance(values)
+
+
+def called(java: Any, thing: Any, name: str, types: list[Any], arguments: list[Any]) -> Any:
+    """A method of one of MM2's classes that is not public."""
+    kinds, values = java.new_array(java.jvm.Class, len(types)), java.new_array(java.jvm.Object, len(types))
+    for index, (kind, value) in enumerate(zip(types, arguments, strict=True)):
+        kinds[index], values[index] = kind, value
+    method = thing.getClass().getDeclaredMethod(name, kinds)
+    method.setAccessible(True)
+    return method.invoke(thing, values)
+
+
+def test_the_java_sync_store_and_checkpoint_task_read_our_syncs(
+    java: Any, west: Any, topic_name: str
+) -> None:
+    """Exactly at a sync, the next record behind one, nothing before the first; checkpoints name the remote topic."""
+    alias, names = topic_name, Mm2Names()
+    properties = dict(west.client_properties)
+    syncs = names.offset_syncs(alias)
+    create_topic(properties, syncs, 1, **{"cleanup.policy": "compact"})
+    producer = Producer({**properties, "transactional.id": topic_name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for up, down in ((100, 90), (200, 185), (1000, 950)):
+        sync = OffsetSync("orders", 3, up, down)
+        producer.begin_transaction()
+        producer.produce(syncs, sync.value(), sync.key(), partition=0)
+        producer.commit_transaction(30)
+    # ahead of every other, and aborted
+    producer.begin_transaction()
+    sync = OffsetSync("orders", 3, 5000, 4500)
+    producer.produce(syncs, sync.value(), sync.key(), partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    jvm = java.jvm
+    config = jvm.org.apache.kafka.connect.mirror.MirrorCheckpointConfig(
+        {
+            "name": "checkpoints",
+            "connector.class": f"{MIRROR}.MirrorCheckpointConnector",
+            "source.cluster.alias": alias,
+            "target.cluster.alias": "west",
+            "source.cluster.bootstrap.servers": properties["bootstrap.servers"],
+            "target.cluster.bootstrap.servers": properties["bootstrap.servers"],
+            "target.consumer.isolation.level": "read_committed",
+            "offset-syncs.topic.location": "target",
+        }
+    )
+    store = hidden(java, "OffsetSyncStore", [config.getClass()], [config])
+    try:
+        store.start(False)  # noqa: FBT003  Java has no keywords
+        partition = jvm.org.apache.kafka.common.TopicPartition("orders", 3)
+
+        def translated(upstream: int) -> int:
+            return int(store.translateDownstream("billing", partition, upstream).getAsLong())
+
+        assert {up: translated(up) for up in (1000, 1001, 3000)} == {1000: 950, 1001: 951, 3000: 951}
+        # before the oldest sync that it keeps, it knows nothing
+        assert translated(50) == -1
+        policy = jvm.org.apache.kafka.connect.mirror.DefaultReplicationPolicy()
+        policy.configure({})
+        of = jvm.Class.forName
+        text, mapping = of("java.lang.String"), of("java.util.Map")
+        kept = hidden(java, "CheckpointStore", [mapping], [jvm.java.util.HashMap()])
+        task = hidden(
+            java,
+            "MirrorCheckpointTask",
+            [text, text, of(f"{MIRROR}.ReplicationPolicy"), store.getClass(), of("java.util.Set"), mapping,
+             kept.getClass()],
+            [alias, "west", policy, store, jvm.java.util.HashSet(), jvm.java.util.HashMap(), kept],
+        )  # fmt: skip
+        at = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(1000, "m")
+        made = called(
+            java, task, "checkpoint", [text, partition.getClass(), at.getClass()], ["billing", partition, at]
+        ).get()
+        key, value = (bytes(called(java, made, name, [], [])) for name in ("recordKey", "recordValue"))
+        assert decode_checkpoint(key, value, where="t-0@0") == Checkpoint(
+            "billing", f"{alias}.orders", 3, 1000, 950, "m"
+        )
+    finally:
+        store.close()
+
+
+def test_a_java_consumer_goes_on_at_the_translated_record(java: Any, west: Any, topic_name: str) -> None:
+    """The lines that docs/moving-consumers.md shows: translate, assign, seek, read."""
+    alias, names = topic_name, Mm2Names()
+    remote = f"{alias}.orders"
+    properties = dict(west.client_properties)
+    create_topic(properties, names.checkpoints(alias), 1, **{"cleanup.policy": "compact"})
+    create_topic(properties, remote, 1)
+    producer = Producer({**properties, "transactional.id": topic_name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for first in range(0, 50, 10):
+        # each transaction leaves a marker: the record with value N is at offset N + N // 10
+        producer.begin_transaction()
+        for number in range(first, first + 10):
+            producer.produce(remote, b"%d" % number, partition=0)
+        at = Checkpoint("billing", remote, 0, first + 7, first + first // 10 + 7)
+        producer.produce(names.checkpoints(alias), at.value(), at.key(), partition=0)
+        producer.commit_transaction(30)
+    jvm = java.jvm
+    settings = {
+        "bootstrap.servers": properties["bootstrap.servers"],
+        "isolation.level": "read_committed",
+        "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+        "value.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+    }
+    wait = jvm.java.time.Duration.ofSeconds(30)
+    utils = jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils
+
+    moved = utils.translateOffsets(settings, alias, "billing", wait)
+
+    consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+    try:
+        consumer.assign(moved.keySet())
+        for partition in moved:
+            consumer.seek(partition, moved[partition])
+        records = consumer.poll(wait).iterator()
+        read = []
+        while records.hasNext():
+            read.append(records.next().value())
+        assert read == ["47", "48", "49"]
+    finally:
+        consumer.close()
