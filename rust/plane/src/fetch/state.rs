@@ -36,8 +36,8 @@ use super::tracked::{Asked, Phase, Tracked};
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
 use crate::directory::Directory;
 use crate::error::ErrorCode;
-use crate::protocol::fetch::{AskedPartition, FetchAnswer, FetchRequest};
 use crate::protocol::IsolationLevel;
+use crate::protocol::fetch::{AskedPartition, FetchAnswer, FetchRequest};
 
 /// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
 /// the partition must not wait for new records of others.
