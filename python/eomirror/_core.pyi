@@ -510,6 +510,7 @@ class PartitionComparison:
         timestamps: bool = True,
         guard: tuple[str, str, list[str] | None] | None = None,
         by_key: tuple[int, int, int] | None = None,
+        letters: list[tuple[int, int]] = ...,
         window: int = 4096,
         history: int = 65536,
     ) -> PartitionComparison:
@@ -525,6 +526,8 @@ class PartitionComparison:
                 their provenance; None for one that mirrors all.
             by_key: Compare the last record of every key instead of each record: most keys in memory, which share
                 of them, of how many.
+            letters: Dead letters: source offset, and digest of the record there, timestamp included; a record whose
+                digest it is counts as left out.
             window: Records of either side that are looked at beyond the first difference.
             history: Matched records that are remembered to recognise duplicates.
         """
@@ -554,8 +557,8 @@ class PartitionComparison:
             reached: The client's position behind them; None when not known.
         """
 
-    def extend(self, source_end: int, target_end: int) -> None:
-        """Both sides have more now; not for ``by_key``."""
+    def extend(self, source_end: int, target_end: int, letters: list[tuple[int, int]] = ...) -> None:
+        """Both sides have more now, and there may be more dead letters; not for ``by_key``."""
 
     def resume_at(self) -> tuple[int, int] | None:
         """Source and target offset at which another comparison could go on; None while there is no such place."""

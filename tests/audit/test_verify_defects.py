@@ -9,25 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
-from eomirror.formats.position import Position
-from eomirror.kafka.admin import ClusterAdmin
-from records import wait_for
+from rig.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eomirror.audit.verify import LinkVerdict, PartitionVerdict
+    from records import Record
 
 pytestmark = pytest.mark.integration
 
 LINK = "defects"
 COUNT = 40
-Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
 
 def original() -> list[Record]:
@@ -125,80 +121,10 @@ PARTS = {
 }
 
 
-class Stage:
-    """Topics on both sides, written by plain producers, and positions that claim that all is mirrored."""
-
-    def __init__(self, east: Any, west: Any) -> None:
-        self.sides = {"east": dict(east.client_properties), "west": dict(west.client_properties)}
-        self.admins = {side: AdminClient(properties) for side, properties in self.sides.items()}
-        self.producers = {
-            side: Producer({**properties, "linger.ms": 1}) for side, properties in self.sides.items()
-        }
-        self.positions: list[tuple[str, int, int | None]] = []
-
-    def create(self, side: str, names: list[str], partitions: int = 1, **configs: str) -> None:
-        """Create topics at once, and wait until they are there."""
-        settings = {"retention.ms": "-1", **configs}
-        wanted = [NewTopic(name, partitions, 1, config=settings) for name in names]
-        for future in self.admins[side].create_topics(wanted).values():
-            future.result(30)
-        wait_for(lambda: set(names) <= set(self.admins[side].list_topics(timeout=10).topics))
-
-    def write(self, side: str, topic: str, records: list[Record], partition: int = 0) -> None:
-        """Write records as they are."""
-        producer = self.producers[side]
-        for key, value, timestamp, headers in records:
-            producer.produce(topic, value, key, partition, timestamp=timestamp, headers=list(headers))
-        assert producer.flush(30) == 0
-
-    def transaction(self, side: str, topic: str, records: list[Record], *, commit: bool) -> None:
-        """Write records in a transaction."""
-        producer = Producer({**self.sides[side], "transactional.id": f"{topic}-{commit}"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for key, value, timestamp, headers in records:
-            producer.produce(topic, value, key, 0, timestamp=timestamp, headers=list(headers))
-        producer.flush(30)
-        if commit:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
-
-    def end(self, side: str, topic: str, partition: int = 0) -> int:
-        """The high watermark."""
-        where = TopicPartition(topic, partition)
-        (found,) = self.admins[side].list_offsets({where: OffsetSpec.latest()}).values()
-        return int(found.result(30).offset)
-
-    def claim(self, config: Any) -> None:
-        """Write a position for every partition of every topic: everything is mirrored."""
-        admins = {side: ClusterAdmin(config.clusters[side], client_id="test") for side in self.sides}
-        names = [name for name in admins["east"].topic_names() if name.startswith(f"{LINK}.")]
-        sources = admins["east"].describe_topics(names)
-        targets = admins["west"].describe_topics([f"east.{name}" for name in names])
-        for name in names:
-            source, target = sources[name], targets[f"east.{name}"]
-            assert source is not None
-            assert target is not None
-            for partition in range(source.partitions):
-                end = self.end("west", target.name, partition)
-                position = Position(
-                    topic=name, partition=partition, offset=self.end("east", name, partition),
-                    source_cluster_id="", topic_id=source.topic_id, target_topic=target.name,
-                    target_partition=partition, target_topic_id=target.topic_id, target_offset=end - 1 if end else None,
-                    generation=1, lane=0, run="r", epoch=1, attempt=1, producer_id=1, producer_epoch=0, txn=1,
-                    timestamp=1,
-                )  # fmt: skip
-                self.producers["west"].produce(f"eomirror.{LINK}.positions", position.value(), position.key())
-        assert self.producers["west"].flush(30) == 0
-        for admin in admins.values():
-            admin.close()
-
-
 @pytest.fixture(scope="module")
-def stage(east: Any, west: Any) -> Stage:
+def stage(east: Any, west: Any) -> ForgedCopy:
     """All planted topics."""
-    stage = Stage(east, west)
+    stage = ForgedCopy(east, west, LINK)
     plain = [f"{LINK}.{name}" for name in DEFECTS]
     clean = [f"{LINK}.clean", f"{LINK}.empty"]
     aborted = f"{LINK}.aborted-visible"
@@ -244,7 +170,7 @@ def stage(east: Any, west: Any) -> Stage:
 
 
 @pytest.fixture(scope="module")
-def path(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def path(stage: ForgedCopy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A configuration of the link."""
     path = tmp_path_factory.mktemp("verify") / "mirror.yaml"
     path.write_text(
@@ -340,3 +266,20 @@ def test_the_command_ends_with_3_or_0(path: Any) -> None:
         assert done.returncode == code, done.stderr
         (link,) = json.loads(done.stdout)["links"]
         assert (link["verdict"], len(link["partitions"])) == (word, 1)
+
+
+def test_spark_says_what_one_process_says(path: Any) -> None:
+    """A job of four tasks finds each defect by the same name and offsets, and ends with the same code."""
+    told = []
+    for arguments in ((), ("--master", "local[4]")):
+        done = subprocess.run(
+            [sys.executable, "-m", "eomirror", "verify", str(path), "--show", "3", "-o", "json", *arguments],
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert done.returncode == 3, done.stderr
+        (link,) = json.loads(done.stdout)["links"]
+        told.append(link)
+    alone, spread = told
+    assert (alone.pop("spark"), spread.pop("spark")) == ("", "local[4], 4 tasks at a time")
+    assert len(spread["partitions"]) > 20
+    assert spread == alone

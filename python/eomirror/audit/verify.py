@@ -17,11 +17,20 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from eomirror.formats.position import Position
 
-__all__ = ["LinkVerdict", "PartitionFacts", "PartitionVerdict", "Range", "Scope", "Shown", "scope"]
+__all__ = [
+    "LinkVerdict",
+    "PartitionFacts",
+    "PartitionVerdict",
+    "Range",
+    "Scope",
+    "Shown",
+    "needed_ranges",
+    "scope",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +47,17 @@ class PartitionFacts:
         target_start: Log start of the target partition.
         target_stable: Its last stable offset, asked before the positions were read: records before it that no
             position speaks of are not the link's.
-        mapped: Ranges of the offset map (source, target, count), growing; empty where it was not read.
+        mapped: Ranges of the offset map (source, target, count), growing: the first one, and the last ones before
+            the beginnings of what is compared (`needed_ranges`); empty where it was not read.
         from_start: Whether the link mirrors from the beginning of the partition.
         compacted: Whether one of the topics is compacted.
         timestamps: Whether the target keeps the timestamps it is given.
+        target_stable_now: The target's last stable offset, asked after the positions were read; None where nobody
+            asked.
+        expected_topic: Target topic that the configuration gives; empty where nobody asked.
+        bound: First source offset that is to be compared; 0 for all.
+        replaced: Whether the target has records of an earlier source topic of this name.
+        letters: Dead letters: offset of the source, digest of the record.
     """
 
     position: Position
@@ -55,6 +71,11 @@ class PartitionFacts:
     from_start: bool = True
     compacted: bool = False
     timestamps: bool = True
+    target_stable_now: int | None = None
+    expected_topic: str = ""
+    bound: int = 0
+    replaced: bool = False
+    letters: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +107,11 @@ class Scope:
         source: On the source.
         target: On the target.
         lag: Source offsets behind the position, markers included: not mirrored yet.
-        not_comparable: Offsets of source and target that are not compared, because of retention or ``start``.
+        not_comparable: Offsets of source and target before which nothing is compared, because of retention,
+            ``start``, or because less was asked for.
         by_key: The last record of every key is compared.
         timestamps: Timestamps are compared.
+        letters: Dead letters in the compared range, which excuse the source's records: offset, digest.
         problem: Why nothing can be compared; empty if something can.
     """
 
@@ -98,7 +121,30 @@ class Scope:
     not_comparable: tuple[int, int] = (0, 0)
     by_key: bool = False
     timestamps: bool = True
+    letters: tuple[tuple[int, str], ...] = ()
     problem: str = ""
+
+
+def needed_ranges(
+    ranges: Iterable[tuple[int, int, int]], source: int, target: int
+) -> tuple[tuple[int, int, int], ...]:
+    """
+    The ranges of an offset map that decide where a comparison begins: at most three of them, however many there are.
+
+    Args:
+        ranges: Source offset, target offset, count; in any order.
+        source: First source offset that can be compared.
+        target: First target offset that can.
+    """
+    first = before_source = before_target = None
+    for each in ranges:
+        if first is None or each < first:
+            first = each
+        if each[0] < source and (before_source is None or each > before_source):
+            before_source = each
+        if each[1] < target and (before_target is None or each[1] > before_target[1]):
+            before_target = each
+    return tuple(sorted({each for each in (first, before_source, before_target) if each is not None}))
 
 
 def scope(facts: PartitionFacts) -> Scope:
@@ -111,12 +157,7 @@ def scope(facts: PartitionFacts) -> Scope:
         -1 if position.target_offset is None else position.target_offset + 1,
     )
     source_start, target_start, problem = _starts(facts)
-    if facts.source_id != position.topic_id:
-        now = "is gone" if facts.source_id is None else "was created anew"
-        problem = f"source topic {position.topic} {now} since the position was committed"
-    elif facts.target_id != position.target_topic_id:
-        now = "is gone" if facts.target_id is None else "was created anew"
-        problem = f"target topic {position.target_topic} {now} since the position was committed"
+    problem = _mismatch(facts) or problem
     if problem:
         source_start, target_start = source_end, target_end
     source_start, target_start = min(source_start, source_end), min(target_start, target_end)
@@ -134,33 +175,78 @@ def scope(facts: PartitionFacts) -> Scope:
         not_comparable=(source_start, target_start),
         by_key=facts.compacted,
         timestamps=facts.timestamps,
+        letters=tuple(each for each in sorted(facts.letters) if source_start <= each[0] < source_end),
         problem=problem,
     )
 
 
+def _mismatch(facts: PartitionFacts) -> str:
+    """Why the position does not speak of what is there now; empty if it does."""
+    position = facts.position
+    copied = 0 if position.target_offset is None else position.target_offset + 1
+    if facts.source_id != position.topic_id:
+        now = "is gone" if facts.source_id is None else "was created anew"
+        return f"source topic {position.topic} {now} since the position was committed"
+    if facts.target_id != position.target_topic_id:
+        now = "is gone" if facts.target_id is None else "was created anew"
+        return f"target topic {position.target_topic} {now} since the position was committed"
+    if facts.expected_topic not in ("", position.target_topic):
+        return (
+            f"the position speaks of target topic {position.target_topic}, but the link's naming gives "
+            f"{facts.expected_topic}"
+        )
+    if position.target_partition != position.partition:
+        return f"the position speaks of partition {position.target_partition} of the target, which is another one"
+    if facts.source_stable < position.offset:
+        return (
+            f"the source ends at {facts.source_stable}, before the position {position.offset}: it was truncated, or "
+            "restored from an older log"
+        )
+    if facts.target_stable_now is not None and facts.target_stable_now < copied:
+        return (
+            f"the target ends at {facts.target_stable_now}, before the end of the copy {copied}: it was truncated, "
+            "restored from an older log, or somebody's transaction is left open there"
+        )
+    return ""
+
+
 def _starts(facts: PartitionFacts) -> tuple[int, int, str]:
-    """First offsets of source and target that must hold the same record, and why there are none."""
-    at_beginning = facts.from_start and facts.target_start == 0
-    if at_beginning and (not facts.mapped or facts.source_start <= facts.mapped[0][0]):
-        if (
-            not facts.mapped
-            and facts.source_start > 0
-            and facts.position.records != facts.position.total_records
-        ):
-            return (
-                0,
-                0,
-                "the source's log begins later than its copy, and the offset map tells no common offset",
-            )
-        return facts.source_start, facts.target_start, ""
-    for source, target, count in facts.mapped:
-        skipped = max(0, facts.source_start - source, facts.target_start - target)
-        if skipped < count:
-            return source + skipped, target + skipped, ""
-    if facts.mapped or facts.position.target_offset is None:
-        # all that was mirrored is gone on one side, or nothing was
-        return facts.position.offset, facts.target_stable, ""
+    """First offsets of source and target behind which both must hold the same records, and why there are none."""
+    position = facts.position
+    wanted = max(facts.source_start, facts.bound)
+    whole = facts.from_start and not facts.replaced
+    if facts.mapped:
+        # records before a cut are before it on both sides, so that is true of the furthest of several cuts, too
+        first = (0, 0) if whole else facts.mapped[0][:2]
+        cuts = (first, _cut_at_source(facts.mapped, wanted), _cut_at_target(facts.mapped, facts.target_start))
+        return max(cut[0] for cut in cuts), max(cut[1] for cut in cuts), ""
+    if not facts.bound and whole and facts.target_start == 0:
+        if facts.source_start > 0 and position.records != position.total_records:
+            why = "the source's log begins later than its copy, and the offset map tells no common offset"
+            return 0, 0, why
+        return facts.source_start, 0, ""
+    if position.target_offset is None or facts.target_start > position.target_offset:
+        # nothing was mirrored, or all of it is gone
+        return position.offset, facts.target_stable, ""
     return 0, 0, "one log begins later than the other, and the offset map tells no common offset"
+
+
+def _cut_at_source(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
+    """The cut at a source offset: behind the last mapped record before it."""
+    before = [each for each in mapped if each[0] < wanted]
+    if not before:
+        return wanted, 0
+    source, target, count = before[-1]
+    return wanted, target + min(wanted - source, count)
+
+
+def _cut_at_target(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
+    """The cut at a target offset, likewise."""
+    before = [each for each in mapped if each[1] < wanted]
+    if not before:
+        return 0, wanted
+    source, target, count = before[-1]
+    return source + min(wanted - target, count), wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +283,7 @@ class PartitionVerdict:
         source: Counts of what was read: records, bytes, aborted, control, left_out, position.
         target: Likewise.
         shown: The first differences.
+        whole: Whether all of the scope was compared; not where somebody stopped it.
     """
 
     scope: Scope
@@ -205,6 +292,7 @@ class PartitionVerdict:
     source: dict[str, int] = field(default_factory=dict)
     target: dict[str, int] = field(default_factory=dict)
     shown: tuple[Shown, ...] = ()
+    whole: bool = True
 
     @property
     def differs(self) -> bool:
@@ -222,7 +310,8 @@ class LinkVerdict:
         plane: ``native`` or ``client``: who read.
         reason: Why not the native plane, if so.
         partitions: One for each that has a position.
-        waiting: Source topics that the link matches and has no position of.
+        waiting: Source topics, or partitions of topics, that the link matches and has no position of.
+        spark: Where Spark compared it; empty where this process did alone.
     """
 
     link: str
@@ -230,6 +319,12 @@ class LinkVerdict:
     reason: str = ""
     partitions: tuple[PartitionVerdict, ...] = ()
     waiting: tuple[str, ...] = ()
+    spark: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was asked for was compared."""
+        return all(partition.whole for partition in self.partitions)
 
     @property
     def differs(self) -> bool:
@@ -242,6 +337,7 @@ class LinkVerdict:
         body["verdict"] = "differs" if self.differs else "equal"
         for told, partition in zip(body["partitions"], self.partitions, strict=True):
             told["verdict"] = "differs" if partition.differs else "equal"
+            told["scope"]["letters"] = len(partition.scope.letters)
         return body
 
 

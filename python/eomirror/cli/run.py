@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eomirror.progress import Snapshot
 
-__all__ = ["parse_offsets", "parse_until", "run"]
+__all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 
 _ADOPT = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
@@ -64,7 +64,13 @@ def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, 
     return adopted
 
 
-def _parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
+def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
+    """
+    ``KEY=VALUE`` as a mapping.
+
+    Raises:
+        UsageError: One is written otherwise.
+    """
     confs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -110,7 +116,7 @@ def run(
     """
     limit = parse_until(until)
     adopted = parse_offsets("--adopt", adopt)
-    confs = _parse_conf(spark_conf)
+    confs = parse_conf(spark_conf)
 
     from eomirror.cli.progress import ProgressDisplay
     from eomirror.config import load_config

@@ -2,29 +2,80 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import re
+import signal
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import human_count, output_option, print_structured, say, table, wants_table
+from eomirror.cli.render import output_option, print_structured, wants_table
+from eomirror.cli.run import parse_conf
 from eomirror.cli.verify_transactions import audit_transactions
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
 
-    from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Scope
+    from eomirror.audit.survey import Bound
+    from eomirror.audit.verifier import Elsewhere, Spread, Verifier
+    from eomirror.audit.verify import LinkVerdict, Scope
+    from eomirror.cli.verify_tables import VerifyDisplay
+    from eomirror.config import Config, Link
+    from eomirror.spark.context import SparkEngine
 
-__all__ = ["verify"]
+__all__ = ["parse_since", "verify"]
 
-_PROGRESS_SECONDS = 2.0
+_FOLLOW_SECONDS = 1.0
+# below this, one core is done before a JVM has started and imported what tasks need
+_SPARK_PARTITIONS = 64
+_SPARK_OFFSETS = 20_000_000
+_AGO = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|m|h|d)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_since(text: str, *, now_ms: int) -> int:
+    """
+    A time as ms since 1970: so long ago (``90s``, ``30m``, ``2h``, ``7d``), or ISO 8601 with a zone, or UTC.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, now_ms - int(float(ago["number"]) * _UNITS[ago["unit"]] * 1000))
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text}: not a time",
+            fix="say how long ago, as in 2h, or when, as in 2026-01-31T12:00:00Z",
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return max(0, int(moment.timestamp() * 1000))
 
 
 @click.command(epilog="Example: eomirror verify mirror.yaml --topic 'orders.*' -o json")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
 @click.option("--topic", "topics", metavar="RE", help="Only source topics that this pattern matches whole.")
+@click.option("--from-offset", type=click.IntRange(0), help="Only from this source offset on.")
+@click.option("--since", metavar="AGO|TIME", help="Only from here on, such as 2h or 2026-01-31T12:00:00Z.")
 @click.option("--show", type=click.IntRange(0, 1000), default=10, help="Differences shown per partition.")
+@click.option(
+    "--resume",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep there what is compared; go on where a run with the same file ended or was interrupted.",
+)
+@click.option("--master", help="Compare on Spark: spark://..., k8s://..., yarn, local[N].")
+@click.option("--spark-conf", multiple=True, metavar="K=V", help="A Spark setting; may be repeated.")
+@click.option("--follow", is_flag=True, help="Go on with what is mirrored meanwhile, until a signal.")
 @click.option(
     "--plane", type=click.Choice(["auto", "client"]), default="auto", help="client: read through librdkafka."
 )
@@ -38,7 +89,13 @@ def verify(
     config: str,
     links: tuple[str, ...],
     topics: str | None,
+    from_offset: int | None,
+    since: str | None,
     show: int,
+    resume: Path | None,
+    master: str | None,
+    spark_conf: tuple[str, ...],
+    follow: bool,
     plane: str,
     transactions: bool,
     at_rest: bool,
@@ -50,95 +107,257 @@ def verify(
 
     Compares up to the positions that are committed when it starts; what lies behind them is lag.  Reads keys, values,
     headers and timestamps of every record on both sides, and needs no running mirror.  Compacted topics are
-    compared by the last record of every key.  Ends with 3 if anything differs.
+    compared by the last record of every key.  Ends with 3 if anything differs; SIGINT or SIGTERM end --follow with
+    the exit code of what was found, anything else with 128 + the signal.
+
+    One process compares all, unless --master is given, or there are at least 64 partitions with 20,000,000 offsets and
+    two cores: then a Spark job does, on all cores of this machine if no master is given.
 
     With --transactions it reads the target alone, uncommitted and with markers, and shows transaction by
     transaction that records, positions and offset map were decided together, that the positions form one chain, and
     (--at-rest) that nothing is left open.  Ends with 3 if it is not clean.
     """
-    from eomirror.audit.verifier import Verifier
-    from eomirror.clock import SYSTEM_CLOCK, Deadline
+    from eomirror.audit.survey import Bound
+    from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
 
     if at_rest and not transactions:
         raise UsageError("--at-rest is about transactions", fix="give --transactions with it")
-    if transactions and (topics is not None or plane != "auto"):
+    given = (topics, from_offset, since, resume, master)
+    if transactions and (any(each is not None for each in given) or spark_conf or follow or plane != "auto"):
         raise UsageError(
             "--transactions looks at a whole link, with the native client",
-            fix="leave out --topic and --plane",
+            fix="leave out --topic, --from-offset, --since, --resume, --follow, --master and --plane",
+        )
+    if resume is not None and follow:
+        raise UsageError(
+            "--follow counts on by itself", fix="leave out --resume, or run with --resume again and again"
+        )
+    if (resume is not None or follow) and (master or spark_conf):
+        raise UsageError(
+            "--resume and --follow are for one process", fix="leave out --master and --spark-conf, or these"
         )
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     if transactions:
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
-    due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
-
-    def progress(one: Scope, counts: Mapping[str, Any]) -> None:
-        nonlocal due
-        if due.passed:
-            due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
-            at = counts["source"]["position"]
-            say(f"{one.source.topic}-{one.source.partition}: at {at:,} of {one.source.end:,}")
-
-    verdicts = []
-    for link in chosen:
-        verifier = Verifier(
-            link,
-            loaded.clusters[link.source],
-            loaded.clusters[link.target],
-            show=show,
-            native=plane == "auto",
-        )
-        try:
-            if verifier.plane == "client":
-                say(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
-            verdicts.append(verifier.run(topics=topics, progress=progress))
-        finally:
-            verifier.close()
+    since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
+    run = _Run(
+        loaded,
+        chosen,
+        Bound(topics=topics, from_offset=from_offset, since_ms=since_ms),
+        show=show,
+        native=plane == "auto",
+        resume=resume,
+        asked={"topic": topics, "from_offset": from_offset, "since": since},
+        spark=_Spark(loaded, master, parse_conf(spark_conf)),
+    )
+    with _signals() as caught:
+        verdicts = run.follow(caught) if follow else run.once(caught)
     if wants_table(output):
-        _draw(verdicts)
+        from eomirror.cli.verify_tables import draw_verdicts
+
+        draw_verdicts(verdicts)
     else:
         print_structured({"links": [verdict.as_dict() for verdict in verdicts]}, output)
+    if caught and not follow:
+        return 128 + caught[0]
     return 3 if any(verdict.differs for verdict in verdicts) else 0
 
 
-def _draw(verdicts: list[LinkVerdict]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Notes SIGINT and SIGTERM, so that what was compared is told; a second one ends at once."""
+    caught: list[int] = []
 
-    console = Console(highlight=False)
-    for verdict in verdicts:
-        colour = "red" if verdict.differs else "green"
-        word = "differs" if verdict.differs else "equal"
-        console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{word}[/{colour}]")
-        rows = [_row(partition) for partition in verdict.partitions]
-        if rows:
-            right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "VERDICT"})
-            console.print(table(list(rows[0]), rows, right=right))
-        for topic in verdict.waiting:
-            console.print(f"not mirrored yet: {escape(topic)}")
-        for partition in verdict.partitions:
-            where = escape(f"{partition.scope.source.topic}-{partition.scope.source.partition}")
-            if partition.scope.problem:
-                console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
-            for shown in partition.shown:
-                parts = f" ({', '.join(shown.parts)})" if shown.parts else ""
-                console.print(f"[red]{where}[/red]: {shown.kind}{parts}")
-                for side in ("source", "target"):
-                    offset, record = getattr(shown, f"{side}_offset"), getattr(shown, side)
-                    if offset is not None:
-                        console.print(f"  {side} @{offset}: {escape(str(record))}")
+    def note(number: int, _: FrameType | None) -> None:
+        if caught:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        caught.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _row(partition: PartitionVerdict) -> dict[str, object]:
-    one = partition.scope
-    return {
-        "TOPIC": one.source.topic,
-        "P": one.source.partition,
-        "TARGET": one.target.topic,
-        "EQUAL": human_count(partition.matched),
-        **{kind.upper(): human_count(partition.differences.get(kind)) for kind in
-           ("missing", "duplicate", "reordered", "altered", "foreign")},
-        "LAG": human_count(one.lag),
-        "VERDICT": "differs" if partition.differs else "equal",
-    }  # fmt: skip
+class _Run:
+    """One call of the command, for all its links."""
+
+    def __init__(
+        self,
+        config: Config,
+        links: list[Link],
+        bound: Bound,
+        *,
+        show: int,
+        native: bool,
+        resume: Path | None,
+        asked: dict[str, Any],
+        spark: _Spark,
+    ) -> None:
+        from eomirror.audit.resume import ResumeFile
+
+        self._config = config
+        self._links = links
+        self._bound = bound
+        self._show = show
+        self._native = native
+        self._spark = spark
+        self._file = None if resume is None else ResumeFile(resume, asked)
+
+    def once(self, caught: list[int]) -> list[LinkVerdict]:
+        """Compare what is there now."""
+        from eomirror.cli.verify_tables import VerifyDisplay
+
+        verdicts = []
+        try:
+            with VerifyDisplay() as display:
+                for link in self._links:
+                    verifier = self._verifier(link, display)
+                    try:
+                        verdicts.append(
+                            verifier.run(
+                                bound=self._bound,
+                                progress=display.update,
+                                stopped=lambda: bool(caught),
+                                spread=self._spread(link, verifier, display),
+                            )
+                        )
+                    finally:
+                        verifier.close()
+        finally:
+            self._spark.close()
+            if self._file is not None:
+                self._file.save()
+        return verdicts
+
+    def follow(self, caught: list[int]) -> list[LinkVerdict]:
+        """Compare until a signal; says every partition that begins to differ."""
+        from eomirror.cli.verify_tables import VerifyDisplay
+        from eomirror.clock import SYSTEM_CLOCK
+
+        verifiers: list[Verifier] = []
+        verdicts: list[LinkVerdict] = []
+        told: set[tuple[str, str, int]] = set()
+        try:
+            with VerifyDisplay() as display:
+                verifiers += [self._verifier(link, display) for link in self._links]
+                while not caught:
+                    verdicts = [
+                        verifier.run(
+                            bound=self._bound,
+                            progress=display.update,
+                            stopped=lambda: bool(caught),
+                            follows=True,
+                        )
+                        for verifier in verifiers
+                    ]
+                    for verdict in verdicts:
+                        _tell(verdict, told, display)
+                    if not caught:
+                        SYSTEM_CLOCK.sleep(_FOLLOW_SECONDS)
+        finally:
+            for verifier in verifiers:
+                verifier.close()
+        return verdicts
+
+    def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:
+        """Spark, where that was asked for or is worth its start."""
+        if self._file is not None:
+            return None
+
+        def spread(scopes: Sequence[Scope]) -> Elsewhere | None:
+            if not self._spark.wanted(scopes):
+                return None
+            from eomirror.audit.comparer import MOST_KEYS
+            from eomirror.spark.verify import SparkComparison
+
+            clusters = self._config.clusters
+            comparison = SparkComparison(
+                self._spark.context(),
+                link,
+                clusters[link.source],
+                clusters[link.target],
+                verifier.ids,
+                show=self._show,
+                most_keys=MOST_KEYS,
+                native=not verifier.reason,
+            )
+            display.say(f"{link.name}: {len(scopes)} partitions on {comparison.description}")
+            return comparison
+
+        return spread
+
+    def _verifier(self, link: Link, display: VerifyDisplay) -> Verifier:
+        from eomirror.audit.verifier import Verifier
+
+        clusters = self._config.clusters
+        verifier = Verifier(
+            link, clusters[link.source], clusters[link.target], show=self._show, native=self._native
+        )
+        if self._file is not None:
+            verifier.resume = self._file.link(link.name, verifier.ids)
+        if verifier.plane == "client":
+            display.say(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
+        return verifier
+
+
+class _Spark:
+    """The context of this command, started when it is wanted."""
+
+    def __init__(self, config: Config, master: str | None, given: Mapping[str, str]) -> None:
+        self._config = config
+        self._master = master
+        self._given = given
+        self._engine: SparkEngine | None = None
+
+    def wanted(self, scopes: Sequence[Scope]) -> bool:
+        """Whether Spark shall compare these."""
+        if self._master or "spark.master" in self._given or self._engine is not None:
+            return True
+        offsets = sum(one.source.tail - one.source.start for one in scopes)
+        worth = len(scopes) >= _SPARK_PARTITIONS and offsets >= _SPARK_OFFSETS
+        return worth and (os.cpu_count() or 1) > 1
+
+    def context(self) -> Any:
+        """
+        The SparkContext.
+
+        Raises:
+            MirrorError: It does not start.
+        """
+        if self._engine is None:
+            from eomirror import __version__
+            from eomirror.spark.context import engine_settings, open_engine
+
+            settings = engine_settings(
+                # a lane waits most of the time, but a comparison works: no more of them than cores
+                master=self._master
+                or (None if "spark.master" in {**self._config.spark, **self._given} else "local[*]"),
+                configured=self._config.spark,
+                given=self._given,
+                version=__version__,
+            )
+            self._engine = open_engine(None, settings, lanes=1)
+        return self._engine.context
+
+    def close(self) -> None:
+        """End it."""
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _tell(verdict: LinkVerdict, told: set[tuple[str, str, int]], display: VerifyDisplay) -> None:
+    for partition in verdict.partitions:
+        one = partition.scope
+        where = (verdict.link, one.source.topic, one.source.partition)
+        if partition.differs and where not in told:
+            told.add(where)
+            words = one.problem or ", ".join(
+                f"{n:,} {kind}" for kind, n in partition.differences.items() if n
+            )
+            display.say(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from eomirror.errors import StateError
+from eomirror.types import SourcePartition
+
 if TYPE_CHECKING:
     import builtins
 
-    from eomirror.types import SourcePartition
-
-__all__ = ["LARGEST_MESSAGE", "DeadLetter"]
+__all__ = ["LARGEST_MESSAGE", "DeadLetter", "read_letter"]
 
 VERSION = 1
 
@@ -110,6 +111,31 @@ class DeadLetter:
             "value": _text(self.value),
             "headers": [[name, _text(value)] for name, value in self.headers],
         }
+
+
+def read_letter(key: bytes | None, value: bytes, *, where: str) -> tuple[SourcePartition, int, str, str]:
+    """
+    Which record a letter is about: source partition, offset, id of the source topic, digest (`DeadLetter`).
+
+    Raises:
+        StateError: The record is none of ours, or of an unknown version.
+    """
+    try:
+        name, body = orjson.loads(key or b""), orjson.loads(value)
+        known = body["v"] == VERSION
+        source = SourcePartition(str(name["topic"]), int(name["partition"]))
+        found = source, int(name["offset"]), str(body["topic_id"]), str(body["digest"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{where}: this dead letter is not readable",
+            fix="find out who wrote it; only eomirror may write to this topic",
+        ) from error
+    if not known:
+        raise StateError(
+            f"{where}: a dead letter has version {body['v']}, this release knows {VERSION}",
+            fix="run the release of eomirror that wrote it, or a newer one",
+        )
+    return found
 
 
 def _text(value: bytes | None) -> str | None:

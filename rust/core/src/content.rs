@@ -1,9 +1,11 @@
 //! Reads one side of a comparison: the bytes of Fetch answers become digests of the records that count.
 //!
 //! Left out, and counted: records of aborted transactions, control batches, what lies outside of the range, and what
-//! the link drops on purpose. Timestamps can be left out of the digest: where the target's broker sets them
+//! the link drops on purpose: by its loop guard, or as dead letters. A dead letter excuses the record whose digest it
+//! holds, and no other. Timestamps can be left out of the digest: where the target's broker sets them
 //! (`message.timestamp.type=LogAppendTime` there), a copy cannot keep them.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::batch::{AbortedFilter, AbortedTransaction, Batches, Limits, Memory, Verdict};
@@ -35,7 +37,7 @@ pub struct Counts {
     pub aborted: u64,
     /// Control batches.
     pub control: u64,
-    /// Records that this link leaves out, or that others wrote: see [`Part`].
+    /// Records that this link leaves out, or that others wrote: see [`Part`]; and dead letters.
     pub left_out: u64,
 }
 
@@ -59,6 +61,7 @@ pub struct Content {
     next: i64,
     part: Part,
     timestamps: bool,
+    letters: HashMap<i64, u64>,
     counts: Counts,
     memory: Memory,
     scratch: Vec<u8>,
@@ -74,13 +77,20 @@ impl Content {
             range,
             part,
             timestamps,
+            letters: HashMap::new(),
             counts: Counts::default(),
             memory: Memory::default(),
             scratch: Vec::new(),
         }
     }
 
-    /// The offset to fetch next.
+    /// Leaves out the records at these offsets, each if this is its digest, timestamp included.
+    pub fn leave_out(&mut self, letters: impl IntoIterator<Item = (i64, u64)>) {
+        self.letters.extend(letters);
+    }
+
+    /// The offset to fetch next; never beyond the end, so that one who moves the end finds what lies behind it also
+    /// where it was in the last batch.
     #[must_use]
     pub fn next(&self) -> i64 {
         self.next
@@ -105,7 +115,7 @@ impl Content {
 
     /// There is nothing between the position and `offset`.
     pub fn skip_to(&mut self, offset: i64) {
-        self.next = self.next.max(offset);
+        self.next = self.next.max(offset.min(self.range.end));
     }
 
     /// Takes the batches of one answer, and gives the leader epoch of the last one, -1 for none.
@@ -156,7 +166,7 @@ impl Content {
                 }
             }
             epoch = batch.leader_epoch();
-            self.next = judged.next_offset;
+            self.skip_to(judged.next_offset);
         }
         Ok(epoch)
     }
@@ -166,7 +176,7 @@ impl Content {
         if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
             return Ok(None);
         }
-        let ours = self.is_ours(record)?;
+        let ours = self.is_ours(record)? && !self.is_letter(record);
         if ours {
             self.counts.records += 1;
         } else {
@@ -187,6 +197,15 @@ impl Content {
             tombstone: record.value.is_none(),
             ours,
         }))
+    }
+
+    fn is_letter(&mut self, record: &RecordRef<'_>) -> bool {
+        let Some(letter) = self.letters.get(&record.offset) else {
+            return false;
+        };
+        let mut digest = Digest::default();
+        digest.add(record, &mut self.scratch);
+        digest.value() == *letter
     }
 
     fn is_ours(&self, record: &RecordRef<'_>) -> Result<bool, String> {
@@ -252,6 +271,22 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_behind_the_end_is_there_when_the_end_moves() {
+        let mut content = Content::new("t", 0..5, Part::All, true);
+        for offset in 0..10 {
+            content.take(&record(offset, 1, &[])).unwrap();
+        }
+        content.skip_to(10);
+        assert!(content.is_done());
+        content.extend(10);
+        assert_eq!(content.next(), 5);
+        for offset in 0..10 {
+            content.take(&record(offset, 1, &[])).unwrap();
+        }
+        assert_eq!(content.counts().records, 10);
+    }
+
+    #[test]
     fn timestamps_can_be_left_out() {
         let digest = |timestamps, time| {
             let mut content = Content::new("t", 0..9, Part::All, timestamps);
@@ -259,6 +294,31 @@ mod tests {
         };
         assert_eq!(digest(false, 1), digest(false, 2));
         assert_ne!(digest(true, 1), digest(true, 2));
+    }
+
+    #[test]
+    fn a_dead_letter_excuses_the_record_that_it_is_about_and_no_other() {
+        let digest = |offset| {
+            let mut content = Content::new("t", 0..9, Part::All, true);
+            let entry = content.take(&record(offset, offset, &[])).unwrap().unwrap();
+            entry.seen.digest
+        };
+        for timestamps in [true, false] {
+            let mut content = Content::new("t", 0..9, Part::All, timestamps);
+            content.leave_out([(3, digest(3)), (4, digest(5))]);
+            let ours: Vec<_> = (0..9)
+                .map(|offset| {
+                    content
+                        .take(&record(offset, offset, &[]))
+                        .unwrap()
+                        .unwrap()
+                        .ours
+                })
+                .collect();
+            assert_eq!(ours.iter().filter(|ours| !**ours).count(), 1);
+            assert!(!ours[3]);
+            assert_eq!(content.counts().left_out, 1);
+        }
     }
 
     #[test]

@@ -72,7 +72,7 @@ type Range = (String, i32, i64, i64, i64);
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, by_key=None, window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, by_key=None, letters=Vec::new(), window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -81,6 +81,7 @@ impl PartitionComparison {
         timestamps: bool,
         guard: Option<(String, String, Option<Vec<String>>)>,
         by_key: Option<(usize, u64, u64)>,
+        letters: Vec<(i64, u64)>,
         window: usize,
         history: usize,
     ) -> PyResult<Self> {
@@ -97,10 +98,12 @@ impl PartitionComparison {
             None => Judge::InOrder(Comparison::new(Limits { window, history })),
             Some((most, share, shares)) => Judge::ByKey(FinalState::new(most, (share, shares))),
         };
+        let mut source = Half::new(source, forwarded, timestamps);
+        source.content.leave_out(letters);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-                source: Half::new(source, forwarded, timestamps),
+                source,
                 target: Half::new(target, mirrored, timestamps),
                 judge,
                 matched: 0,
@@ -176,9 +179,13 @@ impl PartitionComparison {
     }
 
     /// Both sides have more; only for records compared in their order.
-    fn extend(&self, source_end: i64, target_end: i64) {
+    #[pyo3(signature = (source_end, target_end, letters=Vec::new()))]
+    fn extend(&self, source_end: i64, target_end: i64, letters: Vec<(i64, u64)>) {
         let mut work = self.lock();
         work.finished = false;
+        // the readers were told of the old end, and may wait there
+        work.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        work.source.content.leave_out(letters);
         for (half, end) in [(Side::Source, source_end), (Side::Target, target_end)] {
             let half = work.half(half);
             half.content.extend(end);

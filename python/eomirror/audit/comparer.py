@@ -1,0 +1,286 @@
+"""
+Compares one partition with its copy: reads both sides, and fetches the records that differ.
+
+A batch job on Spark runs this in its tasks; `eomirror.audit.verifier` runs it in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eomirror._native import PartitionComparison, PlaneReader
+from eomirror.audit.tally import Found, Tally
+from eomirror.audit.verify import PartitionVerdict, Range, Scope, Shown, altered_parts
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.clients import consumer_properties
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.verify_client import CommittedPartition
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster, Link
+
+__all__ = ["MOST_KEYS", "Comparer", "Progress", "plane_refusal"]
+
+_CONNECT_SECONDS = 30.0
+_STEP_SECONDS = 0.1
+_MESSAGES = 5000
+
+#: Keys of a compacted partition that are kept at a time, about 100 bytes each; more are compared in shares.
+MOST_KEYS = 1_000_000
+
+#: Told while a partition is compared: its scope, and what was counted so far.
+Progress = Callable[[Scope, Tally], None]
+
+_HISTORY = 65_536
+
+
+def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
+    """Why the native plane cannot read these clusters; empty if it can."""
+    role = LinkNames(link.state_name).client_id("verify")
+    return "; ".join(
+        f"{cluster.alias}: {name}: {why}"
+        for cluster in (source, target)
+        for name, why in PlaneReader.refusals(_text(cluster, role))
+    )
+
+
+class Comparer:
+    """
+    Compares partitions of one link, one after the other.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        ids: Ids of both clusters.
+        show: For how many differences of a partition the records are fetched.
+        most_keys: Keys of a compacted partition that are kept in memory.
+        native: Whether the native plane reads; see `plane_refusal`.
+        clock: Where time comes from.
+
+    Raises:
+        MirrorError: A cluster cannot be reached or refuses us.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        ids: tuple[str, str],
+        *,
+        show: int = 10,
+        most_keys: int = MOST_KEYS,
+        native: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._link = link
+        self._ids = ids
+        self._show = show
+        self._most_keys = most_keys
+        role = LinkNames(link.state_name).client_id("verify")
+        self._clients = tuple(
+            CommittedPartition(cluster, client_id=role, clock=clock) for cluster in (source, target)
+        )
+        self._kept: dict[tuple[str, int], tuple[PartitionComparison, list[Found]]] = {}
+        self._readers: tuple[PlaneReader, PlaneReader] | None = None
+        if native:
+            self._readers = (
+                PlaneReader(_text(source, role), _CONNECT_SECONDS),
+                PlaneReader(_text(target, role), _CONNECT_SECONDS),
+            )
+
+    def compare(
+        self,
+        one: Scope,
+        *,
+        progress: Progress | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        keep: int = 0,
+    ) -> Tally:
+        """
+        Compare one partition.
+
+        Args:
+            one: What of it; one with a problem has nothing to compare.
+            progress: Called at most every 0.1 s.
+            stopped: Whether to stop, asked as often; the rest is not compared then.
+            keep: Go on with what `keep` > 0 compared of this partition before, which knows that many records, so that a
+                duplicate of one of them is recognised; 0 begins anew.
+
+        Raises:
+            MirrorError: It could not be read.
+        """
+        if one.problem:
+            return Tally()
+        if one.by_key:
+            return self._by_key(one, progress, stopped)
+        where = (one.source.topic, one.source.partition)
+        comparison, found = self._kept.get(where, (None, []))
+        if comparison is None:
+            comparison = self._comparison(one, history=keep or _HISTORY)
+            if keep:
+                self._kept[where] = comparison, found
+        else:
+            comparison.extend(one.source.end, one.target.end, _letters(one))
+        whole = self._finish(one, comparison, found, progress, stopped)
+        return Tally.of(comparison.counts(), found, comparison.resume_at(), whole=whole)
+
+    def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
+        """
+        What was found, with the records that differ.
+
+        Raises:
+            MirrorError: They could not be read.
+        """
+        return PartitionVerdict(
+            scope=one,
+            matched=tally.matched,
+            differences=tally.differences,
+            source=tally.source,
+            target=tally.target,
+            shown=tuple(self._shown(one, *each) for each in tally.found[: self._show]),
+            whole=tally.whole,
+        )
+
+    def _by_key(self, one: Scope, progress: Progress | None, stopped: Callable[[], bool]) -> Tally:
+        shares = 1
+        results: list[Tally] = []
+        while len(results) < shares:
+            comparison = self._comparison(one, by_key=(self._most_keys, len(results), shares))
+            found: list[Found] = []
+            whole = self._finish(one, comparison, found, progress, stopped)
+            if comparison.too_many_keys:
+                shares, results = shares * 4, []
+                continue
+            results.append(Tally.of(comparison.counts(), found, None, whole=whole))
+            if not whole:
+                break
+        tally = results[0]
+        for each in results[1:]:
+            # every share reads everything again
+            tally = tally.plus(replace(each, source={}, target={}), show=self._show)
+        return replace(
+            tally,
+            source=results[0].source,
+            target=results[0].target,
+            found=tuple(sorted(tally.found, key=lambda each: [-1 if n is None else n for n in each[1:]])),
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._readers = None
+        for client in self._clients:
+            client.close()
+
+    def _comparison(
+        self, one: Scope, *, by_key: tuple[int, int, int] | None = None, history: int = _HISTORY
+    ) -> PartitionComparison:
+        guard = None
+        if self._link.guard and self._link.provenance_header:
+            source_id, target_id = self._ids
+            guard = (source_id, target_id, self._link.origin_ids(self._link.source, source_id))
+        return PartitionComparison(
+            _tuple(one.source),
+            _tuple(one.target),
+            timestamps=one.timestamps,
+            guard=guard,
+            by_key=by_key,
+            history=history,
+            letters=_letters(one),
+        )
+
+    def _finish(
+        self,
+        one: Scope,
+        comparison: PartitionComparison,
+        found: list[Found],
+        progress: Progress | None,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Compare to the end; whether it was not stopped before."""
+        if self._readers is None:
+            counts = comparison.counts()
+            for client, part, side in zip(
+                self._clients, (one.source, one.target), ("source", "target"), strict=True
+            ):
+                client.assign(part.topic, part.partition, counts[side]["position"])
+        done = False
+        while not done and not stopped():
+            done = (
+                self._feed(comparison)
+                if self._readers is None
+                else comparison.step(*self._readers, _STEP_SECONDS)
+            )
+            found += comparison.take()[: self._show - len(found)]
+            if progress is not None:
+                tally = Tally.of(comparison.counts(), found, comparison.resume_at(), whole=done)
+                progress(one, tally)
+        return done
+
+    def _feed(self, comparison: PartitionComparison) -> bool:
+        done = False
+        for side, client in zip(("source", "target"), self._clients, strict=True):
+            if comparison.wants(side):
+                messages, reached = client.read(_MESSAGES, _STEP_SECONDS)
+                done = comparison.feed(side, messages, reached)
+        # both sides may be empty, and then nobody has asked yet
+        return done or comparison.feed("source", [], None)
+
+    def _shown(self, one: Scope, kind: str, source_offset: int | None, target_offset: int | None) -> Shown:
+        source, target = (
+            None if offset is None else client.one(part.topic, part.partition, offset)
+            for client, part, offset in zip(
+                self._clients, (one.source, one.target), (source_offset, target_offset), strict=True
+            )
+        )
+        return Shown(
+            kind=kind,
+            source_offset=source_offset,
+            target_offset=target_offset,
+            parts=altered_parts(source, target) if source and target and kind == "altered" else (),
+            source=_readable(source),
+            target=_readable(target),
+        )
+
+
+def _letters(one: Scope) -> list[tuple[int, int]]:
+    return [(offset, int(digest, 16)) for offset, digest in one.letters]
+
+
+def _tuple(part: Range) -> tuple[str, int, int, int, int]:
+    return part.topic, part.partition, part.start, part.end, part.tail
+
+
+def _text(cluster: Cluster, role: str) -> dict[str, str]:
+    """Properties as text, as librdkafka's own files have them."""
+    given = consumer_properties(cluster, client_id=role)
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in given.items()
+        if isinstance(value, str | bool | int | float)
+    }
+
+
+_LONGEST = 200
+
+
+def _readable(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A record for people and JSON: bytes as text where they are, shortened."""
+    if record is None:
+        return None
+    return {
+        **record,
+        "key": _bytes(record["key"]),
+        "value": _bytes(record["value"]),
+        "headers": [[name, _bytes(value)] for name, value in record["headers"]],
+    }
+
+
+def _bytes(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    text = value[:_LONGEST].decode("utf-8", "backslashreplace")
+    return text if len(value) <= _LONGEST else f"{text}... ({len(value)} bytes)"

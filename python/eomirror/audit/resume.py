@@ -1,0 +1,186 @@
+"""
+Where a comparison goes on that was interrupted: a file that names what it compared and up to where.
+
+The file is replaced whole, every few seconds and at the end, so that it is complete whenever the program dies.  It
+counts everything since the first run that wrote it: differences that were found stay found.  A run that came to its
+end leaves the file behind too; the next one goes on with what was mirrored since.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from eomirror.audit.tally import KINDS, Tally
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from eomirror.audit.verify import Scope
+
+__all__ = ["LinkResume", "ResumeFile"]
+
+_VERSION = 1
+_SAVE_SECONDS = 5.0
+
+
+class ResumeFile:
+    """
+    The file.
+
+    Args:
+        path: Where; need not exist.
+        asked: What the command compares, beside its configuration: a file of other questions is refused.
+        clock: Where time comes from.
+
+    Raises:
+        UsageError: It cannot be read, or is no such file, or answers another question.
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._path = path
+        self._asked = dict(asked)
+        self._clock = clock
+        self._links: dict[str, dict[str, Any]] = {}
+        self._due = Deadline(_SAVE_SECONDS, clock)
+        if not path.exists():
+            return
+        try:
+            body = orjson.loads(path.read_bytes())
+            version, was, links = body["v"], body["asked"], dict(body["links"])
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise self._refused("is not the file of a comparison") from error
+        if version != _VERSION:
+            raise self._refused(f"has version {version}, this release knows {_VERSION}")
+        if was != self._asked:
+            raise self._refused(f"is about {_words(was)}, and this command about {_words(self._asked)}")
+        self._links = links
+
+    def link(self, name: str, ids: tuple[str, str]) -> LinkResume:
+        """
+        The part of one link.
+
+        Args:
+            name: Its name.
+            ids: Ids of its source and target cluster.
+
+        Raises:
+            UsageError: The file is about a link of this name between other clusters.
+        """
+        held = self._links.setdefault(name, {"source": ids[0], "target": ids[1], "partitions": {}})
+        if (held.get("source"), held.get("target")) != ids:
+            raise self._refused(f"is about other clusters that link {name} was between")
+        return LinkResume(self, name, held["partitions"])
+
+    def save(self, *, now: bool = True) -> None:
+        """
+        Write what is known; unless ``now``, at most every 5 s.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        if not now and not self._due.passed:
+            return
+        self._due = Deadline(_SAVE_SECONDS, self._clock)
+        body = orjson.dumps(
+            {"v": _VERSION, "asked": self._asked, "links": self._links}, option=orjson.OPT_INDENT_2
+        )
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            beside.write_bytes(body)
+            beside.replace(self._path)
+        except OSError as error:
+            raise UsageError(
+                f"--resume {self._path}: {error.strerror}", fix="name a file in a folder that you may write"
+            ) from error
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(
+            f"--resume {self._path}: {why}", fix="name another file, or remove this one to begin anew"
+        )
+
+    def refuse(self, why: str) -> UsageError:
+        """The error for what does not fit."""
+        return self._refused(why)
+
+
+class LinkResume:
+    """The part of one link: see `ResumeFile.link`."""
+
+    def __init__(self, file: ResumeFile, name: str, partitions: dict[str, dict[str, Any]]) -> None:
+        self._file = file
+        self._name = name
+        self._partitions = partitions
+
+    def before(self, one: Scope, ids: tuple[str, str]) -> Tally | None:
+        """
+        What was counted of a partition; None if nothing was.
+
+        Args:
+            one: What is to be compared of it now.
+            ids: Ids of source and target topic.
+
+        Raises:
+            UsageError: It is about other topics, or further than the mirror is.
+        """
+        held = self._partitions.get(_key(one))
+        if held is None:
+            return None
+        try:
+            about = (held["topic_id"], held["target_topic"], held["target_topic_id"])
+            tally = _tally(held["tally"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._file.refuse(f"does not say what was compared of {_key(one)}") from error
+        if about != (ids[0], one.target.topic, ids[1]):
+            raise self._file.refuse(
+                f"is about a topic {one.source.topic} or its copy that was created anew since"
+            )
+        if tally.at is None or tally.at[0] > one.source.end:
+            raise self._file.refuse(
+                f"is further in {_key(one)} than the mirror, whose position is {one.source.end}"
+            )
+        return tally
+
+    def note(self, one: Scope, ids: tuple[str, str], tally: Tally) -> None:
+        """
+        Keep what was counted of a partition, if a comparison can go on there; writes the file now and then.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        if tally.at is not None:
+            self._partitions[_key(one)] = {
+                "topic_id": ids[0],
+                "target_topic": one.target.topic,
+                "target_topic_id": ids[1],
+                "tally": asdict(tally),
+            }
+        self._file.save(now=False)
+
+
+def _key(one: Scope) -> str:
+    return f"{one.source.topic}-{one.source.partition}"
+
+
+def _tally(held: dict[str, Any]) -> Tally:
+    source, target = held["at"]
+    differences = {kind: int(held["differences"][kind]) for kind in KINDS}
+    return Tally(
+        matched=int(held["matched"]),
+        differences=differences,
+        source=dict(held["source"]),
+        target=dict(held["target"]),
+        found=tuple((str(kind), one, other) for kind, one, other in held["found"]),
+        at=(int(source), int(target)),
+        whole=bool(held["whole"]),
+    )
+
+
+def _words(asked: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in asked.items() if value is not None) or "everything"

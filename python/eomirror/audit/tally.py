@@ -1,0 +1,74 @@
+"""What was counted of a partition while it is compared, so that a comparison can be shown, kept, and gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["KINDS", "Found", "Tally"]
+
+#: Kinds of differences, worst first.
+KINDS = ("missing", "duplicate", "reordered", "altered", "foreign")
+
+#: A difference: its kind, and the offsets on source and target of the records that show it.
+Found = tuple[str, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """
+    Counts of one partition.
+
+    Attributes:
+        matched: Records (or, by key, keys) that agree.
+        differences: By kind.
+        source: What was read: records, bytes, aborted, control, left_out, position.
+        target: Likewise.
+        found: The first differences.
+        at: Source and target offset from which another comparison can go on; None while there is no such place.
+        whole: Whether all that was asked for is compared.
+    """
+
+    matched: int = 0
+    differences: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    source: dict[str, int] = field(default_factory=dict)
+    target: dict[str, int] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    at: tuple[int, int] | None = None
+    whole: bool = True
+
+    def plus(self, later: Tally, *, show: int) -> Tally:
+        """What was counted here and then there; of the differences no more than ``show`` are kept."""
+        return Tally(
+            matched=self.matched + later.matched,
+            differences=_sum(self.differences, later.differences),
+            source=_sum(self.source, later.source) | {"position": later.source.get("position", 0)},
+            target=_sum(self.target, later.target) | {"position": later.target.get("position", 0)},
+            found=(*self.found, *later.found)[:show],
+            # a side of which nothing was taken yet has not moved
+            at=later.at if self.at is None or later.at is None else _furthest(self.at, later.at),
+            whole=later.whole,
+        )
+
+    @classmethod
+    def of(
+        cls, counts: dict[str, Any], found: list[Found], at: tuple[int, int] | None, *, whole: bool
+    ) -> Tally:
+        """From what `PartitionComparison` tells."""
+        return cls(
+            matched=counts["matched"],
+            differences=counts["differences"],
+            source=counts["source"],
+            target=counts["target"],
+            found=tuple(found),
+            at=at,
+            whole=whole,
+        )
+
+
+def _furthest(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

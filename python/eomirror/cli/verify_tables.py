@@ -1,0 +1,129 @@
+"""What a comparison found, and how far it is, for people."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Self, TextIO, cast
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+
+from eomirror.cli.render import human_count, table
+from eomirror.clock import SYSTEM_CLOCK, Deadline
+from eomirror.log import LossyStream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from eomirror.audit.tally import Tally
+    from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Scope
+
+__all__ = ["VerifyDisplay", "draw_verdicts"]
+
+_LINES_EVERY_SECONDS = 10.0
+_REDRAWN_EVERY_SECONDS = 0.25
+_PERCENT = 100.0
+
+
+class VerifyDisplay:
+    """
+    Draws on stderr, so that stdout stays for results: on a terminal a line in place, elsewhere a line every 10 s.
+
+    Args:
+        clock_seconds: How often a line is written where there is no terminal.
+    """
+
+    def __init__(self, clock_seconds: float = _LINES_EVERY_SECONDS) -> None:
+        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
+        self._live: Live | None = None
+        self._every = clock_seconds
+        self._due = Deadline(clock_seconds, SYSTEM_CLOCK)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, style="dim", highlight=False, markup=False)
+
+    def update(self, one: Scope, tally: Tally) -> None:
+        """Show where the comparison of a partition stands."""
+        if not self._due.passed:
+            return
+        live = self._live is not None
+        self._due = Deadline(_REDRAWN_EVERY_SECONDS if live else self._every, SYSTEM_CLOCK)
+        text = _line(one, tally)
+        if self._live is not None:
+            self._live.update(escape(text), refresh=True)
+        else:
+            self.say(text)
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+            self._due = Deadline(0.0, SYSTEM_CLOCK)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _line(one: Scope, tally: Tally) -> str:
+    at = tally.source.get("position", one.source.start)
+    offsets = one.source.end - one.source.start
+    share = _PERCENT * (at - one.source.start) / offsets if offsets > 0 else _PERCENT
+    text = f"{one.source.topic}-{one.source.partition}: at {at:,} of {one.source.end:,} ({share:.0f} %)"
+    differences = sum(tally.differences.values())
+    return f"{text}, {tally.matched:,} equal" + (f", {differences:,} differ" if differences else "")
+
+
+def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
+    """Write tables of what was found to stdout."""
+    console = Console(highlight=False)
+    for verdict in verdicts:
+        colour = "red" if verdict.differs else "green"
+        word = "differs" if verdict.differs else "equal"
+        rest = "" if verdict.whole else "  [yellow]not all of it was compared[/yellow]"
+        console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{word}[/{colour}]{rest}")
+        rows = [_row(partition) for partition in verdict.partitions]
+        if rows:
+            right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "VERDICT"})
+            console.print(table(list(rows[0]), rows, right=right))
+        for topic in verdict.waiting:
+            console.print(f"not mirrored yet: {escape(topic)}")
+        for partition in verdict.partitions:
+            _draw_differences(console, partition)
+
+
+def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
+    where = escape(f"{partition.scope.source.topic}-{partition.scope.source.partition}")
+    if partition.scope.problem:
+        console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
+    for shown in partition.shown:
+        parts = f" ({', '.join(shown.parts)})" if shown.parts else ""
+        console.print(f"[red]{where}[/red]: {shown.kind}{parts}")
+        for side in ("source", "target"):
+            offset, record = getattr(shown, f"{side}_offset"), getattr(shown, side)
+            if offset is not None:
+                console.print(f"  {side} @{offset}: {escape(str(record))}")
+
+
+def _row(partition: PartitionVerdict) -> dict[str, Any]:
+    one = partition.scope
+    verdict = "differs" if partition.differs else "equal" if partition.whole else "not compared"
+    return {
+        "TOPIC": one.source.topic,
+        "P": one.source.partition,
+        "TARGET": one.target.topic,
+        # what lies before it is not compared: retention, `start`, or less was asked for
+        "FROM": human_count(one.not_comparable[0]),
+        "EQUAL": human_count(partition.matched),
+        **{kind.upper(): human_count(partition.differences.get(kind)) for kind in
+           ("missing", "duplicate", "reordered", "altered", "foreign")},
+        "LAG": human_count(one.lag),
+        "VERDICT": verdict,
+    }  # fmt: skip

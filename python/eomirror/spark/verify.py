@@ -1,0 +1,166 @@
+"""
+`eomirror verify` as a Spark batch job: one job, with a task for each group of partitions.
+
+Partitions are dealt out by how much there is to read, so that tasks end at about the same time; there are as many
+tasks as the context has slots.  A task compares its partitions one after the other with two connections, in the same
+bounded memory as a comparison in one process.  Like a lane's, its closure holds broker passwords and travels packed
+(`eomirror.spark.task`); records never enter the JVM.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eomirror.audit.verify import PartitionVerdict, Scope
+    from eomirror.config import Cluster, Link
+
+__all__ = ["SparkComparison", "deal"]
+
+
+def deal(scopes: Sequence[Scope], groups: int) -> list[list[tuple[int, Scope]]]:
+    """
+    Partitions in at most so many groups of about equal work, each with its place in ``scopes``.
+
+    The largest goes first, each to the group that has least; a partition without anything to read costs a round trip.
+    """
+    hands: list[list[tuple[int, Scope]]] = [[] for _ in range(max(1, min(groups, len(scopes))))]
+    loads = [0] * len(hands)
+    for place, one in sorted(enumerate(scopes), key=lambda each: -_offsets(each[1])):
+        least = loads.index(min(loads))
+        hands[least].append((place, one))
+        loads[least] += _offsets(one) + 1
+    return [hand for hand in hands if hand]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What every task needs to know."""
+
+    link: Link
+    source: Cluster
+    target: Cluster
+    ids: tuple[str, str]
+    show: int
+    most_keys: int
+    native: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTask:
+    """The function of a task: compares the partitions of its groups."""
+
+    packed: bytes
+
+    def __call__(
+        self, groups: Iterable[list[tuple[int, Scope]]]
+    ) -> Iterator[tuple[int, PartitionVerdict | MirrorError]]:
+        """Give each verdict with the place of its partition; the first failure ends the task."""
+        # clients must not be imported where PySpark forks its workers from
+        from eomirror.audit.comparer import Comparer
+
+        work = pickle.loads(zlib.decompress(self.packed))  # noqa: S301  came in the same closure as this code's name
+        # all input is read first: a worker that leaves some of it exits, and the next task pays for a new one
+        dealt = [each for group in list(groups) for each in group]
+        place = -1
+        try:
+            comparer = Comparer(
+                work.link,
+                work.source,
+                work.target,
+                work.ids,
+                show=work.show,
+                most_keys=work.most_keys,
+                native=work.native,
+            )
+            try:
+                for place, one in dealt:
+                    yield place, comparer.verdict(one, comparer.compare(one))
+            finally:
+                comparer.close()
+        except MirrorError as error:
+            # as a value: a failed job would leave only its text
+            yield place, error
+
+
+class SparkComparison:
+    """
+    Compares partitions of one link on a Spark context.
+
+    Args:
+        context: The ``SparkContext``.
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        ids: Ids of both clusters.
+        show: For how many differences of a partition the records are fetched.
+        most_keys: Keys of a compacted partition that a task keeps in memory.
+        native: Whether the native plane reads; workers reach the clusters as the driver does.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        ids: tuple[str, str],
+        *,
+        show: int,
+        most_keys: int,
+        native: bool,
+    ) -> None:
+        self._context = context
+        self._name = link.name
+        work = _Work(
+            link=link, source=source, target=target, ids=ids, show=show, most_keys=most_keys, native=native
+        )
+        self._packed = zlib.compress(pickle.dumps(work, protocol=pickle.HIGHEST_PROTOCOL), 1)
+
+    def __call__(self, scopes: Sequence[Scope]) -> list[PartitionVerdict]:
+        """
+        The verdicts, in the order of their scopes.
+
+        Raises:
+            MirrorError: A partition could not be compared, or the job failed.
+        """
+        groups = deal(scopes, self._context.defaultParallelism)
+        if not groups:
+            return []
+        self._context.setJobGroup(
+            f"eomirror/{self._name}/verify",
+            f"eomirror {self._name}: verify {len(scopes)} partitions in {len(groups)} tasks",
+        )
+        try:
+            rows = self._context.parallelize(groups, len(groups)).mapPartitions(VerifyTask(self._packed))
+            found: list[tuple[int, Any]] = rows.collect()
+        except Exception as error:
+            # py4j, pyspark and socket errors, depending on what broke
+            raise MirrorError(
+                f"link {self._name}: the comparison on spark failed: {_first_line(error)}",
+                fix="look at the log of its executors, or leave out --master to compare in this process",
+            ) from error
+        for _, each in found:
+            if isinstance(each, MirrorError):
+                raise each
+        return [verdict for _, verdict in sorted(found, key=lambda each: each[0])]
+
+    @property
+    def description(self) -> str:
+        """Where it compares, for people."""
+        return f"{self._context.master}, {self._context.defaultParallelism} tasks at a time"
+
+
+def _offsets(one: Scope) -> int:
+    return max(one.source.tail - one.source.start, 0) + max(one.target.tail - one.target.start, 0)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,119 @@
+"""The file with which an interrupted comparison goes on: what it keeps, and when it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from eomirror.audit.resume import LinkResume, ResumeFile
+from eomirror.audit.tally import KINDS, Tally
+from eomirror.audit.verify import Range, Scope
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKED = {"topic": None, "from_offset": None, "since": "2h"}
+CLUSTERS = ("east-id", "west-id")
+TOPICS = ("topic-id", "copy-id")
+ONE = Scope(source=Range("t", 0, 0, 100, 100), target=Range("e.t", 0, 0, 120, 120))
+HALF = Tally(
+    matched=40,
+    differences={**dict.fromkeys(KINDS, 0), "missing": 1},
+    source={"records": 41, "position": 50},
+    target={"records": 40, "position": 60},
+    found=(("missing", 7, None),),
+    at=(50, 60),
+    whole=False,
+)
+
+
+def kept(path: Path) -> LinkResume:
+    """The link's part of a file that knows half of a partition."""
+    file = ResumeFile(path, ASKED)
+    file.link("east->west", CLUSTERS).note(ONE, TOPICS, HALF)
+    file.save()
+    return ResumeFile(path, ASKED).link("east->west", CLUSTERS)
+
+
+def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
+    """Counts, differences and the place at which it goes on survive the program."""
+    path = tmp_path / "resume.json"
+    assert kept(path).before(ONE, TOPICS) == HALF
+    assert [item.name for item in tmp_path.iterdir()] == ["resume.json"]
+
+
+def test_a_partition_that_it_does_not_know_begins_anew(tmp_path: Path) -> None:
+    """So does one in whose comparison there is no place to go on."""
+    other = replace(ONE, source=Range("t", 1, 0, 100, 100))
+    link = kept(tmp_path / "resume.json")
+    assert link.before(other, TOPICS) is None
+    link.note(other, TOPICS, replace(HALF, at=None))
+    assert link.before(other, TOPICS) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is not the file of a comparison"),
+        (b"[1]", "is not the file of a comparison"),
+        (b'{"clusters": {}}', "is not the file of a comparison"),
+        (orjson.dumps({"v": 2, "asked": ASKED, "links": {}}), "has version 2"),
+        (orjson.dumps({"v": 1, "asked": {**ASKED, "since": "3h"}, "links": {}}), "is about since=3h"),
+    ],
+)
+def test_a_file_that_answers_another_question_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    """And it is left as it is."""
+    path = tmp_path / "resume.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="--resume") as refused:
+        ResumeFile(path, ASKED)
+    assert words in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_a_file_about_other_clusters_is_refused(tmp_path: Path) -> None:
+    """A link of the same name between others is another link."""
+    path = tmp_path / "resume.json"
+    kept(path)
+    with pytest.raises(UsageError, match="other clusters"):
+        ResumeFile(path, ASKED).link("east->west", ("east-id", "other"))
+
+
+@pytest.mark.parametrize(
+    ("one", "topics", "words"),
+    [
+        (ONE, ("topic-id", "new"), "created anew"),
+        (ONE, ("new", "copy-id"), "created anew"),
+        (replace(ONE, target=Range("x.t", 0, 0, 9, 9)), TOPICS, "created anew"),
+        (replace(ONE, source=Range("t", 0, 0, 49, 49)), TOPICS, "further in t-0 than the mirror"),
+    ],
+)
+def test_a_file_about_other_topics_or_a_later_position_is_refused(
+    tmp_path: Path, one: Scope, topics: tuple[str, str], words: str
+) -> None:
+    """What it counted is not part of what is there now."""
+    with pytest.raises(UsageError) as refused:
+        kept(tmp_path / "resume.json").before(one, topics)
+    assert words in str(refused.value)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Better at once than after hours."""
+    with pytest.raises(UsageError, match="No such file"):
+        ResumeFile(tmp_path / "none" / "resume.json", ASKED).save()
+
+
+def test_parts_add_up_and_never_go_back(tmp_path: Path) -> None:
+    """A run that was interrupted before it took a record leaves the place as it was."""
+    del tmp_path
+    nothing: dict[str, Any] = {"source": {"position": 50}, "target": {"position": 60}}
+    again = HALF.plus(Tally(at=(0, 0), whole=False, **nothing), show=5)
+    assert again == HALF
+    rest = Tally(matched=10, found=(("foreign", None, 70),), at=(100, 120), **nothing)
+    whole = HALF.plus(rest, show=1)
+    assert (whole.matched, whole.at, whole.whole) == (50, (100, 120), True)
+    assert whole.found == HALF.found

@@ -1,0 +1,157 @@
+"""What `eomirror verify` compares: where it begins, what it refuses to call equal, and what excuses a record."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from eomirror.audit.verify import PartitionFacts, needed_ranges, scope
+from eomirror.formats.position import Position
+
+# source 10..19 -> target 100..109, source 25..29 -> target 112..116; markers between
+MAPPED = ((10, 100, 10), (25, 112, 5))
+
+
+def position(**changes: Any) -> Position:
+    """A position at 30, whose last record is at 116 of the target."""
+    base: dict[str, Any] = {
+        "topic": "t", "partition": 0, "offset": 30, "source_cluster_id": "s", "topic_id": "id", "target_topic": "s.t",
+        "target_partition": 0, "target_topic_id": "target-id", "target_offset": 116, "generation": 1, "lane": 0,
+        "run": "r", "epoch": 1, "attempt": 1, "producer_id": 1, "producer_epoch": 0, "txn": 2, "timestamp": 1,
+        "records": 5, "total_records": 15,
+    }  # fmt: skip
+    return Position(**{**base, **changes})
+
+
+def facts(**changes: Any) -> PartitionFacts:
+    """Nothing is wrong, all logs are whole."""
+    base: dict[str, Any] = {
+        "position": position(), "source_id": "id", "target_id": "target-id", "source_start": 0, "source_stable": 40,
+        "target_start": 0, "target_stable": 118, "target_stable_now": 118, "mapped": MAPPED, "expected_topic": "s.t",
+    }  # fmt: skip
+    return PartitionFacts(**{**base, **changes})
+
+
+def starts(**changes: Any) -> tuple[int, int]:
+    """Where the comparison begins."""
+    found = scope(facts(**changes))
+    assert found.problem == ""
+    assert found.not_comparable == (found.source.start, found.target.start)
+    return found.not_comparable
+
+
+def test_whole_logs_are_compared_from_their_beginning() -> None:
+    """A record before the first mapped one is nobody's, and would be found."""
+    assert starts() == (0, 0)
+    assert starts(mapped=()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (15, 0, (15, 105)),
+        (20, 0, (20, 110)),
+        # 22 lies behind the first range: a record there that was lost must not be passed over
+        (22, 0, (22, 110)),
+        (25, 0, (25, 110)),
+        (5, 0, (5, 0)),
+        (0, 103, (13, 103)),
+        (0, 111, (20, 111)),
+        (15, 103, (15, 105)),
+        (12, 107, (17, 107)),
+        (0, 50, (0, 50)),
+    ],
+)
+def test_retention_moves_the_beginning_to_the_same_record_on_both_sides(
+    source: int, target: int, expected: tuple[int, int]
+) -> None:
+    """Whatever is left on one side only is not compared, and whatever must be on both is."""
+    assert starts(source_start=source, target_start=target) == expected
+
+
+def test_no_mapped_record_is_cut_in_two() -> None:
+    """For any log starts, a mapped record is on both sides of the beginning, or on none."""
+    pairs = [(s + n, t + n) for s, t, count in MAPPED for n in range(count)]
+    for source, target in itertools.product(range(31), range(118)):
+        begin = starts(source_start=source, target_start=target)
+        assert begin[0] >= source
+        assert begin[1] >= target
+        for one, other in pairs:
+            assert (one < begin[0]) == (other < begin[1]), (source, target, begin)
+
+
+def test_a_bound_is_a_beginning_like_retention() -> None:
+    """--from-offset and --since begin there, and look at what the map does not know behind it."""
+    assert starts(bound=22) == (22, 110)
+    assert starts(bound=26) == (26, 113)
+    assert starts(bound=5) == (5, 0)
+
+
+def test_a_link_that_starts_late_begins_with_its_first_record() -> None:
+    """``start: latest``: what is older on either side is not the link's."""
+    assert starts(from_start=False) == (10, 100)
+    assert starts(from_start=False, source_start=12) == (12, 102)
+
+
+def test_a_copy_that_begins_with_an_earlier_topic_is_compared_behind_it() -> None:
+    """A recreated and adopted source: the copy's older records are not this topic's."""
+    assert starts(replaced=True) == (10, 100)
+
+
+def test_nothing_is_compared_where_all_of_the_copy_is_gone() -> None:
+    """Retention on the target has passed the last mirrored record."""
+    assert starts(target_start=118, mapped=()) == (30, 118)
+    assert starts(target_start=118) == (30, 118)
+
+
+def test_logs_without_a_common_offset_are_no_equals() -> None:
+    """Without a map nobody can tell which records must be on both sides."""
+    for changes in ({"source_start": 5}, {"target_start": 5}, {"from_start": False}):
+        assert "the offset map tells no common offset" in scope(facts(mapped=(), **changes)).problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"source_id": None}, "source topic t is gone"),
+        ({"source_id": "other"}, "source topic t was created anew"),
+        ({"target_id": "other"}, "target topic s.t was created anew"),
+        ({"expected_topic": "elsewhere"}, "the link's naming gives elsewhere"),
+        ({"position": position(target_partition=1)}, "partition 1 of the target"),
+        ({"source_stable": 29}, "the source ends at 29, before the position 30"),
+        ({"target_stable_now": 116}, "the target ends at 116, before the end of the copy 117"),
+    ],
+)
+def test_a_position_that_does_not_speak_of_what_is_there_is_a_problem(
+    changes: dict[str, Any], words: str
+) -> None:
+    """Each would be compared with the wrong thing, or waited for without end."""
+    found = scope(facts(**changes))
+    assert words in found.problem
+    assert found.source.start == found.source.end
+    assert found.target.start == found.target.end
+
+
+def test_records_behind_the_position_are_compared_with_nothing() -> None:
+    """What the target shows before its end, and no position speaks of, is read: it is somebody's."""
+    found = scope(facts(target_stable=125))
+    assert (found.source.end, found.target.end) == (30, 125)
+
+
+def test_only_letters_in_the_compared_range_excuse() -> None:
+    """A letter about a record before or behind it says nothing."""
+    letters = ((5, "a"), (17, "b"), (30, "c"))
+    assert scope(facts(source_start=12, letters=letters)).letters == ((17, "b"),)
+
+
+def test_three_ranges_decide_whatever_the_map_holds() -> None:
+    """The first, and the last before either beginning: with them alone the same beginning follows."""
+    ranges = [(n * 10, 1000 + n * 9, 7) for n in range(50)]
+    for source, target in itertools.product(range(0, 520, 13), range(990, 1460, 7)):
+        kept = needed_ranges(reversed(ranges), source, target)
+        assert len(kept) <= 3
+        whole = {"source_start": source, "target_start": target, "source_stable": 900, "target_stable": 2000}
+        whole |= {"target_stable_now": 2000, "position": position(offset=900, target_offset=1500)}
+        assert starts(mapped=kept, **whole) == starts(mapped=tuple(ranges), **whole)
