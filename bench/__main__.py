@@ -28,6 +28,7 @@ from bench.report import RESULTS, Comparison, keep, markdown, table, without_res
 from bench.restart import measure_restart, restart_markdown
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
+from bench.verifier import measure_verify, verify_markdown
 from bench.verify import WrongCopyError
 from bench.witness import measure_witness, witness_markdown
 from bench.workloads import SMALL, WORKLOADS
@@ -293,6 +294,28 @@ def witness(context: click.Context, *, output: str, results: Path | None) -> Non
     session.document["witness"] = found.as_dict()
     session.say(witness_markdown(found))
     context.exit(session.end(extra=[witness_markdown(found)]))
+
+
+@main.command()
+@click.option("--records", type=click.IntRange(1000), default=2_000_000, show_default=True)
+@_output
+@_keep
+@click.pass_context
+def verify(context: click.Context, *, records: int, output: str, results: Path | None) -> None:
+    """Records that `eomirror verify` compares per CPU-second, and its memory, result checked."""
+    session = _Session("verify", output, results or RESULTS)
+    extra = []
+    with _clusters() as site:
+        session.say(f"verify: {records:,} records are loaded, mirrored and compared")
+        try:
+            found = measure_verify(site, records=records)
+        except (WrongCopyError, RuntimeError, TimeoutError) as error:
+            session.say(f"NO FIGURE: {session.fail(error)}")
+        else:
+            session.document["verify"] = [cost.as_dict() for cost in found]
+            extra.append(verify_markdown(found))
+            session.say(extra[-1])
+    context.exit(session.end(extra=extra))
 
 
 def run() -> None:
