@@ -80,6 +80,11 @@ def test_files(suite: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/**/test_*.py" for folder in SUITES[suite])
 
 
+# what moves the bytes of the mirrors in tests (tests/rig/plane.py): a run of CI has time for one
+PLANE = "EOMIRROR_TEST_PLANE"
+PLANES = ("client", "native")
+
+
 STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
     Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit")),
@@ -236,9 +241,22 @@ def run_suite(suite: str, arguments: list[str]) -> int:
     become_pytest(folders + arguments)
 
 
+def plane_of_commit() -> str:
+    """The plane whose turn it is: they alternate by the number of commits; the client plane where that is not known."""
+    try:
+        counted = subprocess.run(
+            ["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return PLANES[0]
+    return PLANES[int(counted.stdout) % len(PLANES)]
+
+
 def run_stages(names: list[str]) -> int:
     """Run the stages of these names, or all."""
     results: list[Result] = []
+    plane = os.environ.setdefault(PLANE, plane_of_commit())
+    print(f"plane under test: {plane} ({PLANE}=client or native to choose)", flush=True)
     for stage in STAGES:
         if names and stage.name not in names:
             continue

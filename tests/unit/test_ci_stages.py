@@ -119,3 +119,26 @@ def test_every_test_folder_belongs_to_a_suite(ci: ModuleType) -> None:
     suites = {folder for folders in ci.SUITES.values() for folder in folders}
     folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
     assert folders - suites == set()
+
+
+@pytest.mark.parametrize(("commits", "plane"), [("412", "client"), ("413", "native"), ("", "client")])
+def test_planes_take_turns_by_commit(
+    ci: ModuleType, monkeypatch: pytest.MonkeyPatch, commits: str, plane: str
+) -> None:
+    """Both are tested all the time, one a run; a tree without history is tested on the client plane."""
+    git = ci.ROOT / "git"
+    git.write_text(f"#!/bin/sh\n[ -n '{commits}' ] && echo '{commits}'\n")
+    git.chmod(0o755)
+    monkeypatch.delenv(ci.PLANE, raising=False)
+    assert ci.plane_of_commit() == plane
+
+
+def test_a_plane_that_is_asked_for_is_tested(
+    ci: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The environment decides, and recipes inherit it."""
+    monkeypatch.setenv(ci.PLANE, "native")
+    recipe(ci, "integration", f"echo told ${ci.PLANE}; echo '1 passed in 0.1s'")
+    monkeypatch.setattr(ci, "STAGES", (ci.Stage("integration", 1, ("integration",)),))
+    assert ci.run_stages([]) == 0
+    assert "told native" in capfd.readouterr().out
