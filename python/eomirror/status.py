@@ -17,14 +17,23 @@ from typing import TYPE_CHECKING, Any
 from eomirror.lane.recover import Stop, decide_resume
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.formats.control import ControlView
+    from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import AttemptClaim, Position
     from eomirror.lane.recover import SourceFacts, TargetFacts
     from eomirror.types import SourcePartition
 
-__all__ = ["RATE_WINDOW_SECONDS", "LinkStatus", "Observed", "PartitionStatus", "link_status"]
+__all__ = [
+    "RATE_WINDOW_SECONDS",
+    "GroupsStatus",
+    "LinkStatus",
+    "Observed",
+    "PartitionStatus",
+    "groups_status",
+    "link_status",
+]
 
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
@@ -89,6 +98,49 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsStatus:
+    """
+    Followed groups of a link, as the checkpoints in the target tell.
+
+    Attributes:
+        followed: Groups with a checkpoint in a mirrored topic.
+        offsets: Checkpoints of these groups, one per partition.
+        last_checkpoint: When the newest was written, ms since the epoch; None where there is none.
+        unreadable: Records that are no checkpoint; they are passed over.
+    """
+
+    followed: int
+    offsets: int
+    last_checkpoint: int | None
+    unreadable: int = 0
+
+
+def groups_status(
+    checkpoints: Iterable[tuple[Checkpoint | None, int]], topics: Collection[str]
+) -> GroupsStatus:
+    """
+    What the records of the checkpoint topic say about the groups of one link.
+
+    Args:
+        checkpoints: Checkpoint (None for a record that is none) and timestamp of each, in the order of the log.
+        topics: Target topics of the link; other links of the same source write checkpoints too.
+    """
+    newest: dict[tuple[str, str, int], int] = {}
+    unreadable = 0
+    for found, timestamp in checkpoints:
+        if found is None:
+            unreadable += 1
+        elif found.topic in topics:
+            newest[found.group, found.topic, found.partition] = timestamp
+    return GroupsStatus(
+        followed=len({group for group, _, _ in newest}),
+        offsets=len(newest),
+        last_checkpoint=max(newest.values(), default=None),
+        unreadable=unreadable,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
     """
     One link.
@@ -105,6 +157,7 @@ class LinkStatus:
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
         gaps: Accepted gaps.
+        groups: Followed groups, as their checkpoints tell; None if the link writes none.
         problem: Why the source could not be looked at; empty if it could.
     """
 
@@ -118,6 +171,7 @@ class LinkStatus:
     rate: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
     gaps: tuple[dict[str, Any], ...] = ()
+    groups: GroupsStatus | None = None
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:

@@ -39,6 +39,12 @@ class UntilReached:
     def added(self) -> tuple[Any, ...]:
         return ()
 
+    def followed(self) -> tuple[Any, ...]:
+        return ()
+
+    def answer(self, offsets: tuple[Any, ...]) -> None:
+        del offsets
+
 
 def mirror_here(path: str) -> str:
     """Owner, discovery, consumer and transactional producer, all in this process; gives how the lane ended."""

@@ -47,9 +47,13 @@ def cluster(alias: str, properties: dict[str, str]) -> Cluster:
     )
 
 
+# without topics for MM2's readers, which need rights of their own
+_QUIET: dict[str, Any] = {"offset_syncs": "off", "heartbeats": "off", "groups": ()}
+
+
 def refused(source: Cluster, target: Cluster, **settings: Any) -> MirrorError:
     """What `prepare` raises, after the checks that hold for every error of a user."""
-    link = Link(name="east->west", source="east", target="west", topics=("orders",))
+    link = Link(name="east->west", source="east", target="west", topics=("orders",), **_QUIET)
     discovery = Discovery(replace(link, **settings), source, target)
     with pytest.raises(MirrorError) as raised:
         discovery.prepare()
@@ -183,8 +187,7 @@ def test_every_missing_right_is_named_before_anything_is_created(
     until the last check has passed there is no topic on the target, not even ours.
     """
     create_topic(east.client_properties, topic_name, 2)
-    quiet = {"offset_syncs": "off", "heartbeats": "off", "groups": ()}
-    link = Link(name="east->west", source="east", target="west", topics=(topic_name,), **quiet)  # type: ignore[arg-type]
+    link = Link(name="east->west", source="east", target="west", topics=(topic_name,), **_QUIET)
     source = cluster("east", east.client_properties)
     target = cluster("west", guarded.client_properties_of("mirror"))
     everything = AdminClient(guarded.client_properties)

@@ -105,6 +105,12 @@ class UntilReached:
     def added(self) -> tuple[Any, ...]:
         return ()
 
+    def followed(self) -> tuple[Any, ...]:
+        return ()
+
+    def answer(self, offsets: tuple[Any, ...]) -> None:
+        del offsets
+
 
 def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
     """On the source or on the target: the topic's reason names right, topic and principal; others are mirrored."""

@@ -42,6 +42,12 @@ class UntilReached:
     def added(self) -> tuple[Any, ...]:
         return ()
 
+    def followed(self) -> tuple[Any, ...]:
+        return ()
+
+    def answer(self, offsets: tuple[Any, ...]) -> None:
+        del offsets
+
 
 def test_every_third_commit_is_suspect(
     east: Any, west: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from eomirror.formats.control import ControlView, Generation
+from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
 from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.status import LinkStatus, Observed, link_status
+from eomirror.status import LinkStatus, Observed, groups_status, link_status
 from eomirror.types import Assignment, SourcePartition
 
 ORDERS = SourcePartition("orders", 0)
@@ -98,3 +99,14 @@ def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
     found = picture()
     assert found.lag_records is None
     assert [item.problem for item in found.partitions] == ["", ""]
+
+
+def test_groups_are_told_from_checkpoints() -> None:
+    """The newest of each group and partition, in topics of the link alone; what is none is counted, not believed."""
+    one, two = Checkpoint("g", "east.orders", 0, 5, 50), Checkpoint("h", "east.orders", 0, 6, 60)
+    other = Checkpoint("x", "east.else", 0, 1, 1)
+
+    found = groups_status([(one, 10), (two, 20), (one, 30), (other, 40), (None, 50)], {"east.orders"})
+
+    assert (found.followed, found.offsets, found.last_checkpoint, found.unreadable) == (2, 2, 30, 1)
+    assert groups_status([], {"east.orders"}).last_checkpoint is None

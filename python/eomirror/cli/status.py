@@ -72,6 +72,8 @@ def _draw(found: list[LinkStatus]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from eomirror.clock import SYSTEM_CLOCK
+
     console = Console(highlight=False)
     for item in found:
         owner = item.owner or {}
@@ -83,6 +85,14 @@ def _draw(found: list[LinkStatus]) -> None:
         )
         if item.problem:
             console.print(f"[red]source not looked at[/red]: {escape(item.problem)}")
+        if item.groups is not None:
+            age = None
+            if item.groups.last_checkpoint is not None:
+                age = max(0.0, (SYSTEM_CLOCK.wall_ms() - item.groups.last_checkpoint) / 1000)
+            console.print(
+                f"{human_count(item.groups.followed)} groups followed, {human_count(item.groups.offsets)} checkpoints, "
+                f"the newest {human_seconds(age)} old"
+            )
         rows = [_row(partition) for partition in item.partitions]
         if rows:
             console.print(

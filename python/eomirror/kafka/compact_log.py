@@ -40,13 +40,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A committed record, and where it stands."""
+    """A committed record, where it stands, and when it was written (ms since the epoch; 0 where nobody looked)."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
+    timestamp: int = 0
 
     @property
     def where(self) -> str:
@@ -141,7 +142,12 @@ class CompactLogReader:
                 if error is None:
                     records.append(
                         LogRecord(
-                            topic, message.partition(), message.offset(), message.key(), message.value()
+                            topic,
+                            message.partition(),
+                            message.offset(),
+                            message.key(),
+                            message.value(),
+                            message.timestamp()[1],
                         )
                     )
                 elif error.code() == KafkaError._PARTITION_EOF:

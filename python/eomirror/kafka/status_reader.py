@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import ClusterError, TopicError
+from eomirror.errors import ClusterError, StateError, TopicError
 from eomirror.formats.control import decode_control
+from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, LogRecord
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.status import LinkStatus, Observed, link_status
+from eomirror.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Link
 
@@ -88,7 +90,7 @@ class StatusReader:
             for position in mirrored
             if _can_go_on(position, observed.get(position.source))
         }
-        return link_status(
+        found = link_status(
             self._link.name,
             control,
             positions,
@@ -99,6 +101,18 @@ class StatusReader:
             now_ms=self._clock.wall_ms(),
             accept_gaps=self._link.on_gap == "accept",
             problem=problem,
+        )
+        targets = {position.target_topic for position in mirrored}
+        return replace(found, groups=self._groups(targets)) if self._link.groups else found
+
+    def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
+        """What checkpoints say; None where the topic does not exist (yet)."""
+        topic = Mm2Names().checkpoints(self._link.source)
+        if self._target.describe_topics([topic])[topic] is None:
+            return None
+        _, records = self._reader.read(topic, wait_for_open=False)
+        return groups_status(
+            [(_checkpoint(record), record.timestamp) for record in records if record.value], targets
         )
 
     def close(self) -> None:
@@ -160,6 +174,14 @@ class StatusReader:
                 self._peek.pause([TopicPartition(*source)])
         self._peek.unassign()
         return oldest
+
+
+def _checkpoint(record: LogRecord) -> Checkpoint | None:
+    try:
+        return decode_checkpoint(record.key, record.value, where=record.where)
+    except StateError:
+        # status tells how many there are; whoever relies on checkpoints names them
+        return None
 
 
 class _SourceError(Exception):

@@ -35,8 +35,10 @@ __all__ = ["GroupFollower"]
 
 log = structlog.get_logger(__name__)
 
-# groups that could not be moved are looked at again so often, and share groups looked for
-_RECHECK_SECONDS = 30.0
+# groups that could not be moved are looked at again so often
+_RECHECK_SECONDS = 10.0
+# share groups are found by a request that describes every group
+_SHARED_SECONDS = 300.0
 # in one round, so that a round stays short
 _MOST_MOVED = 500
 
@@ -170,7 +172,7 @@ class GroupFollower:
         names, complete = self._source_groups.names()
         wanted = [name for name in names if self._link.follows(name)]
         now = self._clock.monotonic()
-        if now - self._shared_at >= _RECHECK_SECONDS:
+        if now - self._shared_at >= _SHARED_SECONDS:
             self._shared_at = now
             self._shared = [name for name in self._source_groups.shared() if self._link.follows(name)]
         unreadable = {}

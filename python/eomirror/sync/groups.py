@@ -85,7 +85,7 @@ class _Entry:
         self.confirmed = False
         # the lane does not remember it; when that was said
         self.looked_up = False
-        self.why = "ahead of the mirror"
+        self.why = "wait for the mirror"
 
 
 class GroupBook:
