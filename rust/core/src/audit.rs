@@ -42,6 +42,9 @@
 //! * O6. At rest every segment has its marker: [`Fault::OpenTransaction`]. A stranger's open transaction counts,
 //!   because it hides our records from readers as well as one of ours.
 //!
+//! A chunk in the transaction of a first position says what another replicator had mirrored before the link was adopted.
+//! Nobody's transaction holds these records, so nothing is asked of them.
+//!
 //! Committed records of producer ids that no position or claim names are foreign. A shared topic may have them, so they
 //! are counted and are no fault. A record of a link's producer id is never foreign, whatever its epoch.
 //!

@@ -9,7 +9,7 @@ use audit_world::{
     Cluster, DATA, Draft, Lane, MAP, POSITIONS, Protocol, faults, home, position_key,
 };
 use eomirror_core::audit::{Fault, Report};
-use eomirror_core::offset_map::Range;
+use eomirror_core::offset_map::{OffsetMap, Range};
 
 const BOTH: [Protocol; 2] = [Protocol::V1, Protocol::V2];
 
@@ -354,4 +354,46 @@ fn a_target_that_was_created_anew_is_not_compared_with_old_positions() {
     let report = cluster.audited();
     assert!(!faults(&report).contains(&Fault::PositionWithoutData));
     assert_eq!((report.transactions, report.unproven.positions), (0, 2));
+}
+
+/// A control transaction with a chunk of partition 2, whose records another replicator wrote.
+fn with_adoption(positioned: bool) -> Report {
+    with_defect(Protocol::V2, |cluster, _| {
+        let control = (91, 0);
+        if positioned {
+            let draft = Draft {
+                offset: 50,
+                prev: None,
+                target_offset: Some(40),
+                records: 0,
+                total: 0,
+                topic_id: "S",
+                leader_epoch: 0,
+                txn: 0,
+                producer: control,
+                generation: 1,
+                lane: 0,
+                epoch: 0,
+            };
+            cluster.append(POSITIONS, 0, control, &[draft.record(2)]);
+        }
+        let range = Range {
+            source: 30,
+            target: 21,
+            count: 20,
+        };
+        let value = OffsetMap::from_ranges(&[range])
+            .unwrap()
+            .encode(DATA, 2)
+            .unwrap();
+        let key = br#"{"topic":"orders","partition":2,"topic_id":"S","first":30}"#.to_vec();
+        cluster.append(MAP, home("orders", 2), control, &[(Some(key), value)]);
+        cluster.end(control.0, control.1, true);
+    })
+}
+
+#[test]
+fn the_chunk_of_an_adopted_position_maps_what_another_replicator_wrote() {
+    finds(&with_adoption(true), &[]);
+    finds(&with_adoption(false), &[Fault::MapMismatch]);
 }

@@ -133,6 +133,9 @@ pub(super) struct Cover {
     /// Last transaction in the positions topic, and last owner of a segment of the map, to see what came apart.
     newest: HashMap<i64, TransactionName>,
     map_owner: HashMap<(LogId, i64), (i64, TransactionName)>,
+    /// Positions that were set outside of a lane's data. The chunk of an adopted one says where another replicator
+    /// has put records; nobody's transaction holds them.
+    set: HashSet<(Producer, Source)>,
 }
 
 impl Cover {
@@ -292,6 +295,9 @@ impl Cover {
                     detail,
                 );
                 continue;
+            }
+            if position.is_set() {
+                self.set.insert((segment.producer, position.source.clone()));
             }
             if position.records == 0 {
                 continue;

@@ -150,6 +150,9 @@ impl Cover {
             id: producer_id,
             epoch: chunk.epoch,
         };
+        if self.set.contains(&(producer, chunk.chunk.source.clone())) {
+            return;
+        }
         let aborted = self
             .aborted_positions
             .iter()
