@@ -19,9 +19,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import DifferenceError
-from eomirror.kafka.classify import Right, to_mirror_error
+from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = ["GroupOffsets", "GroupState"]
 
 _SECONDS = 30.0
 _AT_A_TIME = 500
+_PAUSE_SECONDS = 0.2
 
 # in these states a group has no members, and its offsets may be set from outside
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
@@ -62,10 +64,12 @@ class GroupOffsets:
     Args:
         cluster: The cluster.
         client_id: What brokers see.
+        clock: Where time comes from.
     """
 
-    def __init__(self, cluster: Cluster, *, client_id: str) -> None:
+    def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._alias = cluster.alias
+        self._clock = clock
         self._client: Any = AdminClient(
             admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)}
         )
@@ -94,21 +98,36 @@ class GroupOffsets:
             ClusterError: A coordinator does not answer.
         """
         found: dict[str, dict[tuple[str, int], int]] = {}
-        for batch in _batches(list(groups)):
-            futures = {
-                group: self._client.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=_SECONDS
-                )[group]
-                for group in batch
-            }
-            for group, future in futures.items():
-                answer = self._result(future, f"read the offsets of group {group}", group)
-                found[group] = {
-                    (each.topic, each.partition): each.offset
-                    for each in answer.topic_partitions
-                    if each.error is None and each.offset >= 0
-                }
+        waiting = list(groups)
+        deadline = Deadline(_SECONDS, self._clock)
+        while waiting:
+            # a coordinator that has just moved, or a consumer's own transaction that is about to end
+            held = [group for batch in _batches(waiting) for group in self._ask(batch, found, deadline)]
+            if held:
+                self._clock.sleep(_PAUSE_SECONDS)
+            waiting = held
         return found
+
+    def _ask(
+        self, batch: list[str], found: dict[str, dict[tuple[str, int], int]], deadline: Deadline
+    ) -> list[str]:
+        """Ask once for each group; those that have to be asked again."""
+        futures = {
+            group: self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=_SECONDS
+            )[group]
+            for group in batch
+        }
+        held = []
+        for group, future in futures.items():
+            doing = f"read the offsets of group {group}"
+            try:
+                found[group] = _offsets(future.result(_SECONDS + 1))
+            except (KafkaException, FutureTimeoutError) as raised:
+                if deadline.passed or not _passes(raised):
+                    raise self._error(raised, doing, group) from raised
+                held.append(group)
+        return held
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
         """
@@ -172,18 +191,26 @@ class GroupOffsets:
         """Let go of the client."""
         self._client = None
 
-    def _result(self, future: Any, doing: str, group: str) -> Any:
-        try:
-            return future.result(_SECONDS + 1)
-        except (KafkaException, FutureTimeoutError) as raised:
-            raise self._error(raised, doing, group) from raised
-
     def _error(self, raised: Exception | KafkaError, doing: str, group: str = "") -> MirrorError:
         if isinstance(raised, KafkaException):
             raised = raised.args[0]
         error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
         right = Right("Describe", "group", group) if group else None
         return to_mirror_error(error, doing=doing, cluster=self._alias, right=right)
+
+
+def _offsets(answer: Any) -> dict[tuple[str, int], int]:
+    for each in answer.topic_partitions:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return {(each.topic, each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0}
+
+
+def _passes(raised: Exception) -> bool:
+    if not isinstance(raised, KafkaException):
+        return False
+    error: KafkaError = raised.args[0]
+    return error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or classify_admin(error).action is Action.RETRY
 
 
 def _batches(groups: Sequence[str]) -> Iterable[list[str]]:
