@@ -28,6 +28,7 @@ from bench.report import RESULTS, Comparison, keep, markdown, table, without_res
 from bench.restart import measure_restart, restart_markdown
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
+from bench.translation import measure_translation, translation_markdown
 from bench.verifier import measure_verify, verify_markdown
 from bench.verify import WrongCopyError
 from bench.witness import measure_witness, witness_markdown
@@ -316,6 +317,26 @@ def verify(context: click.Context, *, records: int, output: str, results: Path |
             extra.append(verify_markdown(found))
             session.say(extra[-1])
     context.exit(session.end(extra=extra))
+
+
+@main.command()
+@click.option("--groups", type=click.IntRange(1), default=10_000, show_default=True, help="Consumer groups.")
+@click.option(
+    "--ranges", type=click.IntRange(10_000), default=10_000_000, show_default=True, help="Of the map."
+)
+@_output
+@_keep
+@click.pass_context
+def translation(
+    context: click.Context, *, groups: int, ranges: int, output: str, results: Path | None
+) -> None:
+    """What translating offsets costs: many groups at once, one lookup, and the map itself."""
+    session = _Session("translation", output, results or RESULTS)
+    with _clusters() as site:
+        found = measure_translation(site, groups=groups, partitions=10, ranges=ranges, say=session.say)
+    session.document["translation"] = found.as_dict()
+    session.say(translation_markdown(found))
+    context.exit(session.end(extra=[translation_markdown(found)]))
 
 
 def run() -> None:
