@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 FAILED, DIFFERS = 1, 3
 _PEERS: dict[str, Peer] = {
     "eomirror": Mirror(),
+    "eomirror-native": Mirror(plane="native"),
     "mm2-eos": MirrorMaker(exactly_once=True),
     "mm2-alo": MirrorMaker(exactly_once=False),
 }

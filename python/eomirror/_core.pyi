@@ -459,6 +459,9 @@ class NativeLane:
     ) -> None:
         """Send records of ours: topic, partition, key, value; ``timestamp`` in ms."""
 
+    def foresee(self) -> list[PartitionAccount] | None:
+        """What `settle` will tell if nobody else writes to the target partitions; None when that cannot be told."""
+
     def settle(self, seconds: float) -> list[PartitionAccount]:
         """Wait until everything is acknowledged, and balance the books (rule 7)."""
 

@@ -235,6 +235,7 @@ def test_batches_with_holes_are_no_gap(link: Link) -> None:
     assert read_committed(link.west, link.target)[0] == read_committed(link.east, link.topic)[0]
 
 
+@pytest.mark.client_plane("a batch that is passed on is not opened, and the header arrives as it is")
 def test_a_header_name_that_is_no_text_stops_its_topic_by_name(link: Link) -> None:
     """The client plane cannot read such a name; the topic stops with the record's place, another one goes on."""
     other = f"{link.name}.other"

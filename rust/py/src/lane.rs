@@ -243,6 +243,16 @@ impl NativeLane {
             .collect())
     }
 
+    fn foresee(&self, py: Python<'_>) -> PyResult<Option<Vec<PartitionAccount>>> {
+        let accounts = self.with(py, |lane| Ok(lane.foresee()))?;
+        Ok(accounts.map(|accounts| {
+            accounts
+                .into_iter()
+                .map(|account| PartitionAccount::new(py, told(account)))
+                .collect()
+        }))
+    }
+
     fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         self.sliced(py, duration(seconds)?, |lane, until| {
             Ok(lane.commit(until)?.then_some(()))

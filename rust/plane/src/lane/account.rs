@@ -102,10 +102,34 @@ impl Book {
         source: &TopicPartition,
         target: &TopicPartition,
     ) -> Result<Account, Failure> {
+        self.account(source, target, |flight| flight.base)
+    }
+
+    /// The account as it will be if the first record gets this target offset, and nobody else writes there.
+    pub(super) fn foresee(
+        &self,
+        source: &TopicPartition,
+        target: &TopicPartition,
+        mut next: i64,
+    ) -> Result<Account, Failure> {
+        self.account(source, target, |flight| {
+            let base = next;
+            let count: i64 = flight.runs.iter().map(|run| run.count).sum();
+            next = next.saturating_add(count);
+            Some(base)
+        })
+    }
+
+    fn account(
+        &self,
+        source: &TopicPartition,
+        target: &TopicPartition,
+        mut base_of: impl FnMut(&Flight) -> Option<i64>,
+    ) -> Result<Account, Failure> {
         let mut map = OffsetMap::default();
         let mut acknowledged = 0_u64;
         for (first, flight) in &self.flights {
-            let Some(mut base) = flight.base else {
+            let Some(mut base) = base_of(flight) else {
                 return Err(Failure::unaccounted(format!(
                     "{source}: the batch from offset {first} is in the target, and nobody knows where"
                 ))
@@ -203,6 +227,21 @@ mod tests {
             (account.first_source_offset, account.next_source_offset),
             (10, 24)
         );
+    }
+
+    #[test]
+    fn a_foreseen_account_is_the_one_that_comes_when_nobody_else_writes() {
+        let (source, target) = ends();
+        let mut book = Book::new(10);
+        book.sent(&[run(10, 5)], 100);
+        book.sent(&[run(15, 2), run(20, 3)], 50);
+        book.fetched(&sent(10), 24, 77);
+
+        let foreseen = book.foresee(&source, &target, 40).unwrap();
+
+        book.acknowledged(10, Some(40));
+        book.acknowledged(15, Some(45));
+        assert_eq!(foreseen, book.settle(&source, &target).unwrap());
     }
 
     #[test]

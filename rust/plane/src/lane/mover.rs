@@ -25,6 +25,9 @@ use crate::transaction::{Acknowledgement, TRANSACTIONS_V2, TransactionalProducer
 /// How long to wait for the first record of an empty [`Lane::pump`]: its multiple is the cost of a caught-up commit.
 const IDLE: Duration = Duration::from_millis(5);
 
+/// A commit writes one control batch of one record to each partition of the transaction.
+const MARKER: i64 = 1;
+
 /// One answer of a partition, ready to be sent.
 pub(super) struct Ready {
     pub(super) number: u32,
@@ -64,6 +67,10 @@ pub struct Lane {
     pub(super) books: BTreeMap<u32, Book>,
     /// Next offsets as they were told with the settled accounts.
     pub(super) settled: BTreeMap<u32, i64>,
+    /// Target partitions: the offset that our next record gets, once the settled transaction is committed.
+    written: BTreeMap<TopicPartition, i64>,
+    /// Likewise, of what is committed by this producer.
+    next_target: BTreeMap<TopicPartition, i64>,
     /// Bytes that went into the open transaction.
     pub(super) used: u64,
 }
@@ -93,6 +100,8 @@ impl Lane {
             blocked: None,
             books: BTreeMap::new(),
             settled: BTreeMap::new(),
+            written: BTreeMap::new(),
+            next_target: BTreeMap::new(),
             used: 0,
         })
     }
@@ -103,6 +112,7 @@ impl Lane {
     pub fn begin_open(&mut self) -> Result<(), Failure> {
         self.books.clear();
         self.settled.clear();
+        self.next_target.clear();
         self.target = Target::None;
         let client = Client::unconnected(self.settings.target.clone(), Arc::clone(&self.clock))
             .map_err(Failure::from)?;
@@ -143,6 +153,7 @@ impl Lane {
         }
         self.books.clear();
         self.settled.clear();
+        self.written.clear();
         self.used = 0;
         Ok(self.producer()?.identity())
     }
@@ -152,6 +163,25 @@ impl Lane {
         let sent = ours::send(self.producer()?, records, timestamp);
         sent.map_err(|error| self.failure(&error))?;
         self.step()
+    }
+
+    /// What [`Lane::settle`] will tell if nobody else writes to the target partitions; None when that cannot be told:
+    /// before this producer has committed to all of them, or when two source partitions share one.
+    #[must_use]
+    pub fn foresee(&self) -> Option<Vec<Account>> {
+        let mut seen = BTreeSet::new();
+        let mut accounts = Vec::with_capacity(self.books.len());
+        for (number, book) in &self.books {
+            let Source {
+                partition, target, ..
+            } = &self.sources[*number as usize];
+            if !seen.insert(target) {
+                return None;
+            }
+            let next = *self.next_target.get(target)?;
+            accounts.push(book.foresee(partition, target, next).ok()?);
+        }
+        Some(accounts)
     }
 
     /// Waits until every record is acknowledged, and balances the books (rule 7). None when `until` came first.
@@ -170,7 +200,12 @@ impl Lane {
         let mut accounts = Vec::with_capacity(self.books.len());
         for (number, book) in &self.books {
             let source = &self.sources[*number as usize];
-            accounts.push(book.settle(&source.partition, &source.target)?);
+            let account = book.settle(&source.partition, &source.target)?;
+            if let Some((_, last)) = account.target_offsets {
+                let next = self.written.entry(source.target.clone()).or_insert(0);
+                *next = (*next).max(last.saturating_add(1 + MARKER));
+            }
+            accounts.push(account);
         }
         for number in &self.moved {
             let reached = self.sources[*number as usize].reached;
@@ -187,6 +222,7 @@ impl Lane {
             Err(Error::TimedOut { .. }) => return Ok(false),
             Err(error) => return Err(self.failure(&error)),
         }
+        self.next_target.append(&mut self.written);
         // what was settled, and not what was reached by now: a claim commits no positions
         for (number, offset) in std::mem::take(&mut self.settled) {
             let source = &mut self.sources[number as usize];
