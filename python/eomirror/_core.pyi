@@ -1,7 +1,7 @@
 """The Rust core: batching, header rewriting, loop detection, offset-map arithmetic, and the witness."""
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 __all__ = [
@@ -478,13 +478,22 @@ class NativeLane:
 class PlaneReader:
     """A connection of the native plane that reads committed record batches; serves one comparison at a time."""
 
-    def __new__(cls, properties: dict[str, str], seconds: float) -> PlaneReader:
+    def __new__(
+        cls,
+        properties: dict[str, str],
+        seconds: float,
+        tokens: Callable[[str], tuple[str, float] | tuple[str, float, str, dict[str, str]]] | None = None,
+    ) -> PlaneReader:
         """
         Connect.
 
         Args:
             properties: librdkafka's properties of a consumer, as text.
             seconds: How long it may take.
+            tokens: Gives tokens for ``sasl.mechanism: OAUTHBEARER``, in the form of confluent-kafka's ``oauth_cb``: is
+                called with ``sasl.oauthbearer.config``, and returns a token and the time since 1970, in seconds, at
+                which it expires; with these, if need be, a principal (not used) and SASL extensions. Called again
+                before the token expires; while it fails, connections wait.
 
         Raises:
             UnreachableError: No broker answers.

@@ -7,7 +7,9 @@ log, so both must be equal batch for batch, control batches and aborted records 
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import os
 import shutil
 import struct
@@ -26,7 +28,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from eomirror._native import PlaneReader
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.errors import UnreachableError
 from records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -274,15 +278,19 @@ def test_a_client_certificate_is_shown(
 def test_every_password_mechanism_logs_in_and_survives_its_expiry(
     start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str
 ) -> None:
-    """PLAIN and SCRAM-SHA-256, with a password full of traps, read on when a session of 1 s has ended (KIP-368)."""
+    """PLAIN and SCRAM-SHA-256, with a password full of traps, and a token read on past a session of 1 s (KIP-368)."""
     # a broker's file of properties holds Latin-1 only; in the other one, SASLprep would change a character
     passwords = {"PLAIN": "a=b,c d", "SCRAM-SHA-256": "a=b,c d \u2168"}
     modules = "org.apache.kafka.common.security"
     plain = f'{modules}.plain.PlainLoginModule required user_reader="{passwords["PLAIN"]}";'
     demand = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.client.plain.sasl.jaas.config": plain,
         "listener.name.client.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+        "listener.name.client.oauthbearer.sasl.jaas.config": (
+            f"{modules}.oauthbearer.OAuthBearerLoginModule required"
+            ' unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="read";'
+        ),
         "connections.max.reauth.ms": "1000",
     }
     cluster = start_cluster(ClusterSpec("logins", security="sasl_plaintext", properties=demand))
@@ -294,10 +302,45 @@ def test_every_password_mechanism_logs_in_and_survives_its_expiry(
     admin.alter_user_scram_credentials([upsert])["reader"].result(30)
     there = on_disk(cluster, topic_name)
 
-    for mechanism, password in passwords.items():
-        reader = {"sasl.mechanism": mechanism, "sasl.username": "reader", "sasl.password": password}
+    readers = [
+        {"sasl.mechanism": mechanism, "sasl.username": "reader", "sasl.password": password}
+        for mechanism, password in passwords.items()
+    ]
+    bearer = {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+    readers.append({**bearer, "sasl.oauthbearer.config": "principal=reader scope=read lifeSeconds=2"})
+    for reader in readers:
         properties = {**cluster.client_properties, **reader}
         assert read_around(properties, topic_name, lambda: time.sleep(2.5)) == there
+
+    unfit = dump(
+        {**cluster.client_properties, **bearer, "sasl.oauthbearer.config": "principal=reader"}, topic_name
+    )
+    assert unfit.returncode == 1
+    assert "OAUTHBEARER authentication failed: SASL_AUTHENTICATION_FAILED (58)" in unfit.stderr
+    assert '"status":"insufficient_scope"' in unfit.stderr
+    check_tokens_of_a_callable({**cluster.client_properties, "sasl.mechanism": "OAUTHBEARER"})
+
+
+def check_tokens_of_a_callable(properties: dict[str, str]) -> None:
+    """A Python callable gives the token, and is told what librdkafka would tell it; what it raises is not repeated."""
+    asked: list[str] = []
+
+    def give(config: str) -> tuple[str, float]:
+        asked.append(config)
+        ends = time.time() + 60
+        claims = {"sub": "reader", "scope": "read", "iat": ends - 60, "exp": ends}
+        parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+        return ".".join([base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]) + ".", ends
+
+    def fail(config: str) -> tuple[str, float]:
+        raise PermissionError(f"canary-Zq {config}")
+
+    configured = {**properties, "sasl.oauthbearer.config": "for=you"}
+    PlaneReader(configured, 30.0, give)
+    assert asked == ["for=you"]
+    with pytest.raises(UnreachableError, match="no token: the callable raised PermissionError") as raised:
+        PlaneReader(configured, 1.0, fail)
+    assert "canary-Zq" not in repr(raised.value)
 
 
 def test_a_broker_that_is_killed_is_waited_for(

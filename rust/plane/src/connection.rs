@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::frame::{FrameError, FrameReader, Outbox};
 use crate::handshake::{self, Greeted, Handshake, Next};
 use crate::pipeline::{Pending, Pipeline};
-use crate::properties::Properties;
+use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::protocol::api_versions::Spoken;
 use crate::socket::{self, Stream};
@@ -23,6 +23,13 @@ use crate::socket::{self, Stream};
 pub(crate) struct Arrived<Id> {
     pub(crate) pending: Pending<Id>,
     pub(crate) body: Bytes,
+}
+
+/// What one handshake needs to prove who we are.
+pub(crate) struct Login {
+    pub(crate) sasl: Option<Sasl>,
+    /// Fresh; used by SCRAM.
+    pub(crate) nonce: String,
 }
 
 enum Stage {
@@ -41,6 +48,7 @@ pub(crate) struct Connection<Id> {
     addresses: VecDeque<SocketAddr>,
     stream: Stream,
     stage: Stage,
+    sasl: Option<Sasl>,
     nonce: String,
     setup_deadline: Instant,
     outbox: Outbox,
@@ -60,7 +68,7 @@ impl<Id: Copy> Connection<Id> {
         port: u16,
         properties: &Arc<Properties>,
         tls: Option<&Arc<ClientConfig>>,
-        nonce: String,
+        login: Login,
         now: Instant,
     ) -> Result<Self, Error> {
         let peer = format!("{host}:{port}");
@@ -80,7 +88,8 @@ impl<Id: Copy> Connection<Id> {
             addresses,
             stream,
             stage: Stage::Opening,
-            nonce,
+            sasl: login.sasl,
+            nonce: login.nonce,
             setup_deadline: now + properties.setup_timeout,
             outbox: Outbox::default(),
             frames: FrameReader::new(properties.largest_answer),
@@ -199,7 +208,7 @@ impl<Id: Copy> Connection<Id> {
                 let (handshake, first) = Handshake::begin(
                     self.peer.clone(),
                     self.properties.client_id.clone(),
-                    self.properties.sasl.clone(),
+                    self.sasl.take(),
                     std::mem::take(&mut self.nonce),
                     self.setup_deadline,
                 );

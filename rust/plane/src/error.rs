@@ -248,7 +248,12 @@ impl Error {
             Self::Tls { .. } => {
                 "check ssl.ca.location, the host name in the broker's certificate, and that the port speaks TLS"
             }
-            Self::Authentication { .. } => "check sasl.mechanism, sasl.username and sasl.password",
+            Self::Authentication { mechanism, .. } => match mechanism.as_bytes() {
+                b"OAUTHBEARER" => {
+                    "check where the tokens come from, and what the broker wants of them"
+                }
+                _ => "check sasl.mechanism, sasl.username and sasl.password",
+            },
             Self::Unsupported { .. } => {
                 "use plane: client; the native plane needs Kafka 2.8 or newer"
             }

@@ -4,7 +4,7 @@
 //! ApiVersions 4 --UNSUPPORTED_VERSION--> ApiVersions at the broker's best, once
 //!      |
 //!      +-- no SASL --> ready
-//!      +-- SaslHandshake --> SaslAuthenticate (PLAIN: 1 message, SCRAM: 2) --> ready
+//!      +-- SaslHandshake --> SaslAuthenticate (PLAIN, OAUTHBEARER: 1 message, SCRAM: 2) --> ready
 //! ```
 //!
 //! Pure: frames in, frames out; the nonce comes from outside.
@@ -41,9 +41,13 @@ pub(crate) enum Next {
 }
 
 enum Stage {
-    Versions { again: bool },
+    Versions {
+        again: bool,
+    },
     Mechanism,
     Plain,
+    /// With the reason why the token was refused, once the broker has told it.
+    Bearer(Option<String>),
     ScramFirst(Scram),
     ScramLast(Proof),
 }
@@ -97,6 +101,7 @@ impl Handshake {
                 let answer = self.authenticated(pending.version, body)?;
                 Ok(self.ready(answer.lifetime_ms))
             }
+            Stage::Bearer(refused) => self.bearer(refused, pending.version, body),
             Stage::ScramFirst(scram) => {
                 let challenge = self.authenticated(pending.version, body)?;
                 let (proof, last) = scram
@@ -167,6 +172,10 @@ impl Handshake {
                 let message = format!("\0{}\0{}", sasl.username, sasl.password.reveal());
                 return self.authenticate(message.into_bytes());
             }
+            Mechanism::OauthBearer => {
+                self.stage = Stage::Bearer(None);
+                return self.authenticate(sasl.password.reveal().as_bytes().to_vec());
+            }
             Mechanism::ScramSha256 => Hash::Sha256,
             Mechanism::ScramSha512 => Hash::Sha512,
         };
@@ -178,6 +187,33 @@ impl Handshake {
         let (scram, first) = Scram::begin(hash, &sasl.username, sasl.password, nonce);
         self.stage = Stage::ScramFirst(scram);
         self.authenticate(first.into_bytes())
+    }
+
+    /// A token that is taken is answered with nothing. Another one is answered with the reason, which a client has to
+    /// confirm before the broker ends the exchange (RFC 7628, section 3.2.3).
+    fn bearer(
+        &mut self,
+        refused: Option<String>,
+        version: i16,
+        body: Bytes,
+    ) -> Result<Next, Error> {
+        let answer =
+            self.authenticated(version, body)
+                .map_err(|error| match (error, &refused) {
+                    (Error::Authentication { reason, .. }, Some(status)) => {
+                        self.unproven(&format!("{reason}: {status}"))
+                    }
+                    (error, _) => error,
+                })?;
+        if let Some(status) = refused {
+            return Err(self.unproven(&status));
+        }
+        if answer.message.is_empty() {
+            return Ok(self.ready(answer.lifetime_ms));
+        }
+        let status = String::from_utf8_lossy(&answer.message).into_owned();
+        self.stage = Stage::Bearer(Some(status));
+        self.authenticate(vec![1])
     }
 
     fn authenticate(&mut self, message: Vec<u8>) -> Result<Next, Error> {

@@ -15,7 +15,7 @@
 //!
 //! # What it does not do
 //!
-//! Kerberos and OAUTHBEARER, PKCS#12 key stores.
+//! Kerberos, tokens of OAUTHBEARER over HTTPS (OIDC), PKCS#12 key stores.
 //! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka. Transactions
 //! of clusters below `transaction.version` 2 are refused as well ([`Error::OldTransactions`]).
 
@@ -31,6 +31,7 @@ mod frame;
 mod handshake;
 pub mod lane;
 mod network;
+mod oauth;
 mod pipeline;
 mod properties;
 mod protocol;
@@ -50,6 +51,7 @@ pub use fetch::{
     TopicPartition,
 };
 pub use network::{Network, Traffic, wait};
+pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, Refusal, disposition};
 pub use protocol::fetch::AbortedTransaction;
 pub use protocol::{IsolationLevel, TopicId};

@@ -12,10 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConfig;
 
 use crate::clock::Clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, Login};
 use crate::directory::Endpoint;
 use crate::error::Error;
-use crate::properties::Properties;
+use crate::oauth::{self, Token};
+use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
 
@@ -68,6 +69,8 @@ pub struct Network {
     next: u64,
     answers: Vec<Answer>,
     traffic: Traffic,
+    /// The token that was given last, and until when it is shown to brokers.
+    token: Option<(Token, Instant)>,
 }
 
 /// Bytes of requests and answers, without handshakes and TLS.
@@ -106,6 +109,7 @@ impl Network {
             next: 0,
             answers: Vec::new(),
             traffic: Traffic::default(),
+            token: None,
         })
     }
 
@@ -190,7 +194,6 @@ impl Network {
 
     /// Whether a peer can be asked; begins to connect if that is what is missing.
     pub(crate) fn open(&mut self, peer: Peer, now: Instant) -> State {
-        let nonce = self.nonce();
         let Some(link) = self.links.get_mut(&peer) else {
             return State::Resting {
                 until: now + self.properties.reconnect_backoff,
@@ -214,9 +217,16 @@ impl Network {
             return State::Ready;
         }
         if link.connection.is_none() {
-            let Endpoint { host, port } = &link.endpoint;
-            match Connection::open(host, *port, &self.properties, self.tls.as_ref(), nonce, now) {
-                Ok(connection) => link.connection = Some(connection),
+            let Endpoint { host, port } = link.endpoint.clone();
+            let opened = self.login(peer, now).and_then(|login| {
+                Connection::open(&host, port, &self.properties, self.tls.as_ref(), login, now)
+            });
+            match opened {
+                Ok(connection) => {
+                    if let Some(link) = self.links.get_mut(&peer) {
+                        link.connection = Some(connection);
+                    }
+                }
                 Err(error) => {
                     self.fail(peer, error, now);
                     return self.open(peer, now);
@@ -224,6 +234,39 @@ impl Network {
             }
         }
         State::Opening
+    }
+
+    /// What a new connection proves itself with. Asks for a token where one is needed, which may take a while.
+    fn login(&mut self, peer: Peer, now: Instant) -> Result<Login, Error> {
+        let mut login = Login {
+            sasl: self.properties.sasl.clone(),
+            nonce: self.nonce(),
+        };
+        let Some((Sasl { password, .. }, tokens)) =
+            login.sasl.as_mut().zip(self.properties.tokens.as_ref())
+        else {
+            return Ok(login);
+        };
+        let known = self.token.take().filter(|(_, until)| now < *until);
+        let (token, until) = if let Some(known) = known {
+            known
+        } else {
+            // whoever gives tokens may be away for a while, as a broker may
+            let token = tokens.0.token().map_err(|reason| Error::Unreachable {
+                peer: self.name(peer),
+                reason: format!("no token: {reason}"),
+            })?;
+            // as librdkafka has it
+            let until = token.lifetime.map_or(now, |life| now + life.mul_f64(0.8));
+            (token, until)
+        };
+        *password = oauth::first_message(&token).map_err(|reason| Error::Authentication {
+            peer: self.name(peer),
+            mechanism: "OAUTHBEARER",
+            reason: reason.to_owned(),
+        })?;
+        self.token = Some((token, until));
+        Ok(login)
     }
 
     /// Sends a request to a peer that is ready. Whatever happens, there will be one [`Answer`].
@@ -286,6 +329,10 @@ impl Network {
         let Some(link) = self.links.get_mut(&peer) else {
             return;
         };
+        if matches!(error, Error::Authentication { .. }) {
+            // a broker may refuse a token before its time is over
+            self.token = None;
+        }
         link.give_up(peer, &error, &mut self.answers);
         link.failures = link.failures.saturating_add(1);
         let doubled = self

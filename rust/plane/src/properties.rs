@@ -8,9 +8,12 @@ mod table;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::SystemClock;
 use crate::error::Error;
+use crate::oauth::{TokenSource, Tokens, UnsecuredTokens};
 use crate::secret::Secret;
 
 pub use table::{Disposition, disposition};
@@ -36,6 +39,8 @@ pub struct Properties {
     pub(crate) bootstrap: Vec<(String, u16)>,
     pub(crate) tls: Option<Tls>,
     pub(crate) sasl: Option<Sasl>,
+    /// Where OAUTHBEARER has its tokens from.
+    pub(crate) tokens: Option<Tokens>,
     pub(crate) client_id: String,
     /// Where this client is; empty when nobody said.
     pub(crate) rack: String,
@@ -113,6 +118,7 @@ pub(crate) enum Mechanism {
     Plain,
     ScramSha256,
     ScramSha512,
+    OauthBearer,
 }
 
 impl Mechanism {
@@ -121,6 +127,7 @@ impl Mechanism {
             Self::Plain => "PLAIN",
             Self::ScramSha256 => "SCRAM-SHA-256",
             Self::ScramSha512 => "SCRAM-SHA-512",
+            Self::OauthBearer => "OAUTHBEARER",
         }
     }
 }
@@ -130,6 +137,7 @@ impl Mechanism {
 pub(crate) struct Sasl {
     pub(crate) mechanism: Mechanism,
     pub(crate) username: String,
+    /// For OAUTHBEARER the whole first message of a handshake, which is made of a new token for each.
     pub(crate) password: Secret,
 }
 
@@ -144,7 +152,24 @@ impl Properties {
         K: Into<String>,
         V: Into<String>,
     {
-        let mut given = Given::default();
+        Self::parse_with(pairs, None)
+    }
+
+    /// The same, with a source of tokens for `sasl.mechanism: OAUTHBEARER`. Without one, only unsecured tokens can be
+    /// had (`enable.sasl.oauthbearer.unsecure.jwt`).
+    pub fn parse_with<I, K, V>(
+        pairs: I,
+        tokens: Option<Arc<dyn TokenSource>>,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = (K, V)>,
+        K: Into<String>,
+        V: Into<String>,
+    {
+        let mut given = Given {
+            tokens: tokens.map(Tokens),
+            ..Given::default()
+        };
         for (name, value) in pairs {
             given.take(name.into(), value.into());
         }
@@ -192,6 +217,7 @@ struct Given {
     values: BTreeMap<&'static str, String>,
     refusals: Vec<Refusal>,
     ignored: Vec<(String, &'static str)>,
+    tokens: Option<Tokens>,
 }
 
 impl Given {
@@ -313,15 +339,13 @@ impl Given {
             "plain" => Mechanism::Plain,
             "scram-sha-256" => Mechanism::ScramSha256,
             "scram-sha-512" => Mechanism::ScramSha512,
+            "oauthbearer" => return self.bearer(),
             other => {
                 let reason = match other {
                     "gssapi" => {
                         "Kerberos (librdkafka's default) needs system libraries that only librdkafka has"
                     }
-                    "oauthbearer" => {
-                        "tokens come from a callback that only the client plane has so far"
-                    }
-                    _ => "it speaks PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
+                    _ => "it speaks PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER",
                 };
                 self.refuse("sasl.mechanism", reason);
                 return Ok(None);
@@ -353,6 +377,30 @@ impl Given {
         }))
     }
 
+    /// Finds out where tokens come from. None when there is nowhere that this plane can ask.
+    fn bearer(&mut self) -> Result<Option<Sasl>, Error> {
+        if self.tokens.is_none() {
+            if self.word("sasl.oauthbearer.method", "default") == "oidc" {
+                let reason = "it has no HTTPS client to ask for tokens";
+                self.refuse("sasl.oauthbearer.method", reason);
+                return Ok(None);
+            }
+            if !self.flag("enable.sasl.oauthbearer.unsecure.jwt", false)? {
+                self.refuse("sasl.mechanism", "nobody gives it tokens");
+                return Ok(None);
+            }
+            let text = self.text("sasl.oauthbearer.config").unwrap_or_default();
+            let unsecured = UnsecuredTokens::parse(text, Arc::new(SystemClock))
+                .map_err(|reason| bad("sasl.oauthbearer.config", reason))?;
+            self.tokens = Some(Tokens(Arc::new(unsecured)));
+        }
+        Ok(Some(Sasl {
+            mechanism: Mechanism::OauthBearer,
+            username: String::new(),
+            password: Secret::new(String::new()),
+        }))
+    }
+
     fn build(self, tls: Option<Tls>, sasl: Option<Sasl>) -> Result<Properties, Error> {
         let max_bytes = self.number("fetch.max.bytes", 52_428_800, 0, 2_147_483_135)?;
         let largest_answer =
@@ -377,6 +425,7 @@ impl Given {
             bootstrap: bootstrap(self.text("bootstrap.servers").unwrap_or_default())?,
             tls,
             sasl,
+            tokens: self.tokens.clone(),
             client_id,
             rack: self.text("client.rack").unwrap_or_default().to_owned(),
             request_timeout: self.millis("socket.timeout.ms", 60_000, 10, 300_000)?,

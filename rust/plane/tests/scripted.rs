@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use eomirror_plane::{
     Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
-    Outcome, Properties, SystemClock,
+    Outcome, Properties, Secret, SystemClock, Token, TokenSource,
 };
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
@@ -394,4 +394,61 @@ fn a_connection_whose_credentials_end_soon_is_replaced_before_it_is_closed() {
         fetcher.delays().is_empty(),
         "this broker never closes a connection itself"
     );
+}
+
+/// Counts how often it is asked, and is away the first time.
+struct Tokens {
+    asked: Mutex<u32>,
+}
+
+impl TokenSource for Tokens {
+    fn token(&self) -> Result<Token, String> {
+        let mut asked = self.asked.lock().unwrap();
+        *asked += 1;
+        if *asked == 1 {
+            return Err("away".to_owned());
+        }
+        Ok(Token {
+            value: Secret::new(format!("token-{asked}")),
+            lifetime: Some(Duration::from_secs(1)),
+            extensions: Vec::new(),
+        })
+    }
+}
+
+#[test]
+fn a_token_serves_all_connections_until_it_is_old_and_is_waited_for() {
+    let nature = Nature {
+        lifetime_ms: 1000,
+        ..MODERN
+    };
+    let broker = Broker::start(nature, &[Reply::Records { throttle_ms: 0 }]);
+    let pairs = [
+        ("bootstrap.servers", format!("127.0.0.1:{}", broker.port)),
+        ("security.protocol", "sasl_plaintext".to_owned()),
+        ("sasl.mechanism", "OAUTHBEARER".to_owned()),
+    ];
+    let tokens = Arc::new(Tokens {
+        asked: Mutex::new(0),
+    });
+    let source: Arc<dyn TokenSource> = tokens.clone();
+    let properties = Properties::parse_with(pairs, Some(source)).unwrap();
+    let limits = Limits::from_properties(&properties);
+    let client = Client::connect(properties, Arc::new(SystemClock), soon()).unwrap();
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
+    fetcher.assign(&[Assignment::new("t", 0, 5)]);
+    let mut connections = Vec::new();
+    while connections.len() < 3 {
+        let polled = fetcher.poll(soon()).unwrap();
+        let batch = one(&polled);
+        fetcher.advance(&batch.partition, batch.offset + 1, 3);
+        let connection = broker.seen().connection;
+        if connections.last() != Some(&connection) {
+            connections.push(connection);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    // one in vain, one in the beginning, and at least one new one; on a slow machine one for each connection
+    let asked = usize::try_from(*tokens.asked.lock().unwrap()).unwrap();
+    assert!(asked >= 3 && asked <= connections[2] + 2, "{asked}");
 }

@@ -19,6 +19,7 @@ mod plan;
 mod plane;
 mod planner;
 mod policy;
+mod tokens;
 mod witness;
 
 use std::ffi::{c_char, c_int, c_void};

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
 use crate::error::plane_failed;
+use crate::tokens;
 
 /// A connection, and whose partition it reads at the moment.
 pub(crate) struct Reading {
@@ -29,10 +30,16 @@ pub(crate) struct PlaneReader {
 #[pymethods]
 impl PlaneReader {
     #[new]
-    fn new(py: Python<'_>, properties: BTreeMap<String, String>, seconds: f64) -> PyResult<Self> {
+    #[pyo3(signature = (properties, seconds, tokens=None))]
+    fn new(
+        py: Python<'_>,
+        properties: BTreeMap<String, String>,
+        seconds: f64,
+        tokens: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
         let wait = duration(seconds)?;
         let connected = without_interpreter(py, || {
-            let properties = Properties::parse(properties)?;
+            let properties = tokens::parse(properties, tokens)?;
             let limits = Limits::from_properties(&properties);
             let clock = Arc::new(SystemClock);
             let deadline = clock.now() + wait;

@@ -261,3 +261,51 @@ fn a_broker_without_sasl_is_named() {
         "{error}"
     );
 }
+
+fn bearing() -> Handshake {
+    let (mut handshake, _) = begin(Some(Mechanism::OauthBearer));
+    let mechanism = handshake.answer(frame(0, false, &spoken(0, &MODERN), 4));
+    assert_eq!(version_of(&sent(mechanism.unwrap())), (17, 1));
+    let token = handshake.answer(frame(1, false, &SaslHandshakeResponse::default(), 1));
+    let token = sent(token.unwrap());
+    assert_eq!(version_of(&token), (36, 2));
+    assert!(
+        token.ends_with(b"\x07pencil\0"),
+        "the whole message comes from outside"
+    );
+    handshake
+}
+
+#[test]
+fn a_token_that_is_taken_is_answered_with_nothing() {
+    let Next::Ready(greeted) = bearing().answer(frame(2, true, &said(""), 2)).unwrap() else {
+        panic!("not ready");
+    };
+    assert_eq!(greeted.lifetime, Some(std::time::Duration::from_secs(60)));
+}
+
+#[test]
+fn a_token_that_is_refused_is_confirmed_and_the_reason_told() {
+    let status = r#"{"status":"invalid_token"}"#;
+    let refusal = SaslAuthenticateResponse::default()
+        .with_error_code(58)
+        .with_error_message(Some(StrBytes::from_static_str("no")));
+    for (last, expected) in [
+        (
+            refusal,
+            format!("SASL_AUTHENTICATION_FAILED (58): no: {status}"),
+        ),
+        // a broker that forgets to say no has not said yes either
+        (said(""), status.to_owned()),
+    ] {
+        let mut handshake = bearing();
+        let confirmed = sent(handshake.answer(frame(2, true, &said(status), 2)).unwrap());
+        assert!(confirmed.ends_with(b"\x02\x01\0"), "{confirmed:?}");
+        let error = handshake.answer(frame(3, true, &last, 2)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("b:1: OAUTHBEARER authentication failed: {expected}")
+        );
+        assert_eq!(error.kind(), Kind::Unauthorized);
+    }
+}

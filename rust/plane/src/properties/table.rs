@@ -20,11 +20,12 @@ pub enum Disposition {
     },
 }
 
-const HONOURED: [&str; 30] = [
+const HONOURED: [&str; 33] = [
     "bootstrap.servers",
     "broker.address.family",
     "client.id",
     "client.rack",
+    "enable.sasl.oauthbearer.unsecure.jwt",
     "enable.ssl.certificate.verification",
     "fetch.error.backoff.ms",
     "fetch.max.bytes",
@@ -35,6 +36,8 @@ const HONOURED: [&str; 30] = [
     "reconnect.backoff.max.ms",
     "reconnect.backoff.ms",
     "sasl.mechanism",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.method",
     "sasl.password",
     "sasl.username",
     "security.protocol",
@@ -63,13 +66,14 @@ const CALLER: &str = "the caller decides it";
 const GROUP: &str = "this plane is in no consumer group";
 const QUEUE: &str =
     "there is no queue: what is fetched is handed out at once, within the caller's byte budget";
-const WRITER: &str = "it is for writing";
+const WRITER: &str = "batches are written as they came, in transactions of the caller";
+const CODEC: &str = "batches keep the codec of their source";
 const OWN: &str = "it steers librdkafka itself";
 const METADATA: &str = "metadata is asked for when it is needed, and for the topics that are read";
 const ALWAYS: &str = "it is always so here";
 const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
 
-const IGNORED: [(&str, &str); 97] = [
+const IGNORED: [(&str, &str); 96] = [
     ("acks", WRITER),
     (
         "allow.auto.create.topics",
@@ -108,9 +112,9 @@ const IGNORED: [(&str, &str); 97] = [
     ),
     ("client.software.name", "this plane names itself"),
     ("client.software.version", "this plane names itself"),
-    ("compression.codec", WRITER),
-    ("compression.level", WRITER),
-    ("compression.type", WRITER),
+    ("compression.codec", CODEC),
+    ("compression.level", CODEC),
+    ("compression.type", CODEC),
     (
         "connections.max.idle.ms",
         "a connection that the broker closes is opened again when it is needed",
@@ -133,7 +137,6 @@ const IGNORED: [(&str, &str); 97] = [
         "every answer says where the log ends",
     ),
     ("enable.random.seed", OWN),
-    ("enable.sasl.oauthbearer.unsecure.jwt", MECHANISM),
     ("enable.sparse.connections", ALWAYS),
     ("fetch.queue.backoff.ms", QUEUE),
     ("group.id", GROUP),
@@ -223,10 +226,16 @@ const IGNORED_FAMILIES: [(&str, &str); 2] = [
     ("transaction", WRITER), // transaction.timeout.ms, transactional.id
 ];
 
-const REFUSED: [(&str, &str); 18] = [
+/// The names with underscores are no text: librdkafka has them for programs that call it.
+const PROGRAM: &str = "only a program that calls librdkafka can set it";
+
+const REFUSED: [(&str, &str); 25] = [
+    ("default_topic_conf", PROGRAM),
+    ("enabled_events", PROGRAM),
     ("https.ca.location", "it has no HTTPS client"),
     ("https.ca.pem", "it has no HTTPS client"),
     ("interceptors", "it runs no foreign code"),
+    ("opaque", PROGRAM),
     ("plugin.library.paths", "it runs no foreign code"),
     ("sasl.jaas.config", "that is a property of Java's client"),
     (
@@ -262,6 +271,10 @@ const REFUSED: [(&str, &str); 18] = [
         "ssl.sigalgs.list",
         "its TLS library has a fixed set of signature algorithms",
     ),
+    ("ssl_ca", PROGRAM),
+    ("ssl_certificate", PROGRAM),
+    ("ssl_engine_callback_data", PROGRAM),
+    ("ssl_key", PROGRAM),
     ("topic.blacklist", "it reads what it is told to read"),
 ];
 
@@ -283,10 +296,12 @@ pub fn disposition(name: &str) -> Disposition {
     {
         return Disposition::Ignored { reason };
     }
-    let reason = REFUSED
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map_or("it does not know this property", |(_, reason)| reason);
+    let refused = REFUSED.iter().find(|(known, _)| *known == name);
+    let reason = match refused {
+        Some((_, reason)) => reason,
+        None if name.ends_with("_cb") => PROGRAM,
+        None => "it does not know this property",
+    };
     Disposition::Refused { reason }
 }
 

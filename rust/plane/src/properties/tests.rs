@@ -1,7 +1,9 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Mechanism, Properties, Trust, Verification};
 use crate::error::{Error, Kind};
+use crate::oauth::{Token, TokenSource};
 
 fn parse(pairs: &[(&str, &str)]) -> Result<Properties, Error> {
     Properties::parse(pairs.iter().copied())
@@ -91,7 +93,11 @@ fn what_does_not_matter_to_a_reader_is_ignored_with_its_reason() {
         names,
         ["linger.ms", "transactional.id", "sasl.oauthbearer.scope"]
     );
-    assert_eq!(properties.ignored()[0].1, "it is for writing");
+    assert!(
+        properties.ignored()[0]
+            .1
+            .starts_with("batches are written as they came")
+    );
 }
 
 #[test]
@@ -174,4 +180,45 @@ fn wrong_values_are_named() {
         ("sasl.mechanism", "PLAIN"),
     ]);
     assert!(anonymous.unwrap_err().to_string().contains("sasl.username"));
+}
+
+/// Tokens of nobody in particular.
+struct Given;
+
+impl TokenSource for Given {
+    fn token(&self) -> Result<Token, String> {
+        Err("never asked".to_owned())
+    }
+}
+
+#[test]
+fn tokens_come_from_a_source_or_are_unsecured_or_are_refused_by_name() {
+    let bearer = [
+        ("bootstrap.servers", "h:1"),
+        ("security.protocol", "sasl_ssl"),
+        ("sasl.mechanism", "OAUTHBEARER"),
+    ];
+    let with = |more: &[(&'static str, &'static str)]| {
+        let mut all = bearer.to_vec();
+        all.extend(more);
+        parse(&all).map_err(|error| error.to_string())
+    };
+    let unsecured = ("enable.sasl.oauthbearer.unsecure.jwt", "true");
+    assert!(
+        with(&[])
+            .unwrap_err()
+            .contains("sasl.mechanism: nobody gives it tokens")
+    );
+    let oidc = with(&[unsecured, ("sasl.oauthbearer.method", "OIDC")]).unwrap_err();
+    assert!(
+        oidc.contains("sasl.oauthbearer.method: it has no HTTPS client"),
+        "{oidc}"
+    );
+    let unnamed = with(&[unsecured]).unwrap_err();
+    assert!(unnamed.contains("sasl.oauthbearer.config"), "{unnamed}");
+    let alice = with(&[unsecured, ("sasl.oauthbearer.config", "principal=alice")]).unwrap();
+    assert!(alice.tokens.unwrap().0.token().is_ok());
+    let given = Properties::parse_with(bearer, Some(Arc::new(Given))).unwrap();
+    assert_eq!(given.tokens.unwrap().0.token().unwrap_err(), "never asked");
+    assert_eq!(given.sasl.unwrap().mechanism, Mechanism::OauthBearer);
 }
