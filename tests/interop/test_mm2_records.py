@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,22 +11,33 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror.formats.mm2 import Checkpoint, decode_heartbeat
 from records import create_topic, wait_for
-from rig.mirrors import ThreadMirror
+from rig.mirrors import CommandMirror, ThreadMirror
 from rig.translated import Copies, checkpoints, committed, offset_syncs
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 PREFIX = "app-"
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
+def reading(cluster: dict[str, Any], topic: str, group: str, **settings: Any) -> Consumer:
+    """A consumer that is a member of the group."""
+    consumer = Consumer({**cluster, "group.id": group, "auto.offset.reset": "earliest", **settings})
+    consumer.subscribe([topic])
+    wait_for(lambda: consumer.poll(1), 60)
+    return consumer
+
+
 class Flow:
     """One link of a test, with a topic of one partition."""
 
-    def __init__(self, east: Any, west: Any, name: str, spark: Any, **settings: Any) -> None:
+    def __init__(
+        self, east: Any, west: Any, name: str, spark: Any, policy: str = "delete", **settings: Any
+    ) -> None:
         self.east = dict(east.client_properties)
         self.west = dict(west.client_properties)
         self.alias = name
@@ -35,7 +47,10 @@ class Flow:
         self.settings = {"clusters": {name: self.east, "west": self.west}, "links": [link]}
         self.mirror = ThreadMirror(self.settings, spark)
         self._spark = spark
-        create_topic(self.east, self.topic)
+        compaction = (
+            {"segment.ms": "2000", "min.cleanable.dirty.ratio": "0.01"} if policy == "compact" else {}
+        )
+        create_topic(self.east, self.topic, **{"cleanup.policy": policy, **compaction})
 
     def restart(self) -> None:
         self.mirror.stop()
@@ -93,8 +108,8 @@ def make_flow(east: Any, west: Any, topic_name: str, spark_context: Any) -> Iter
     """A link whose source has an alias of this test's own, so that the topics for MM2's readers are its own too."""
     made: list[Flow] = []
 
-    def make(**settings: Any) -> Flow:
-        made.append(Flow(east, west, topic_name.replace(".", "-"), spark_context, **settings))
+    def make(policy: str = "delete", **settings: Any) -> Flow:
+        made.append(Flow(east, west, topic_name.replace(".", "-"), spark_context, policy, **settings))
         return made[-1]
 
     yield make
@@ -182,4 +197,72 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     assert {one.metadata for one in found} >= {"m1", "m4"}
     for one in found:
         copies.check_checkpoint(one)
+    # and one that is wrong would be found out, in either direction
+    rewound = next(one for one in found if one.upstream == 2)
+    for wrong, what in ((0, "twice"), (rewound.downstream + 3, "skipped")):
+        with pytest.raises(AssertionError, match=what):
+            copies.check_checkpoint(replace(rewound, downstream=wrong))
     assert flow.standing("somebody-else") < 0
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_followed_on_the_source_and_left_alone_on_the_target(
+    protocol: str, make_flow: Callable[..., Flow]
+) -> None:
+    """Of either protocol: a member there keeps its offset; when it has left, the group goes on where it stood."""
+    flow = make_flow(groups=[f"{PREFIX}.*"], sync_group_offsets=True)
+    group = f"{PREFIX}{protocol}"
+    flow.write(0, 6)
+    flow.mirror.start()
+    wait_for(flow.mirrored, 60)
+    settings = {"group.protocol": protocol, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    there = reading(flow.west, flow.copy, group, **settings)
+    here = reading(flow.east, flow.topic, group, **settings)
+    try:
+        read = here.consume(4, 20)[-1].offset() + 1
+        here.commit(offsets=[TopicPartition(flow.topic, 0, read)], asynchronous=False)
+        wait_for(lambda: flow.checkpointed(group, read), 30)
+        time.sleep(3)
+        assert flow.standing(group) < 0
+    finally:
+        here.close()
+        there.close()
+    wait_for(lambda: flow.standing(group) == flow.last(group).downstream, 60)  # type: ignore[union-attr]
+    flow.mirror.stop()
+    flow.copies().check_checkpoint(flow.last(group))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_moving_at_a_random_moment_skips_none_and_repeats_none(
+    policy: str, make_flow: Callable[..., Flow], rng: random.Random, tmp_path: Path
+) -> None:
+    """O5 and the purpose of it all: 20 consumers that move, kills of the mirror, aborted transactions, compaction."""
+    flow = make_flow(
+        policy, groups=[f"{PREFIX}.*"], sync_group_offsets=True, commit_interval="20ms", offset_syncs="target"
+    )
+    mirror = CommandMirror(flow.settings, tmp_path / "mirror")
+    mirror.start()
+    try:
+        wanted: dict[str, int] = {}
+        for trial in range(20):
+            flow.write(6 * trial, 6)
+            stable = committed(flow.east, flow.topic)[1]
+            group = f"{PREFIX}{trial}"
+            wanted[group] = rng.choice([stable, rng.randrange(1, stable + 1)])
+            flow.stand(group, wanted[group])
+            time.sleep(rng.random())
+            if trial % 5 == 4:
+                mirror.kill()
+                mirror.start()
+        wait_for(lambda: all(flow.checkpointed(group, at) for group, at in wanted.items()), 180)
+        for group in wanted:
+            last = flow.last(group)
+            wait_for(lambda last=last: flow.standing(last.group) == last.downstream, 60)
+    finally:
+        mirror.close()
+    copies = flow.copies()
+    for checkpoint in checkpoints(flow.west, f"{flow.alias}.checkpoints.internal", flow.copy):
+        copies.check_checkpoint(checkpoint)
+    for sync in offset_syncs(flow.west, f"mm2-offset-syncs.{flow.alias}.internal", flow.topic):
+        copies.check_sync(sync)
