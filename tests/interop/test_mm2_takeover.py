@@ -16,6 +16,7 @@ from eomirror.adopt import mm2
 from eomirror.kafka.status_reader import StatusReader
 from eomirror.offsets import translate
 from records import create_topic, read_committed, wait_for
+from rig.audited import assert_audited
 from rig.mm2 import MirrorMaker, SteadyWriter
 
 if TYPE_CHECKING:
@@ -76,12 +77,13 @@ class Flow:
         return done.returncode, json.loads(done.stdout)
 
     def goes_on(self) -> None:
-        """The mirror runs until it has caught up; source and copy are then equal, record by record."""
+        """The mirror runs until it has caught up; source and copy are equal then, and every transaction is whole."""
         with Mirror(self.config, spark=self.spark) as mirror:
             assert mirror.run(until="caught-up").exit_code == 0
         there, here = read_committed(self.east, self.topic), read_committed(self.west, self.copy)
         assert here == there
         assert sum(map(len, there.values())) > 0
+        assert_audited(self.config)
 
 
 def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
