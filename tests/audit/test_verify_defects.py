@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from eomirror.audit.survey import Bound
 from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
 from rig.forged_copy import ForgedCopy
@@ -283,3 +284,15 @@ def test_spark_says_what_one_process_says(path: Any) -> None:
     assert (alone.pop("spark"), spread.pop("spark")) == ("", "local[4], 4 tasks at a time")
     assert len(spread["partitions"]) > 20
     assert spread == alone
+
+
+def test_more_keys_than_fit_are_compared_in_shares(path: Any) -> None:
+    """The same partition is read again for each share, with the same connections."""
+    config = load_config(path)
+    clusters = config.clusters
+    verifier = Verifier(config.link(LINK), clusters["east"], clusters["west"], most_keys=1)
+    try:
+        found = of(verifier.run(bound=Bound(topics=f"{LINK}\\.compacted")), "compacted")
+    finally:
+        verifier.close()
+    assert (differences(found), found.matched) == ([], 2)
