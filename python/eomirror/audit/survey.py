@@ -116,9 +116,9 @@ class Survey:
             DifferenceError: The link never ran.
             StateError: A record of the link's state cannot be read.
         """
-        chosen, named = re.compile(bound.topics or ".*"), self._link.filter
+        chosen, mirrors = re.compile(bound.topics or ".*"), self._link.mirrors
         matched = [
-            topic for topic in self._source.topic_names() if named.matches(topic) and chosen.fullmatch(topic)
+            topic for topic in self._source.topic_names() if mirrors(topic) and chosen.fullmatch(topic)
         ]
         if self._target.describe_topics([self._names.positions_topic])[self._names.positions_topic] is None:
             raise DifferenceError(
@@ -131,7 +131,7 @@ class Survey:
         found = {
             source: position
             for source, position in sorted(valid_positions(records).items())
-            if chosen.fullmatch(source.topic) and named.matches(source.topic)
+            if chosen.fullmatch(source.topic) and mirrors(source.topic)
         }
         positions = list(found.values())
         sources = self._source.describe_topics(sorted({*matched, *(each.topic for each in positions)}))
