@@ -1,18 +1,28 @@
 """
 The real lane on a simulated Kafka, schedule after schedule (issue 4, point 5).
 
-EOMIRROR_SIM_SCHEDULES says how many; more than the default print their progress.  A failure prints its seed
-and a shrunk trace.  What the model leaves out stands in `UNREACHABLE` and in the module docstrings.
+EOMIRROR_SIM_SCHEDULES says how many, EOMIRROR_SIM_FIRST from which seed on; more than the default print their
+progress.  A failure prints its seed and a shrunk trace.  What the model leaves out stands in `UNREACHABLE` and in the
+module docstrings.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from sim_rules import BrokenRuleError
+from sim_runs import (
+    ACTIONS,
+    MUTANT_ACTIONS,
+    Outcome,
+    first_broken,
+    mutation_of,
+    pool,
+    run_schedules,
+    run_seeds,
+)
 from sim_shrink import broken_rule, report, shrink
 from sim_world import Choices, World
 
@@ -20,17 +30,16 @@ from eomirror.lane.machine import TRANSITIONS, Event, LaneState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future, ProcessPoolExecutor
 
-# 20,000 would take one core well over 75 s: about 5 ms of CPU each
-# CI's share of the stage's six minutes; every arrow is asked for from `_COVERING` on
-_DEFAULT = 5_000
+    from sim_runs import Found
+
+# about 5 ms of CPU each; every arrow is asked for from `_COVERING` on
+_DEFAULT = 20_000
 _COVERING = 15_000
-# in one schedule of so many, the target refuses some records
-_POISONED = 4
-_ACTIONS = 60
-_MUTANT_ACTIONS = 120
-# an end for a mutant that is never found; the slowest takes half a minute on a busy machine
+# of CPU: an end for a mutant that is never found; the slowest takes a minute on a busy machine
 _MUTANT_SECONDS = 200.0
+_TORN_SECONDS = 60.0
 _PROGRESS = 10_000
 
 #: Arrows that no schedule can take, and why; every other arrow but those in `RARE` must be taken.
@@ -60,8 +69,10 @@ RARE = {
     "the first position of a newer generation and its own fencing's notice; none of 66,000 schedules did",
 }
 
+SUSPECT = "suspect taken for clean"
+
 MUTATIONS = {
-    "suspect taken for clean": {"EO-1"},
+    SUSPECT: {"EO-1"},
     "positions before fencing": {"EO-3"},
     "positions to the stable offset": {"EO-3"},
     "control not read": {"EO-2"},
@@ -72,77 +83,93 @@ MUTATIONS = {
 }
 
 
-def _first_broken(mutation: str) -> tuple[int, list[int], BrokenRuleError] | None:
-    deadline = time.monotonic() + _MUTANT_SECONDS
-    for seed in _until(deadline):
-        choices = Choices(seed)
-        try:
-            World(choices, mutation=mutation).run(_MUTANT_ACTIONS)
-        except BrokenRuleError as error:
-            return seed, choices.drawn, error
-    return None
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """One process for each core."""
+    with pool() as made:
+        yield made
+        made.shutdown(cancel_futures=True)
 
 
-def _until(deadline: float) -> Iterator[int]:
-    seed = 0
-    while time.monotonic() < deadline:
-        yield seed
-        seed += 1
+@pytest.fixture(scope="module")
+def broken(processes: ProcessPoolExecutor) -> dict[str, Future[Found | None]]:
+    """What is found with each safeguard off; all are searched for at once."""
+    return {
+        mutation: processes.submit(
+            first_broken, mutation, _TORN_SECONDS if mutation == SUSPECT else _MUTANT_SECONDS
+        )
+        for mutation in MUTATIONS
+    }
 
 
 @pytest.mark.timeout(0)
-def test_no_schedule_breaks_a_rule_and_every_reachable_arrow_is_taken() -> None:
+def test_no_schedule_breaks_a_rule_and_every_reachable_arrow_is_taken(
+    processes: ProcessPoolExecutor, broken: dict[str, Future[Found | None]]
+) -> None:
     """Whatever order things happen in, the target holds every record once, in order, with its position."""
+    assert broken, "searched for at the same time"
     schedules = int(os.environ.get("EOMIRROR_SIM_SCHEDULES", _DEFAULT))
-    taken: set[tuple[LaneState, Event]] = set()
-    for seed in range(schedules):
+    first = int(os.environ.get("EOMIRROR_SIM_FIRST", "0"))
+    said = 0
+
+    def tell(done: Outcome) -> None:
+        nonlocal said
+        if schedules > _DEFAULT and done.schedules // _PROGRESS > said:
+            said = done.schedules // _PROGRESS
+            print(f"{done.schedules} of {schedules} schedules", flush=True)  # noqa: T201  progress of a run of hours
+
+    outcome = run_schedules(processes, first, schedules, tell)
+
+    for seed, rule in outcome.failed:
         choices = Choices(seed)
-        poison = "poison" if seed % _POISONED == _POISONED - 1 else ""
-        world = World(choices, mutation=poison)
-        try:
-            world.run(_ACTIONS)
-        except BrokenRuleError as error:
-            pytest.fail(report(seed, choices.drawn, _ACTIONS, poison, error.rule))
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: the lane raised what it must not") from error
-        taken |= world.taken
-        if schedules > _DEFAULT and (seed + 1) % _PROGRESS == 0:
-            print(f"{seed + 1} of {schedules} schedules", flush=True)  # noqa: T201  progress of a run of hours
+        # again here: for its draws, and what the lane raised and must not is shown as it was raised
+        with pytest.raises(BrokenRuleError):
+            World(choices, mutation=mutation_of(seed)).run(ACTIONS)
+        pytest.fail(report(seed, choices.drawn, ACTIONS, mutation_of(seed), rule))
     if schedules >= _COVERING:
-        missed = TRANSITIONS.keys() - taken - UNREACHABLE.keys() - RARE.keys()
+        missed = TRANSITIONS.keys() - outcome.taken - UNREACHABLE.keys() - RARE.keys()
         assert not missed, f"no schedule took {sorted(missed)}"
-    assert not taken & UNREACHABLE.keys()
+    assert not outcome.taken & UNREACHABLE.keys()
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_schedule_that_once_failed_holds(seed: int) -> None:
     """What a schedule found once stays mended."""
-    World(Choices(seed)).run(_ACTIONS)
+    World(Choices(seed)).run(ACTIONS)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_model_finds_a_lane_that_breaks_a_rule(mutation: str) -> None:
+@pytest.mark.timeout(900)
+def test_the_model_finds_a_lane_that_breaks_a_rule(
+    broken: dict[str, Future[Found | None]], mutation: str
+) -> None:
     """A lane with one safeguard switched off is caught by the rule that the safeguard serves."""
-    found = _first_broken(mutation)
-    assert found is not None, f"{mutation}: not found in {_MUTANT_SECONDS:g} s"
-    assert found[2].rule in MUTATIONS[mutation]
+    found = broken[mutation].result()
+    assert found is not None, f"{mutation}: not found"
+    assert found.rule in MUTATIONS[mutation]
 
 
-def test_a_suspect_commit_taken_for_clean_tears_a_transaction() -> None:
-    """Without rule 9 a late EndTxn commits records whose position is not written yet."""
-    found = _first_broken("suspect taken for clean")
-    assert found is not None
-    assert "torn transaction" in str(found[2])
+@pytest.mark.timeout(900)
+def test_a_suspect_commit_taken_for_clean_tears_a_transaction(
+    broken: dict[str, Future[Found | None]],
+) -> None:
+    """Without rule 9 a late EndTxn commits records without their position, within a minute; with it, never."""
+    found = broken[SUSPECT].result()
+    assert found is not None, f"not found in {_TORN_SECONDS:g} s"
+    assert "torn transaction" in found.text
+    assert not run_seeds(0, found.seed + 1, MUTANT_ACTIONS).failed
 
 
-def test_a_failing_schedule_shrinks_and_its_replay_fails_alike() -> None:
+@pytest.mark.timeout(900)
+def test_a_failing_schedule_shrinks_and_its_replay_fails_alike(
+    broken: dict[str, Future[Found | None]],
+) -> None:
     """A shrunk schedule draws fewer faults, breaks the same rule each time, and says so in its trace."""
-    found = _first_broken("account not checked")
+    found = broken["account not checked"].result()
     assert found is not None
-    _, drawn, error = found
-    small = shrink(drawn, _MUTANT_ACTIONS, "account not checked", error.rule)
+    small = shrink(found.drawn, MUTANT_ACTIONS, "account not checked", found.rule)
     trace: list[str] = []
-    assert len(small) <= len(drawn)
-    assert sum(map(bool, small)) < sum(map(bool, drawn)) / 2
-    assert broken_rule(small, _MUTANT_ACTIONS, "account not checked", trace) == error.rule
-    assert trace[-1].startswith(error.rule)
+    assert len(small) <= len(found.drawn)
+    assert sum(map(bool, small)) < sum(map(bool, found.drawn)) / 2
+    assert broken_rule(small, MUTANT_ACTIONS, "account not checked", trace) == found.rule
+    assert trace[-1].startswith(found.rule)
