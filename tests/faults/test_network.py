@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eomirror import load_config
 from eomirror.config import Cluster
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.demo_clients import TrafficProducer, create_topic
 from fix_rig import REPEATS
+from rig.audited import assert_audited
 from rig.frames import Api
 from rig.rules import CutAfter, HalfOpen, Hold, Lifetimes, Match
 
@@ -111,6 +113,7 @@ def test_a_half_open_cluster_is_left_and_found_again(scene: Scene, side: str) ->
 
 
 @pytest.mark.fault("F6")
+@pytest.mark.timeout(300 + 20 * REPEATS)
 def test_a_straggling_commit_of_the_lane_is_worthless(scene: Scene, rng: random.Random) -> None:
     """F6, EO-9: each time the lane's commit is held, repeated and delivered late into its successor's transaction."""
     scene.start(lanes=1)
@@ -132,3 +135,4 @@ def test_a_straggling_commit_of_the_lane_is_worthless(scene: Scene, rng: random.
     scene.catch_up()
 
     scene.judge()
+    assert_audited(load_config(scene.settings(proxied=False)))

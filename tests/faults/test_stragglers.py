@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eomirror import load_config
 from fix_rig import REPEATS
+from rig.audited import assert_audited
 from rig.frames import Api
 from rig.rules import CutAfter, DropAnswers, Hold, Match
 
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
-    pytest.mark.timeout(3600),
+    pytest.mark.timeout(7200),
 ]  # fmt: skip
 
 REFUSED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -70,6 +72,37 @@ def test_a_straggling_produce_of_the_lane_writes_nothing(
 
     scene.judge()
     scene.check_generations()
+    assert_audited(load_config(scene.settings(proxied=False)))
+
+
+@pytest.mark.fault("F6")
+def test_a_straggling_abort_of_the_lane_ends_nothing(scene: Scene, rng: random.Random) -> None:
+    """F6, EO-9: the lane's abort is held, and delivered when its next producer has something open."""
+    scene.start(lanes=1, link={"transaction_timeout": "6s"}, socket_timeout_ms="2000")
+    proxy = scene.target.proxy
+    aborts = Match(api_key=Api.END_TXN, transactional_id=scene.lane_id, commit=False)
+    produces = Match(api_key=Api.PRODUCE, transactional_id=scene.lane_id)
+    for number in range(REPEATS):
+        rule = f"abort {number}"
+        inits = proxy.requests(Api.INIT_PRODUCER_ID, scene.lane_id)
+        proxy.arm(rule, Hold(match=aborts))
+        # a lane whose records are not acknowledged in time gives its transaction up
+        proxy.arm("lost", DropAnswers(match=produces))
+        proxy.await_event("held", rule, seconds=90.0)
+        scene.entry.injected()
+        proxy.disarm("lost")
+        proxy.await_requests(inits + 1, Api.INIT_PRODUCER_ID, scene.lane_id, seconds=90.0)
+        written = proxy.requests(Api.PRODUCE, scene.lane_id)
+        proxy.await_requests(written + rng.randint(1, 20), Api.PRODUCE, scene.lane_id, seconds=60.0)
+        proxy.release(rule)
+        assert proxy.await_event("late answer", rule).error in REFUSED
+        scene.heal()
+    scene.write_for(500)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+    assert_audited(load_config(scene.settings(proxied=False)))
 
 
 @pytest.mark.fault("F8")
