@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,23 +47,16 @@ def test_both_planes_make_the_same_copy(link: TestLink) -> None:
     for name, settings in {
         "client": {"plane": "client"},
         "native": {"plane": "native"},
-        "rewritten": {"plane": "native", "provenance_header": True},
+        "rewritten": {"plane": "native", "provenance": "on"},
     }.items():
         link.settings = {"lanes": 1, "naming": {"pattern": f"{name}-{{topic}}"}, **settings}
         link.settings["name"] = f"{link.name}-{name}"
         assert link.catch_up().exit_code == 0
         copies[name] = {codec: read_committed(link.west, f"{name}-{link.topic(codec)}") for codec in CODECS}
 
-    assert copies["client"] == link.written
-    assert copies["native"] == link.written
-    for codec in CODECS:
-        for partition, records in copies["rewritten"][codec].items():
-            bare = [
-                (key, value, timestamp, tuple(header for header in headers if header[0] != "eomirror.hops"))
-                for key, value, timestamp, headers in records
-            ]
-            assert bare == link.written[codec][partition]
-            assert all(headers[-1][0] == "eomirror.hops" for *_, headers in records)
+    # the reader leaves the provenance header out
+    for copy in copies.values():
+        assert copy == link.written
 
 
 def test_a_link_may_change_its_plane_between_two_runs(link: TestLink) -> None:
@@ -76,21 +70,21 @@ def test_a_link_may_change_its_plane_between_two_runs(link: TestLink) -> None:
 
 
 def test_a_refused_record_is_left_out_and_the_native_plane_goes_on(link: TestLink) -> None:
-    """A record that is too large for the target is found by the client plane, and stops nothing else."""
+    """The client plane seeks the record while the lane runs, and gives the lane back."""
     link.settings.update(plane="native", lanes=1, on_refused="dead-letter")
-    link.create("orders")
+    link.create("orders", message_timestamp_after_max_ms=str(2**63 - 1))
     link.write("orders", 50)
-    assert link.catch_up().exit_code == 0
-    alter_topic(link.west, link.copy("orders"), max_message_bytes="20000")
-    before, large, after = (
-        some_records(7, 40),
-        (b"large", b"x" * 60_000, 1_600_000_000_000, ()),
-        some_records(8, 40),
-    )
-    link.write_these("orders", [*before, large, *after], abort_every=0)
-    link.write("orders", 50)
-
-    assert link.catch_up().exit_code == 0
-
-    expected = [record for record in link.written["orders"][0] if record != large]
-    assert link.found("orders")[0] == expected
+    with link.running() as run:
+        run.wait(lambda: link.whole("orders"))
+        alter_topic(link.west, link.copy("orders"), message_timestamp_after_max_ms="3600000")
+        time.sleep(1.0)
+        future = int(time.time() * 1000) + 7_200_000
+        records = [(b"%d" % number, b"value", 1_600_000_000_000, ()) for number in range(60)]
+        records[30] = (b"future", b"value", future, ())
+        link.write_these("orders", records, abort_every=0)
+        del link.written["orders"][0][-30]
+        run.wait(lambda: link.whole("orders"))
+        for _ in range(2):
+            link.write("orders", 50)
+            run.wait(lambda: link.whole("orders"))
+    link.check("orders")
