@@ -12,6 +12,7 @@ import yaml
 
 from eomirror.crash import CRASH_POINTS
 from records import create_topic, produce, read_committed, some_records
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,7 @@ class Rig:
         self.committed: dict[int, list[Any]] = {0: [], 1: [], 2: []}
         self.config = folder / "mirror.yaml"
         link = {"name": name, "source": "east", "target": "west", "topics": [name]}
+        link |= {"plane": plane_under_test()}
         self.config.write_text(
             yaml.safe_dump({"clusters": {"east": self.east, "west": self.west}, "links": [link]})
         )

@@ -19,6 +19,7 @@ from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
 from eomirror.kafka.demo_clients import Offsets, create_topic
+from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
@@ -43,6 +44,7 @@ def mirror(east: Any, west: Any, topic_name: str, tmp_path: Path) -> Iterator[Ca
     """Starts ``eomirror run`` for a link of this test's own; the test's end kills what is left."""
     config = tmp_path / "mirror.yaml"
     link = {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name]}
+    link |= {"plane": plane_under_test()}
     clusters = {"east": east.client_properties, "west": west.client_properties}
     config.write_text(yaml.safe_dump({"clusters": clusters, "links": [link]}))
     (tmp_path / "tmp").mkdir()
