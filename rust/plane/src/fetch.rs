@@ -1,7 +1,6 @@
 //! Reading whole record batches from the leaders of partitions.
 
 mod fetcher;
-mod holdings;
 mod said;
 mod state;
 mod talk;
@@ -83,7 +82,8 @@ pub struct Limits {
     /// Bytes of one partition in one answer, with the same exception.
     pub partition_bytes: i32,
     /// Bytes that the answers of all leaders together may have: each leader gets an equal share of it, but at least
-    /// `partition_bytes`.
+    /// `partition_bytes`. Records that are handed out and not advanced past may have as much again, before leaders are
+    /// asked for less; so twice the budget is the most, but for a single batch that is larger than it may be.
     pub budget: u64,
     /// Pause before a partition is asked for again that a broker could not serve.
     pub retry: Duration,

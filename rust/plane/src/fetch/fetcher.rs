@@ -108,8 +108,7 @@ impl Fetcher {
         self.state.source(partition, self.client.clock().now())
     }
 
-    /// Bytes of records that were fetched, and whose partitions have not been advanced yet. No more is asked for than
-    /// the budget leaves; only a single batch can be larger.
+    /// Bytes of records that were fetched, and whose partitions have not been advanced yet; see [`Limits::budget`].
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.state.held_bytes()

@@ -34,12 +34,6 @@ impl Said {
         said
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        let all = self.by_id.values().chain(self.by_name.values());
-        let bytes: usize = all.map(|partition| partition.records.len()).sum();
-        u64::try_from(bytes).unwrap_or(u64::MAX)
-    }
-
     pub(super) fn take(
         &mut self,
         id: TopicId,

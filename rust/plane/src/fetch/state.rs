@@ -18,8 +18,9 @@
 //!   the meantime makes the answer void, so that no offset is read twice or skipped.
 //! * One request per broker is outstanding. The partitions whose records came longest ago come first, because a broker
 //!   fills an answer in the order of the request; within a session it keeps that order itself (KIP-227).
-//! * Answers that are held count against the budget as long as one partition of them is held: they share memory. A
-//!   broker is asked for no more than what is left of its share, and not at all when that is less than one partition.
+//! * A broker is asked for no more than its share of the budget. What is held of it may have another share, so that the
+//!   next records come while these are worked on; where it has more than that, the broker is asked for less, and not at
+//!   all when not even one partition would fit.
 //! * What stops a partition is believed of its leader only. A replica that is closer (KIP-392) may be behind, so
 //!   whatever it complains of is asked of the leader again.
 
@@ -29,7 +30,6 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::fetch_session::Heard;
 
-use super::holdings::Holdings;
 use super::said::Said;
 use super::talk::{self, Talk, Told};
 use super::tracked::{Asked, Phase, Tracked};
@@ -60,7 +60,6 @@ pub(crate) struct FetchState {
     sessions: bool,
     partitions: BTreeMap<TopicPartition, Tracked>,
     talks: BTreeMap<i32, Talk>,
-    held: Holdings,
     turn: u64,
     stale: bool,
     /// Of the directory that the partitions' leaders were taken from.
@@ -76,7 +75,6 @@ impl FetchState {
             sessions: true,
             partitions: BTreeMap::new(),
             talks: BTreeMap::new(),
-            held: Holdings::default(),
             turn: 0,
             stale: false,
             revision: None,
@@ -101,14 +99,9 @@ impl FetchState {
         let mut before = std::mem::take(&mut self.partitions);
         self.revision = None;
         for assignment in assignments {
-            let same = match before.remove(&assignment.partition) {
-                Some(tracked) if tracked.serves(assignment) => Some(tracked),
-                Some(other) => {
-                    self.held.release(other.phase);
-                    None
-                }
-                None => None,
-            };
+            let same = before
+                .remove(&assignment.partition)
+                .filter(|tracked| tracked.serves(assignment));
             let tracked = same.unwrap_or_else(|| {
                 // its leader may be known from long ago
                 self.stale = true;
@@ -117,9 +110,6 @@ impl FetchState {
             });
             self.partitions
                 .insert(assignment.partition.clone(), tracked);
-        }
-        for (_, unwanted) in before {
-            self.held.release(unwanted.phase);
         }
     }
 
@@ -142,8 +132,7 @@ impl FetchState {
         }
         tracked.offset = offset;
         tracked.last_epoch = leader_epoch;
-        let before = std::mem::replace(&mut tracked.phase, Phase::Idle);
-        self.held.release(before);
+        tracked.phase = Phase::Idle;
         true
     }
 
@@ -157,9 +146,20 @@ impl FetchState {
         self.partitions.get(partition)?.source(now)
     }
 
-    /// Bytes of answers that are held.
+    /// Bytes of records that are held.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.held.bytes()
+        self.held().values().sum()
+    }
+
+    /// Bytes of records that are held, by broker.
+    fn held(&self) -> BTreeMap<i32, u64> {
+        let mut held = BTreeMap::new();
+        for tracked in self.partitions.values() {
+            if let Phase::Held { broker, bytes } = tracked.phase {
+                *held.entry(broker).or_default() += bytes;
+            }
+        }
+        held
     }
 
     /// All topics that are being read, for metadata.
@@ -200,7 +200,7 @@ impl FetchState {
     /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
     pub(crate) fn brokers(&mut self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
         self.follow(directory);
-        let share = self.share(now);
+        let (share, held) = (self.share(now), self.held());
         let serving: BTreeSet<i32> = self
             .partitions
             .values()
@@ -209,7 +209,7 @@ impl FetchState {
             .collect();
         serving
             .into_iter()
-            .filter(|broker| !self.is_asked(*broker) && self.room(*broker, share).is_some())
+            .filter(|broker| !self.is_asked(*broker) && self.room(*broker, share, &held).is_some())
             .collect()
     }
 
@@ -230,7 +230,7 @@ impl FetchState {
             .min()
     }
 
-    /// What the answers of one broker may have, so that all of them together stay within the budget. A share for each,
+    /// What an answer of one broker may have, so that all of them together stay within the budget. A share for each,
     /// and not what others have left: one that waits for new records must not keep the rest from being read.
     fn share(&self, now: Instant) -> u64 {
         let serving: BTreeSet<i32> = self
@@ -248,8 +248,9 @@ impl FetchState {
     }
 
     /// What the next answer of a broker may have; None when what is held leaves no room for it.
-    fn room(&self, broker: i32, share: u64) -> Option<i32> {
-        let room = share.saturating_sub(self.held.bytes_of(broker));
+    fn room(&self, broker: i32, share: u64, held: &BTreeMap<i32, u64>) -> Option<i32> {
+        let held = held.get(&broker).copied().unwrap_or(0);
+        let room = share.saturating_mul(2).saturating_sub(held).min(share);
         (room >= self.one_partition()).then(|| {
             i32::try_from(room)
                 .unwrap_or(i32::MAX)
@@ -268,7 +269,7 @@ impl FetchState {
             return None;
         }
         self.follow(directory);
-        let bytes = self.room(broker, self.share(now))?;
+        let bytes = self.room(broker, self.share(now), &self.held())?;
         let mut held = false;
         let mut chosen: Vec<&mut Tracked> = Vec::new();
         for tracked in self.partitions.values_mut() {
@@ -299,6 +300,7 @@ impl FetchState {
                 let (leader, leader_epoch) = tracked.leader?;
                 tracked.phase = Phase::Asked(Asked {
                     ticket,
+                    broker,
                     leader_epoch,
                     by_leader: leader == broker,
                 });
@@ -385,7 +387,6 @@ impl FetchState {
         let heard = talk.session.answered(answer.error, answer.session_id);
         let throttled = answer.throttle_ms > 0 && answer.topics.is_empty();
         let mut said = Said::new(answer);
-        let bytes = said.bytes();
         let mut fetched = Vec::new();
         for (partition, tracked) in &mut self.partitions {
             let Some(asked) = tracked.asked_by(ticket) else {
@@ -433,7 +434,6 @@ impl FetchState {
                 if matches!(tracked.phase, Phase::Held { .. }) {
                     self.turn += 1;
                     tracked.served = self.turn;
-                    self.held.hold(ticket, broker, bytes);
                 }
                 fetched.push(FetchedPartition {
                     partition: partition.clone(),
@@ -489,13 +489,12 @@ impl FetchState {
         self.stale = false;
         self.revision = None;
         let mut fetched = Vec::new();
-        let mut released = Vec::new();
         for (partition, tracked) in &mut self.partitions {
             if tracked.phase == Phase::Stopped {
                 continue;
             }
             if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
-                released.push(std::mem::replace(&mut tracked.phase, Phase::Stopped));
+                tracked.phase = Phase::Stopped;
                 fetched.push(FetchedPartition {
                     partition: partition.clone(),
                     topic_id: tracked.topic_id.unwrap_or_default(),
@@ -508,9 +507,6 @@ impl FetchState {
             {
                 self.stale = true;
             }
-        }
-        for phase in released {
-            self.held.release(phase);
         }
         fetched
     }

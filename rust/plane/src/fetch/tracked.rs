@@ -14,9 +14,10 @@ use crate::protocol::fetch::AnsweredPartition;
 pub(super) enum Phase {
     Idle,
     Asked(Asked),
-    /// The answer to this request is held.
+    /// So many bytes of records from this broker are held.
     Held {
-        ticket: u64,
+        broker: i32,
+        bytes: u64,
     },
     Stopped,
 }
@@ -25,6 +26,7 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) ticket: u64,
+    pub(super) broker: i32,
     /// That was known when it was asked.
     pub(super) leader_epoch: i32,
     /// Whether the leader was asked, and not a replica that is closer.
@@ -225,7 +227,8 @@ impl Tracked {
         self.marks = Some(marks);
         if !answered.records.is_empty() {
             self.phase = Phase::Held {
-                ticket: asked.ticket,
+                broker: asked.broker,
+                bytes: u64::try_from(answered.records.len()).unwrap_or(u64::MAX),
             };
         }
         Some(Outcome::Records(FetchedRecords {

@@ -293,52 +293,55 @@ fn the_answers_of_all_leaders_together_stay_within_the_budget() {
 }
 
 #[test]
-fn what_is_held_counts_against_the_budget_until_the_whole_answer_is_let_go() {
-    let large: &'static [u8] = &[0; 100];
+fn what_is_held_leaves_less_to_ask_for() {
+    let large: &'static [u8] = &[0; 200];
+    let limits = Limits {
+        budget: 250,
+        ..LIMITS
+    };
+    let mut reader = reading_with(&[0, 2], limits);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 250);
+    reader.answer(1, vec![said(0, large), said(2, b"")]);
+    assert_eq!(reader.state.held_bytes(), 200);
+    assert_eq!(
+        reader.plan(1).unwrap().max_bytes,
+        250,
+        "the next records come while these are worked on"
+    );
+    let mut reader = reading_with(&[0, 2], limits);
+    let huge: &'static [u8] = &[0; 350];
+    reader.asked(1);
+    reader.answer(1, vec![said(0, huge), said(2, b"")]);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
+    reader.answer(1, vec![said(2, large)]);
+    reader.state.advance(&at(2), 11, 7);
+    assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
+}
+
+#[test]
+fn a_broker_of_which_too_much_is_held_is_not_asked() {
+    let huge: &'static [u8] = &[0; 250];
     let mut reader = reading_with(
         &[0, 2],
         Limits {
-            budget: 250,
+            budget: 150,
             ..LIMITS
         },
     );
-    assert_eq!(reader.plan(1).unwrap().max_bytes, 250);
-    reader.answer(1, vec![said(0, large), said(2, b"")]);
-    assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
-    reader.answer(1, vec![said(2, large)]);
-    assert_eq!(reader.state.held_bytes(), 200);
+    reader.asked(1);
+    reader.answer(1, vec![said(0, huge), said(2, b"")]);
     assert!(
         reader
             .state
             .brokers(&reader.directory, reader.now)
             .is_empty()
     );
+    assert!(reader.plan(1).is_none());
     reader.state.advance(&at(0), 11, 7);
     assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
-    reader.answer(1, vec![said(0, large)]);
-    reader.state.assign(&[Assignment::new("a", 0, 10)]);
-    assert_eq!(reader.state.held_bytes(), 0, "nobody reads them any more");
-}
-
-#[test]
-fn a_broker_whose_records_are_held_is_not_asked_beyond_the_budget() {
-    let large: &'static [u8] = &[0; 200];
-    let mut reader = reading_with(
-        &[0, 2],
-        Limits {
-            budget: 250,
-            ..LIMITS
-        },
-    );
-    reader.asked(1);
-    // both share the memory of one answer
-    reader.answer(1, vec![said(0, large), said(2, large)]);
-    reader.state.advance(&at(0), 11, 7);
-    assert_eq!(reader.state.held_bytes(), 400);
-    assert!(reader.plan(1).is_none());
-    reader.state.advance(&at(2), 11, 7);
-    assert_eq!(reader.state.held_bytes(), 0);
-    assert_eq!(reader.plan(1).unwrap().max_bytes, 250);
+    reader.answer(1, vec![said(0, huge)]);
+    reader.state.assign(&[Assignment::new("a", 2, 10)]);
+    assert_eq!(reader.state.held_bytes(), 0, "nobody reads it any more");
 }
 
 #[test]
