@@ -1,0 +1,64 @@
+//! Follows one partition of a topic: `cargo run --example follow -- TOPIC OFFSET [LEADER_EPOCH] < PROPERTIES`
+//!
+//! Properties are lines `name=value`. Reads partition 0 of the topic from an offset on, for a position whose last record
+//! was written in that leader epoch, until the partition stops or a minute is over. Writes a line
+//! `records BASE LAST SOURCE` for each batch, with the broker that it was read from, and `stopped REASON`.
+
+#![allow(clippy::print_stdout)] // it is what it is for
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eomirror_core::batch::Batches;
+use eomirror_plane::{
+    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, Outcome, Properties,
+    SystemClock,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (topic, offset, leader_epoch) = match &arguments[..] {
+        [topic, offset] => (topic, offset.parse()?, None),
+        [topic, offset, epoch] => (topic, offset.parse()?, Some(epoch.parse()?)),
+        _ => return Err("usage: follow TOPIC OFFSET [LEADER_EPOCH] < PROPERTIES".into()),
+    };
+    let text = std::io::read_to_string(std::io::stdin())?;
+    let pairs: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .collect();
+    let clock = SystemClock;
+    let deadline = clock.now() + Duration::from_secs(60);
+    let properties = Properties::parse(pairs)?;
+    let limits = Limits::from_properties(&properties);
+    let client = Client::connect(properties, Arc::new(clock), deadline)?;
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
+    fetcher.assign(&[Assignment {
+        leader_epoch,
+        ..Assignment::new(topic.as_str(), 0, offset)
+    }]);
+    while clock.now() < deadline {
+        for fetched in fetcher.poll(deadline)? {
+            let records = match &fetched.outcome {
+                Outcome::Records(records) => &records.records,
+                Outcome::Stopped(stop) => {
+                    println!("stopped {stop}");
+                    return Ok(());
+                }
+            };
+            let source = fetcher.source(&fetched.partition).unwrap_or(-1);
+            let mut next = None;
+            for batch in Batches::new(records) {
+                let batch = batch.map_err(|error| format!("{error:?}"))?;
+                let end = batch.next_offset();
+                println!("records {} {} {source}", batch.base_offset(), end - 1);
+                next = Some((end, batch.leader_epoch()));
+            }
+            if let Some((end, epoch)) = next {
+                fetcher.advance(&fetched.partition, end, epoch);
+            }
+        }
+    }
+    Ok(())
+}
