@@ -1,4 +1,4 @@
-//! Feeds mutated bytes to everything in eomirror-core that reads bytes from elsewhere.
+//! Feeds mutated bytes to everything in eomirror-core and eomirror-plane that reads bytes from elsewhere.
 //!
 //! ```text
 //! cargo run --release -p eomirror-fuzz -- TARGET [--seconds 60] [--seed 4711]
@@ -13,6 +13,7 @@
 
 mod corpus;
 mod mutate;
+mod protocol;
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

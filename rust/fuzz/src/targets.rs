@@ -12,8 +12,11 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::offset_map;
 use eomirror_core::relay::{self, Fetched, Outgoing, Relay, Treatment};
 
+use eomirror_plane::probe;
+
 use crate::corpus::{self, TOPIC};
 use crate::mutate::{Random, leave, mend_batches};
+use crate::protocol;
 
 /// One reader.
 #[derive(Clone, Copy)]
@@ -57,6 +60,24 @@ pub(crate) const TARGETS: &[Target] = &[
         corpus: corpus::offset_maps,
         mend: leave,
         feed: offsets,
+    },
+    Target {
+        name: "fetch",
+        corpus: protocol::fetch_answers,
+        mend: leave,
+        feed: |bytes, choice| probe::fetch_answer(protocol::version(choice, 12..=17), bytes),
+    },
+    Target {
+        name: "metadata",
+        corpus: protocol::metadata_answers,
+        mend: leave,
+        feed: |bytes, choice| probe::metadata_answer(protocol::version(choice, 10..=13), bytes),
+    },
+    Target {
+        name: "handshake",
+        corpus: protocol::handshakes,
+        mend: leave,
+        feed: |bytes, choice| probe::handshake(choice & 1 == 0, bytes),
     },
 ];
 

@@ -33,6 +33,8 @@ pub mod lane;
 mod network;
 mod oauth;
 mod pipeline;
+#[doc(hidden)]
+pub mod probe;
 mod properties;
 mod protocol;
 mod scram;
