@@ -99,6 +99,11 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
         monkeypatch.undo()
         flow.maker.kill()
 
+    with (
+        Mirror(flow.config, spark=flow.spark) as early,
+        pytest.raises(StateError, match="written a second time"),
+    ):
+        early.run(until="caught-up")
     code, looked = flow.command("--dry-run")
     assert (code, looked["committed"], looked["transactional"]) == (0, False, False)
     found = mm2.adopt_mm2(flow.config)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror._native import encode_offset_map
-from eomirror.errors import UsageError
+from eomirror.errors import StateError, UsageError
+from eomirror.formats.connect import Mm2Flow
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import Position
 from eomirror.lane.plane import MetadataRecord, ProducerIdentity
@@ -104,6 +105,7 @@ class FirstPositions:
 
         Raises:
             UsageError: A partition to adopt is not mirrored by the link.
+            StateError: The link runs for the first time, and MirrorMaker 2 has filled its copies.
         """
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
         if unknown:
@@ -114,6 +116,8 @@ class FirstPositions:
         fresh = [item for item in partitions if item.source not in known or item.source in adopt]
         if not fresh:
             return []
+        if not start:
+            self._refuse_filled([item for item in fresh if item.source not in adopt])
         offsets = self._starts(
             [item.source for item in fresh if item.source not in adopt], start or self._link.start
         )
@@ -135,6 +139,24 @@ class FirstPositions:
                 ]
                 records += self._left(item)
         return records
+
+    def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
+        """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""
+        topic = Mm2Flow.dedicated(self._link.source, self._link.target).offsets_topic
+        # a principal that may not see MM2's topics is not asked to
+        if self._target.begin_describe([topic]).visible()[0].get(topic) is None:
+            return
+        ends = self._target.offsets(
+            [(item.target_topic, item.source.partition) for item in items], at="latest", read_committed=False
+        )
+        filled = sorted({name for (name, _), end in ends.items() if end > 0})
+        if filled:
+            raise StateError(
+                f"link {self._link.name}: it never ran, but {filled[0]} has records, and MirrorMaker 2 has kept source "
+                f"offsets in {topic}: what it has mirrored would be written a second time",
+                fix="to go on where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
+                f"topic {topic}",
+            )
 
     def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
         """What is kept of the replicator before us: so that offsets of groups that lag behind translate as well."""

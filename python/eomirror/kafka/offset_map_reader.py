@@ -130,10 +130,13 @@ class OffsetMapReader:
             None if reverse else _at_position(question) for question in questions
         ]
         by_part: dict[int, list[int]] = {}
+        parts: dict[SourcePartition, int] = {}
         for index, question in enumerate(questions):
             if found[index] is None:
-                part = offset_map_partition(question.position.source, facts.partitions)
-                by_part.setdefault(part, []).append(index)
+                source = question.position.source
+                if source not in parts:
+                    parts[source] = offset_map_partition(source, facts.partitions)
+                by_part.setdefault(parts[source], []).append(index)
         if not by_part:
             return [answer for answer in found if answer is not None]
         names = [(topic, part) for part in by_part]
@@ -168,7 +171,7 @@ class OffsetMapReader:
         start, end = span
         size = self._first_window
         chunks: list[LogRecord] = []
-        wanted = {_prefix(question.position) for _, question in questions}
+        wanted = {_prefix(position) for position in _positions(questions)}
         low = end
         waiting = list(questions)
         while waiting:
@@ -182,7 +185,7 @@ class OffsetMapReader:
             chunks[:0] = [
                 record for record in window if record.value is not None and _prefix_of(record.key) in wanted
             ]
-            maps = _maps(chunks, [question.position for _, question in waiting])
+            maps = _maps(chunks, _positions(waiting))
             left = []
             for index, question in waiting:
                 map_ = maps[question.position.source]
@@ -272,6 +275,11 @@ def _at_position(question: Question) -> tuple[str, int] | None:
     if question.offset > position.offset:
         return "beyond", position.offset
     return None
+
+
+def _positions(questions: Sequence[tuple[int, Question]]) -> list[Position]:
+    """Each once: very many groups may ask about the same few partitions."""
+    return list({question.position.source: question.position for _, question in questions}.values())
 
 
 def _prefix(position: Position) -> bytes:
