@@ -99,6 +99,7 @@ def letters(link: TestLink) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(orjson.loads(key or b""), orjson.loads(value or b"")) for key, value, _, _ in found]
 
 
+@pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
 def test_a_record_that_is_too_large_stops_its_topic_by_name(link: TestLink) -> None:
     """Topic, partition, offset, size and limit are named; what lies before is there, other topics are whole."""
     link.create("poisoned", partitions=2)
@@ -120,6 +121,7 @@ def test_a_record_that_is_too_large_stops_its_topic_by_name(link: TestLink) -> N
     assert len(found[0]) <= 700
 
 
+@pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
 def test_records_that_are_too_large_become_dead_letters(link: TestLink) -> None:
     """Each is left out with a pointer to it in the transaction that moves past it; the books say so."""
     link.settings["on_refused"] = "dead-letter"
