@@ -7,6 +7,10 @@
 //! broker remembers what was asked. A request then names what is new or has changed and what is to be forgotten, and
 //! an answer leaves out what has no news.
 //!
+//! Measured with `examples/idle.rs` of eomirror-plane, 1,000 partitions without news, one broker on the same machine of
+//! 2 cores, which was busy with other things (2026-11-21), per answer: 48 bytes sent and 12 received in 0.35 ms of
+//! processor time in a session, 33,067 and 37,031 bytes in 0.71 ms without.
+//!
 //! # What both sides must agree on
 //!
 //! The broker's memory is worth something only as long as it is the same as ours. Each request has the epoch that
