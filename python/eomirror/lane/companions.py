@@ -33,6 +33,9 @@ __all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
 # how long a checkpoint waits for a transaction with data, seconds
 _CHECKPOINT_SECONDS = 0.2
 
+# records
+_LARGE = 1_000
+
 _Ids = tuple["Mapping[str, str | None]", "Mapping[str, str | None]"]
 
 
@@ -70,6 +73,8 @@ class Plan:
         checkpoints: Of followed groups.
         permitted: The transaction.
         quiet: It was begun for what is left over.
+        hold: Its offset syncs are owed.
+        now: When it was planned, monotonic seconds.
     """
 
     records: Sequence[MetadataRecord]
@@ -78,6 +83,8 @@ class Plan:
     checkpoints: PlannedCheckpoints | None
     permitted: Permitted
     quiet: bool
+    hold: bool
+    now: float
 
 
 class Companions:
@@ -100,6 +107,7 @@ class Companions:
         self._checkpoints = Checkpoints(partitions) if link.groups else None
         self._quiet_since: float | None = None
         self._quiet = False
+        self._synced_at = float("-inf")
 
     def forget(self) -> None:
         """The lane begins again from what the target says."""
@@ -152,7 +160,9 @@ class Companions:
         self._checkpoints.told(offsets, positions)
         return self._checkpoints.take_answers()
 
-    def plan(self, permitted: Permitted, positions: Mapping[SourcePartition, Position], ids: _Ids) -> Plan:
+    def plan(
+        self, permitted: Permitted, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
+    ) -> Plan:
         """
         What a transaction should hold; changes nothing.
 
@@ -161,9 +171,13 @@ class Companions:
             positions: As committed before it.
             ids: Ids of source and target topics, asked for after the last fetch: those of the transaction's data and
                 of `topics`.
+            now: Monotonic seconds.
         """
         mirrored = [] if self._place == "off" else [_mirrored(account) for account in permitted.chunks]
-        syncs = self._syncs.due(mirrored, quiet=self._quiet)
+        records_in_it = sum(count for item in mirrored for _, _, count in item.ranges)
+        # a large transaction is one of a lane that is behind, where a round trip more is not felt
+        hold = not self._quiet and records_in_it < _LARGE and now - self._synced_at < TAIL_SECONDS
+        syncs = self._syncs.due(mirrored, quiet=self._quiet, hold=hold)
         records = [
             MetadataRecord(self._syncs_topic, 0, sync.key(), sync.value())
             for sync in (syncs if self._place == "target" else ())
@@ -177,11 +191,13 @@ class Companions:
                 MetadataRecord(self._checkpoints_topic, 0, one.key(), one.value())
                 for one in checkpoints.checkpoints
             ]
-        return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet)
+        return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
 
     def committed(self, plan: Plan) -> None:
         """The transaction that ``plan`` was made for is committed."""
-        self._syncs.committed(plan.mirrored, quiet=plan.quiet)
+        self._syncs.committed(plan.mirrored, quiet=plan.quiet, hold=plan.hold)
+        if plan.syncs:
+            self._synced_at = plan.now
         if self._checkpoints is not None and plan.checkpoints is not None:
             self._checkpoints.committed(plan.checkpoints, plan.permitted.positions, plan.permitted.chunks)
         self._quiet_since = None

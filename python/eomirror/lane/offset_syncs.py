@@ -7,22 +7,22 @@ The rule is that of MM2 (Kafka 4.3, OffsetSyncWriter.PartitionState.update): the
 record whose source offset does not follow the one before (a marker, aborted or compacted data), one whose target
 offset went back, and one that is so far behind the last sync that a reader would read `MAX_LAG` records again.
 
-Ours differs in two ways, both of which give readers more: the record of a sync is the last one of its
-transaction, and it is committed with it; and what the rule leaves out is written once the lane has been quiet
-for `TAIL_SECONDS` (MM2: 60 s), so that a reader at the end of a quiet partition is exact.
+Ours differs in three ways.  The record of a sync is the last one of its transaction, and it is committed with it.
+What the rule leaves out is written once the lane has been quiet for `TAIL_SECONDS` (MM2: 60 s), so that a reader at the
+end of a quiet partition is exact.  And a transaction with syncs takes one round trip more, which a lane that has caught
+up pays once in `TAIL_SECONDS`: what is due in between is owed, and written with the next one that pays.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.formats.mm2 import OffsetSync
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from eomirror.types import SourcePartition
 
 __all__ = ["MAX_LAG", "TAIL_SECONDS", "Mirrored", "OffsetSyncs"]
 
@@ -69,49 +69,57 @@ class OffsetSyncs:
     def __init__(self) -> None:
         self._known: dict[SourcePartition, _Known] = {}
         self._tails: set[SourcePartition] = set()
+        # those of them for which the rule wants a sync
+        self._owed: set[SourcePartition] = set()
 
     @property
     def tails(self) -> bool:
         """Whether some partition's last record is without a sync."""
         return bool(self._tails)
 
-    def due(self, mirrored: Iterable[Mirrored], *, quiet: bool) -> tuple[OffsetSync, ...]:
+    def due(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> tuple[OffsetSync, ...]:
         """
         Syncs for a transaction.
 
         Args:
             mirrored: What it holds, one entry for each partition.
             quiet: It was begun for what is left over, because there was nothing else to do.
+            hold: It should not take longer than it must: nothing is written, what is due is owed.
         """
-        syncs = [
-            OffsetSync(item.source.topic, item.source.partition, after.upstream, after.downstream)
-            for item, after in ((item, self._after(item)) for item in mirrored)
-            if after.synced == after.downstream
-        ]
-        if quiet:
-            for source in sorted(self._tails):
-                known = self._known[source]
-                syncs.append(OffsetSync(source.topic, source.partition, known.upstream, known.downstream))
-        return tuple(syncs)
+        if hold:
+            return ()
+        after = {item.source: self._after(item) for item in mirrored}
+        wanted = {source for source, known in after.items() if known.synced == known.downstream}
+        wanted |= self._tails if quiet else self._owed
+        return tuple(
+            OffsetSync(source.topic, source.partition, known.upstream, known.downstream)
+            for source in sorted(wanted)
+            for known in [after.get(source) or self._known[source]]
+        )
 
-    def committed(self, mirrored: Iterable[Mirrored], *, quiet: bool) -> None:
+    def committed(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> None:
         """A transaction with what `due` said for the same arguments was committed."""
-        if quiet:
-            for source in self._tails:
-                known = self._known[source]
-                self._known[source] = _Known(known.upstream, known.downstream, known.downstream)
-            self._tails.clear()
+        mirrored = tuple(mirrored)
+        written = {
+            SourcePartition(sync.topic, sync.partition) for sync in self.due(mirrored, quiet=quiet, hold=hold)
+        }
         for item in mirrored:
-            after = self._known[item.source] = self._after(item)
-            if after.synced == after.downstream:
-                self._tails.discard(item.source)
-            else:
-                self._tails.add(item.source)
+            after = self._after(item)
+            if after.synced == after.downstream and item.source not in written:
+                self._owed.add(item.source)
+            before = self._known.get(item.source, _NOTHING)
+            self._known[item.source] = replace(after, synced=before.synced)
+            self._tails.add(item.source)
+        for source in written:
+            self._known[source] = replace(self._known[source], synced=self._known[source].downstream)
+        self._tails -= written
+        self._owed -= written
 
     def forget(self) -> None:
         """The lane begins again from what the target says."""
         self._known.clear()
         self._tails.clear()
+        self._owed.clear()
 
     def _after(self, item: Mirrored) -> _Known:
         """What is known of a partition once these records are committed."""

@@ -351,7 +351,7 @@ class LanePump:
         if records != self._foreseen:
             self._plane.write(records)
         # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
-        accompanying = self._companions.plan(permit, self._positions, self._ids)
+        accompanying = self._companions.plan(permit, self._positions, self._ids, self._clock.monotonic())
         if accompanying.records:
             self._plane.write(accompanying.records)
         crash_point("lane.state_written")

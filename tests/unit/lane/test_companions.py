@@ -56,7 +56,7 @@ def test_a_sync_goes_into_the_transaction_of_its_record() -> None:
     """KIP-716's place on the target, partition 0, bytes as MM2 writes them."""
     sync = OffsetSync(ORDERS.topic, ORDERS.partition, 12, 41)
 
-    assert companions("target").plan(permit((10, 39, 3)), {}, IDS).records == [
+    assert companions("target").plan(permit((10, 39, 3)), {}, IDS, 0.0).records == [
         MetadataRecord("mm2-offset-syncs.east.internal", 0, sync.key(), sync.value())
     ]
 
@@ -65,12 +65,12 @@ def test_on_the_source_it_waits_for_the_commit() -> None:
     """Never ahead of the record that it names: an aborted transaction sends nothing."""
     sink = Sink()
     lane = companions("source", sink)
-    plan = lane.plan(permit((10, 39, 3)), {}, IDS)
+    plan = lane.plan(permit((10, 39, 3)), {}, IDS, 0.0)
 
     assert plan.records == []
     assert sink.sent == []
     lane.aborted()
-    lane.committed(lane.plan(permit((10, 39, 3)), {}, IDS))
+    lane.committed(lane.plan(permit((10, 39, 3)), {}, IDS, 0.0))
     assert [(sync.upstream, sync.downstream) for sync in sink.sent] == [(12, 41)]
 
 
@@ -78,22 +78,38 @@ def test_on_the_source_it_waits_for_the_commit() -> None:
 def test_a_quiet_lane_syncs_what_is_left_over_once(place: str) -> None:
     """The transaction for it is due a second after the last one, and only while something is left."""
     lane = companions(place, Sink())
-    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS))
-    lane.committed(lane.plan(permit((1, 1, 1)), {}, IDS))
+    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS, 0.0))
+    lane.committed(lane.plan(permit((1, 1, 1)), {}, IDS, 0.0))
 
     assert not lane.due(50.0)
     assert not lane.due(50.0 + TAIL_SECONDS / 2)
     assert lane.due(50.0 + TAIL_SECONDS)
-    plan = lane.plan(EMPTY, {}, IDS)
+    plan = lane.plan(EMPTY, {}, IDS, 0.0)
     assert [(sync.upstream, sync.downstream) for sync in plan.syncs] == [(1, 1)]
     lane.committed(plan)
     assert not lane.due(60.0)
 
 
+def test_a_caught_up_lane_pays_for_syncs_once_a_second() -> None:
+    """What is due in between is owed, and written with the next transaction that pays; a large one always does."""
+    lane = companions("target")
+
+    def commit(now: float, *ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
+        plan = lane.plan(permit(*ranges), {}, IDS, now)
+        lane.committed(plan)
+        return [(sync.upstream, sync.downstream) for sync in plan.syncs]
+
+    assert commit(0.0, (0, 0, 1)) == [(0, 0)]
+    assert commit(0.1, (5, 1, 1)) == []
+    assert commit(0.2, (6, 2, 1)) == []
+    assert commit(TAIL_SECONDS, (7, 3, 1)) == [(7, 3)]
+    assert commit(TAIL_SECONDS + 0.1, (8, 4, 2_000)) == [(2_007, 2_003)]
+
+
 def test_off_means_nothing_is_written() -> None:
     """Nor is there ever a transaction for it."""
     lane = companions("off")
-    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS))
+    lane.committed(lane.plan(permit((0, 0, 1)), {}, IDS, 0.0))
 
-    assert lane.plan(permit((9, 9, 1)), {}, IDS).records == []
+    assert lane.plan(permit((9, 9, 1)), {}, IDS, 0.0).records == []
     assert not lane.due(1e9)
