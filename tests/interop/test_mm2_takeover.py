@@ -106,6 +106,8 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
         early.run(until="caught-up")
     code, looked = flow.command("--dry-run")
     assert (code, looked["committed"], looked["transactional"]) == (0, False, False)
+    # it has been watched already
+    monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.5)
     found = mm2.adopt_mm2(flow.config)
 
     assert found.generation == 1
