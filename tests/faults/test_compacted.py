@@ -7,7 +7,7 @@ Here a copy is right when what the source still has is there once and in order, 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +48,7 @@ class Compacted:
     rng: random.Random
     delete_retention_ms: int
     written: int = 0
+    fresh: set[int] = field(default_factory=set)
 
     def create(self) -> None:
         """Make the topic."""
@@ -71,6 +72,7 @@ class Compacted:
         producer.init_transactions(30)
         for number in range(0, count, 50):
             producer.begin_transaction()
+            keyed = set()
             for _ in range(50):
                 partition = self.rng.choice((KEYS, TOMBSTONES, MIXED))
                 key = self.rng.choice([key for key in range(50) if key not in but])
@@ -79,12 +81,15 @@ class Compacted:
                 # also a tombstone can be told from the others
                 header = ("number", b"%d" % self.written)
                 producer.produce(self.name, value, b"key %d" % key, partition, headers=[header])
+                if partition == KEYS:
+                    keyed.add(self.written)
                 self.written += 1
             if number % 500 == 450:
                 producer.flush(30)
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
+                self.fresh |= keyed
 
     def source(self, partition: int) -> list[ReadRecord]:
         """What the source has now."""
@@ -95,14 +100,17 @@ class Compacted:
         return self._read(self.rig.target.direct, f"source.{self.name}", partition)
 
     def compact(self) -> None:
-        """Write on until the cleaner has removed more than half of what was there."""
-        before = len(self.source(KEYS))
+        """Write on until the cleaner has removed more than half of what was committed since the last time."""
         until = time.monotonic() + 300
-        while len(self.source(KEYS)) > before / 2:
+        # it may have been at work all the time, so what is there now is nothing to compare with
+        while (
+            len(self.fresh) < 200 or len(self.fresh & set(_numbers(self.source(KEYS)))) > len(self.fresh) / 2
+        ):
             assert time.monotonic() < until, "the cleaner does nothing"
-            # closes a segment; many small ones would keep the cleaner of a busy machine from ever being done
             self.write(50)
+            # closes a segment; many small ones would keep the cleaner of a busy machine from ever being done
             time.sleep(1.0)
+        self.fresh.clear()
         self.entry.injected()
 
     @property
