@@ -380,9 +380,11 @@ def test_compaction_on_either_side_is_no_difference(
         (link.west, link.copy("compacted")) if side == "target" else (link.east, link.topic("compacted"))
     )
 
+    later = iter(range(1_700_000_010_000, 1_800_000_000_000, 10_000))
+
     def compacted() -> bool:
-        # a segment is rolled by the next record after its time
-        write_plainly(link.east, link.topic("compacted"), [(b"roll", b"roll", 1_700_000_000_000, ())])
+        # a segment is rolled by a record that is later than its first by more than segment.ms, by their own times
+        write_plainly(link.east, link.topic("compacted"), [(b"roll", b"roll", next(later), ())])
         link.catch_up()
         return len(read_committed(cleaned, topic)[0]) < 400
 
