@@ -91,7 +91,7 @@ def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
         console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{word}[/{colour}]{rest}")
         rows = [_row(partition) for partition in verdict.partitions]
         if rows:
-            right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "VERDICT"})
+            right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "DIFFER", "VERDICT"})
             console.print(table(list(rows[0]), rows, right=right))
         for topic in verdict.waiting:
             console.print(f"not mirrored yet: {escape(topic)}")
@@ -122,8 +122,7 @@ def _row(partition: PartitionVerdict) -> dict[str, Any]:
         # what lies before it is not compared: retention, `start`, or less was asked for
         "FROM": human_count(one.not_comparable[0]),
         "EQUAL": human_count(partition.matched),
-        **{kind.upper(): human_count(partition.differences.get(kind)) for kind in
-           ("missing", "duplicate", "reordered", "altered", "foreign")},
+        "DIFFER": ", ".join(f"{n:,} {kind}" for kind, n in partition.differences.items() if n) or "0",
         "LAG": human_count(one.lag),
         "VERDICT": verdict,
-    }  # fmt: skip
+    }
