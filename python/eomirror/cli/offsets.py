@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,8 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eomirror.offsets import GroupPartition, ImportedGroup, Translation
 
 __all__ = ["offsets"]
@@ -128,6 +130,7 @@ def groups(
 @click.option("--reverse", is_flag=True, help="From the target to the source, for the way back.")
 @click.option("--link", help="The link; needed where there are several.")
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@output_option
 def export_(
     config: str,
     group: str | None,
@@ -135,12 +138,13 @@ def export_(
     reverse: bool,
     link: str | None,
     overrides: tuple[str, ...],
+    output: str | None,
 ) -> int:
     """
     Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
 
-    A group of which one offset is not known is left out whole, and named on stderr.  Exit codes: 0 done, 1 failed, 3
-    one was left out, or there is none.
+    A group of which one offset is not known is left out whole, and named on stderr; a table is for looking only.
+    Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -154,7 +158,10 @@ def export_(
         reverse=reverse,
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
-    print_structured(document, "json")
+    if wants_table(output):
+        _draw_exported(document)
+    else:
+        print_structured(document, output)
     for name, reason in sorted(left_out.items()):
         say(f"left out: {name}: {reason}")
     return 0 if document["groups"] and not left_out else 3
@@ -200,6 +207,27 @@ def import_(
     else:
         print_structured({"dry_run": dry_run, "groups": [each.as_dict() for each in done]}, output)
     return 0 if all(each.written for each in done) else 3
+
+
+def _draw_exported(document: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    columns = ("GROUP", "TOPIC", "P", "OFFSET", "TO TOPIC", "TO OFFSET")
+    rows = [
+        {
+            "GROUP": escape(group),
+            "TOPIC": each["from_topic"],
+            "P": each["from_partition"],
+            "OFFSET": each["from_offset"],
+            "TO TOPIC": each["topic"],
+            "TO OFFSET": each["offset"],
+        }
+        for group, offsets in document["groups"].items()
+        for each in offsets
+    ]
+    console.print(table(columns, rows, right=("P", "OFFSET", "TO OFFSET")))
 
 
 def _draw_groups(found: list[GroupPartition]) -> None:
