@@ -178,7 +178,7 @@ _KEYS = (
         "plane",
         *_choice("auto", "native", "client"),
         "What moves the bytes: `client` (librdkafka), `native` (whole batches, in Rust; the target needs "
-        "transaction.version 2), or `auto`: the client plane in this release.",
+        "transaction.version 2), or `auto`: the native one where it can serve, and the log says why it cannot.",
         "auto",
         "auto",
     ),

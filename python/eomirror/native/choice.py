@@ -22,12 +22,6 @@ __all__ = ["choose_plane", "unhonoured"]
 
 log = structlog.get_logger(__name__)
 
-# whether a link that leaves the choice to us is mirrored natively where that is possible
-_AUTO_TAKES_NATIVE = False
-_NOT_YET = (
-    "plane: auto takes the client plane in this release; say plane: native to be mirrored by the native one"
-)
-
 # batches keep the codec of their producers, so these would not be honoured
 _CODECS = ("compression.type", "compression.codec", "compression.level")
 
@@ -45,9 +39,6 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
         ClusterError: The native plane is asked for, and cannot honour a property of a cluster.
     """
     wanted = spec.link.plane
-    if wanted == "auto" and not _AUTO_TAKES_NATIVE:
-        log.info("plane_chosen", lane=spec.lane, plane="client", reason=_NOT_YET)
-        return ClientPlane(spec, clock)
     reasons = [] if wanted == "client" else unhonoured(spec)
     if reasons and wanted == "native":
         raise ClusterError(

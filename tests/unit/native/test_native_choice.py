@@ -12,7 +12,6 @@ from eomirror.config import load_config
 from eomirror.errors import ClusterError
 from eomirror.kafka.plane import ClientPlane
 from eomirror.lane.spec import LaneSpec
-from eomirror.native import choice
 from eomirror.native.choice import choose_plane, unhonoured
 from eomirror.native.switch import SwitchingPlane
 
@@ -63,11 +62,8 @@ def test_a_codec_for_the_target_is_not_honoured(spec: LaneSpec) -> None:
     ]
 
 
-def test_auto_takes_the_client_plane_where_the_native_one_cannot_serve(
-    spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_the_client_plane_where_the_native_one_cannot_serve(spec: LaneSpec) -> None:
     """And the native one where it can."""
-    monkeypatch.setattr(choice, "_AUTO_TAKES_NATIVE", True)
     target = replace(spec.target, producer={"compression.type": "zstd"})
     assert isinstance(chosen(spec, "auto"), SwitchingPlane)
     assert isinstance(chosen(replace(spec, target=target), "auto"), ClientPlane)
