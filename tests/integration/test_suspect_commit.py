@@ -61,7 +61,15 @@ def test_every_third_commit_is_suspect(
         {
             "clusters": {"east": dict(east.client_properties), "west": dict(west.client_properties)},
             "links": [
-                {"name": topic_name, "source": "east", "target": "west", "topics": [topic_name], "lanes": 1}
+                {
+                    "name": topic_name,
+                    "source": "east",
+                    "target": "west",
+                    "topics": [topic_name],
+                    "lanes": 1,
+                    # under protocol V2 no commit is suspect
+                    "plane": "client",
+                }
             ],
         }
     )

@@ -62,7 +62,7 @@ impl NativeLane {
         target_cluster_id: String,
         header: bool,
         guard: bool,
-        origins: Option<HashSet<String>>,
+        origins: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let timeout = duration(transaction_timeout)?;
         let lane = without_interpreter(py, || {
@@ -81,7 +81,7 @@ impl NativeLane {
             target_cluster: target_cluster_id,
             header,
             guard,
-            origins,
+            origins: origins.map(HashSet::from_iter),
             lane: Mutex::new(Some(lane.map_err(|failure| lane_failed(py, &failure))?)),
         })
     }

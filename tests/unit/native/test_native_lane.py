@@ -45,6 +45,23 @@ def lane(**properties: str) -> NativeLane:
     )
 
 
+def test_the_clusters_whose_records_travel_on_may_be_a_list() -> None:
+    """A link tells them as it has them in its configuration."""
+    nobody = {"bootstrap.servers": "127.0.0.1:1"}
+    lane = NativeLane(
+        nobody,
+        nobody,
+        transactional_id="x",
+        transaction_timeout=15.0,
+        source_cluster_id="A",
+        target_cluster_id="B",
+        header=True,
+        guard=True,
+        origins=["A", "C"],
+    )
+    lane.route("orders", "orders", target_id=None, max_batch_bytes=1_000_000, log_append_time=False)
+
+
 def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
     """Both would write into the same connections."""
     ended = subprocess.run(
