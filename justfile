@@ -90,6 +90,10 @@ engine *ARGS:
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"
 
+# verify and the log audit: planted defects are found, and nothing else
+audit *ARGS:
+    python scripts/ci.py --suite audit -m "not slow" "$@"
+
 # the benchmark in its smallest size: does it run, are the copies equal
 bench-small:
     python -m bench --small

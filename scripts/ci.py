@@ -38,7 +38,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     "faults": ("faults",),
     # a process of its own: each of these makes Spark contexts, and a process can have one
     "engine": ("spark",),
-    "interop": ("interop", "topologies", "audit"),
+    "interop": ("interop", "topologies"),
+    "audit": ("audit",),
 }
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")
@@ -89,8 +90,8 @@ STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
     Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit")),
     Stage("integration", 8, ("integration",), test_files("integration")),
-    # most of the engine's tests kill a worker, a driver or an executor
-    Stage("faults", 12, ("faults", "engine"), test_files("faults")),
+    # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
+    Stage("faults", 12, ("faults", "engine", "audit"), test_files("faults")),
     Stage("interop", 5, ("interop",), test_files("interop")),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )

@@ -144,6 +144,7 @@ def test_syncs_and_heartbeats_come_with_the_records(make_flow: Callable[..., Flo
     assert abs(heard[-1].timestamp / 1000 - time.time()) < 60
 
 
+@pytest.mark.slow
 def test_syncs_and_heartbeats_on_the_source(make_flow: Callable[..., Flow]) -> None:
     """KIP-716's other place, never ahead of the commit; heartbeats there are mirrored, prefixed under every naming."""
     flow = make_flow(offset_syncs="source", heartbeats="source", naming="identity")
@@ -205,7 +206,7 @@ def test_checkpoints_are_true_wherever_a_group_stands(
     assert flow.standing("somebody-else") < 0
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.slow), "consumer"])
 def test_a_group_with_members_is_followed_on_the_source_and_left_alone_on_the_target(
     protocol: str, make_flow: Callable[..., Flow]
 ) -> None:

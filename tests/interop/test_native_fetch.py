@@ -361,6 +361,7 @@ def test_a_broker_that_is_killed_is_waited_for(
     assert sum(map(len, fetched.values())) == 4500
 
 
+@pytest.mark.slow
 def test_leaders_that_move_are_followed(
     start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str
 ) -> None:
