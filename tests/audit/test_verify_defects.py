@@ -269,6 +269,7 @@ def test_the_command_ends_with_3_or_0(path: Any) -> None:
         assert (link["verdict"], len(link["partitions"])) == (word, 1)
 
 
+@pytest.mark.slow
 def test_spark_says_what_one_process_says(path: Any) -> None:
     """A job of four tasks finds each defect by the same name and offsets, and ends with the same code."""
     told = []
