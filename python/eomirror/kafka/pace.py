@@ -15,6 +15,8 @@ up are small because there is nothing more.
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = ["MOST_RECORDS", "Pace"]
 
 #: Records of one fetch: what crosses into Rust in one call.
@@ -25,6 +27,10 @@ _LEAST_BYTES = 64 * 1024
 _MOST_BYTES = 128 * 1024 * 1024
 _GROWTH = 4.0
 _SMOOTHING = 0.3
+
+# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
+_SECONDS = 0.4
+_INTERVALS = 4
 
 
 class Pace:
@@ -46,6 +52,11 @@ class Pace:
         # nothing is known of the records: the first fetch takes one of them
         self._record_bytes = float(_FIRST_BYTES)
         self._seen = False
+
+    @classmethod
+    def of_link(cls, commit_interval: float) -> Self:
+        """The pace of a lane whose link commits every so many seconds while it is behind."""
+        return cls(max(_SECONDS, _INTERVALS * commit_interval))
 
     def records(self, used: int) -> int:
         """How many records to fetch into a transaction that holds ``used`` bytes; at least one."""

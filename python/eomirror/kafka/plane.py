@@ -56,9 +56,6 @@ __all__ = ["ClientPlane"]
 
 log = structlog.get_logger(__name__)
 
-# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
-_PACE_SECONDS = 0.4
-_PACE_INTERVALS = 4
 # how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
 _PUMP_SLICE_SECONDS = 0.005
 # a commit writes one control batch of one record to each partition of the transaction
@@ -95,7 +92,7 @@ class ClientPlane:
         self._used = 0
         self._begun = 0.0
         self._sieve = Sieve()
-        self._pace = Pace(max(_PACE_SECONDS, _PACE_INTERVALS * spec.link.commit_interval))
+        self._pace = Pace.of_link(spec.link.commit_interval)
 
     # -- producer side ---------------------------------------------------------------------------
 

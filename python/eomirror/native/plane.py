@@ -44,9 +44,6 @@ __all__ = ["NativePlane", "lane_properties"]
 
 log = structlog.get_logger(__name__)
 
-# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
-_PACE_SECONDS = 0.4
-_PACE_INTERVALS = 4
 _INIT_SECONDS = 60.0
 # an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
 _ABORT_SECONDS = 5.0
@@ -94,7 +91,7 @@ class NativePlane:
         self._routed: set[str] = set()
         self._used = 0
         self._begun = 0.0
-        self._pace = Pace(max(_PACE_SECONDS, _PACE_INTERVALS * spec.link.commit_interval))
+        self._pace = Pace.of_link(spec.link.commit_interval)
 
     # -- producer side ---------------------------------------------------------------------------
 
