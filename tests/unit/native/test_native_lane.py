@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from eomirror._native import NativeLane
 from eomirror.native.failure import NativeFailureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FORKED = """
 import os
@@ -32,8 +36,8 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 """
 
 
-def lane(**properties: str) -> NativeLane:
-    """A lane of two clusters where nobody listens."""
+def lane(*, origins: Sequence[str] | None = None, **properties: str) -> NativeLane:
+    """A lane of two clusters where nobody listens; with origins, one that guards against loops."""
     nobody = {"bootstrap.servers": "127.0.0.1:1", **properties}
     return NativeLane(
         nobody,
@@ -42,24 +46,17 @@ def lane(**properties: str) -> NativeLane:
         transaction_timeout=15.0,
         source_cluster_id="A",
         target_cluster_id="B",
+        header=origins is not None,
+        guard=origins is not None,
+        origins=origins,
     )
 
 
 def test_the_clusters_whose_records_travel_on_may_be_a_list() -> None:
     """A link tells them as it has them in its configuration."""
-    nobody = {"bootstrap.servers": "127.0.0.1:1"}
-    lane = NativeLane(
-        nobody,
-        nobody,
-        transactional_id="x",
-        transaction_timeout=15.0,
-        source_cluster_id="A",
-        target_cluster_id="B",
-        header=True,
-        guard=True,
-        origins=["A", "C"],
+    lane(origins=["A", "C"]).route(
+        "orders", "orders", target_id=None, max_batch_bytes=1_000_000, log_append_time=False
     )
-    lane.route("orders", "orders", target_id=None, max_batch_bytes=1_000_000, log_append_time=False)
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
