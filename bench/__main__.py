@@ -236,11 +236,19 @@ def main(
 @click.option("--seconds", type=click.FloatRange(10), default=600.0, show_default=True)
 @click.option("--rate", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Records/s.")
 @click.option("--epoch", default="", help="Of this mirror's lanes, such as 60s.  [default: the mirror's own]")
+@click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
 @_output
 @_keep
 @click.pass_context
 def latency(
-    context: click.Context, *, seconds: float, rate: int, epoch: str, output: str, results: Path | None
+    context: click.Context,
+    *,
+    seconds: float,
+    rate: int,
+    epoch: str,
+    plane: str,
+    output: str,
+    results: Path | None,
 ) -> None:
     """End-to-end latency beside MM2 with exactly-once and a direct produce and consume, epoch changes included."""
     session = _Session("latency", output, results or RESULTS)
@@ -248,7 +256,7 @@ def latency(
     with _clusters() as site:
         session.say(f"latency: {rate:,} records/s for {seconds:g} s")
         try:
-            found = measure_latency(site, seconds=seconds, rate=rate, epoch=epoch)
+            found = measure_latency(site, seconds=seconds, rate=rate, epoch=epoch, plane=plane)
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             session.say(f"NO FIGURE: {session.fail(error)}")
         else:

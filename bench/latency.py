@@ -212,7 +212,7 @@ def stalls_of(commits: Sequence[tuple[int, int, int]]) -> Stalls:
 
 
 def measure_latency(
-    site: Site, *, seconds: float, rate: int, epoch: str, warm_up: float = 15.0
+    site: Site, *, seconds: float, rate: int, epoch: str, plane: str, warm_up: float = 15.0
 ) -> LatencyResult:
     """
     Run this mirror and MM2 with exactly-once beside each other and beside the direct path.
@@ -222,13 +222,14 @@ def measure_latency(
         seconds: How long to measure.
         rate: Records/s.
         epoch: Of this mirror; empty for the default.
+        plane: Of this mirror.
         warm_up: Seconds from the moment all paths deliver.
 
     Raises:
         WrongCopyError: A reader saw a record missing, twice or out of order.
     """
     workload = Workload(name="latency", title="latency", partitions=_PARTITIONS, rate=rate)
-    mirror = Mirror(epoch=epoch)
+    mirror = Mirror(plane=plane, epoch=epoch)
     peers: list[Peer] = [mirror, MirrorMaker(exactly_once=True, tuned=False)]
     Topics(site.source).create(workload.topic, _PARTITIONS)
     Topics(site.target).create(_DIRECT_TOPIC, _PARTITIONS)

@@ -32,8 +32,10 @@ pub enum Reason {
 impl OffsetMap {
     /// Where source offset `offset` is on the target, if the newest chunks alone can say; older ones are not taken in.
     ///
-    /// They can where they hold the record at the offset or the one before it: between two chunks there may be an
-    /// older one.
+    /// They can where they hold the record at the offset or the one before it. Where the past was rewritten, an older
+    /// chunk may hold a record at the offset that stands behind all that the newest ones hold: then the answer is
+    /// [`Answer::Next`] where the whole map says [`Answer::Exact`]. Both sides of a map grow, so going on there still
+    /// neither skips nor repeats a mirrored record.
     #[must_use]
     pub fn part_to_target(&self, offset: i64) -> Option<Answer> {
         part(offset, |at| self.to_target(at))
