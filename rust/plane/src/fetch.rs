@@ -85,6 +85,10 @@ pub struct Limits {
     /// `partition_bytes`. Records that are handed out and not advanced past may have as much again, before leaders are
     /// asked for less; so twice the budget is the most, but for a single batch that is larger than it may be.
     pub budget: u64,
+    /// A broker is not asked again before the reader has gone on, while what is held of it is not more than this: a
+    /// reader that keeps up then gets all partitions in one answer, and none of them has to wait until a request that
+    /// was made without it is answered. 0 for a reader that may hold some partitions and wait for others.
+    pub patience_bytes: u64,
     /// Pause before a partition is asked for again that a broker could not serve.
     pub retry: Duration,
     /// How long a topic may be unknown to the cluster before it counts as gone: brokers learn of new topics late.
@@ -102,6 +106,7 @@ impl Limits {
             answer_bytes: sizes.max_bytes,
             partition_bytes: sizes.partition_bytes,
             budget: u64::try_from(sizes.max_bytes).unwrap_or(0),
+            patience_bytes: 0,
             retry: sizes.error_backoff,
             patience: Duration::from_secs(5),
         }

@@ -194,6 +194,25 @@ impl Fetcher {
         }
     }
 
+    /// Has the brokers that can be asked now answer at once, also with nothing: for a reader that was away and wants to
+    /// know whether there is more. [`Fetcher::step`] asks.
+    pub fn hurry(&mut self) {
+        let now = self.client.clock().now();
+        self.state.hurry(self.client.directory(), now);
+    }
+
+    /// Whether a broker that was hurried has not answered yet. One that cannot be reached may take its time.
+    #[must_use]
+    pub fn is_hurrying(&self) -> bool {
+        self.state.is_hurrying()
+    }
+
+    /// Whether all topics were asked for by id so far, so that no answer can be another topic's of the same name.
+    #[must_use]
+    pub const fn goes_by_id(&self) -> bool {
+        self.state.goes_by_id()
+    }
+
     /// What waits to be handed out.
     #[must_use]
     pub fn has_fetched(&self) -> bool {

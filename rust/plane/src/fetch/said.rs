@@ -34,6 +34,11 @@ impl Said {
         said
     }
 
+    /// Whether topics go by name, so that nobody has looked at their ids.
+    pub(super) fn is_by_name(&self) -> bool {
+        !self.by_name.is_empty()
+    }
+
     pub(super) fn take(
         &mut self,
         id: TopicId,

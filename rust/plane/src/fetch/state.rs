@@ -20,7 +20,7 @@
 //!   fills an answer in the order of the request; within a session it keeps that order itself (KIP-227).
 //! * A broker is asked for no more than its share of the budget. What is held of it may have another share, so that the
 //!   next records come while these are worked on; where it has more than that, the broker is asked for less, and not at
-//!   all when not even one partition would fit.
+//!   all when not even one partition would fit, or when so little is held that the reader will be through at once.
 //! * What stops a partition is believed of its leader only. A replica that is closer (KIP-392) may be behind, so
 //!   whatever it complains of is asked of the leader again.
 
@@ -62,6 +62,10 @@ pub(crate) struct FetchState {
     talks: BTreeMap<i32, Talk>,
     turn: u64,
     stale: bool,
+    /// Brokers whose next request is to be answered at once.
+    hurried: BTreeSet<i32>,
+    /// Whether topics ever went by name: an old broker compares no ids.
+    by_name: bool,
     /// Of the directory that the partitions' leaders were taken from.
     revision: Option<u64>,
 }
@@ -77,6 +81,8 @@ impl FetchState {
             talks: BTreeMap::new(),
             turn: 0,
             stale: false,
+            hurried: BTreeSet::new(),
+            by_name: false,
             revision: None,
         }
     }
@@ -250,6 +256,9 @@ impl FetchState {
     /// What the next answer of a broker may have; None when what is held leaves no room for it.
     fn room(&self, broker: i32, share: u64, held: &BTreeMap<i32, u64>) -> Option<i32> {
         let held = held.get(&broker).copied().unwrap_or(0);
+        if (1..=self.limits.patience_bytes).contains(&held) {
+            return None;
+        }
         let room = share.saturating_mul(2).saturating_sub(held).min(share);
         (room >= self.one_partition()).then(|| {
             i32::try_from(room)
@@ -322,6 +331,7 @@ impl FetchState {
             .collect();
         let talk = self.talks.entry(broker).or_default();
         talk.ticket = Some(ticket);
+        talk.hurried = self.hurried.remove(&broker);
         // topics go by name there, and a request that names nothing could not show it
         let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
         let ask = if self.sessions && !nameless {
@@ -329,7 +339,9 @@ impl FetchState {
         } else {
             talk.session.ask_without(wanted)
         };
-        let wait = if held {
+        let wait = if talk.hurried {
+            Duration::ZERO
+        } else if held {
             self.limits.wait.min(SHORT_WAIT)
         } else {
             self.limits.wait
@@ -342,6 +354,21 @@ impl FetchState {
             ..self.nothing()
         };
         Some(talk::request(frame, &ask))
+    }
+
+    /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
+    pub(crate) fn hurry(&mut self, directory: &Directory, now: Instant) {
+        self.hurried = self.brokers(directory, now);
+    }
+
+    /// Whether some broker that was hurried has not answered.
+    pub(crate) fn is_hurrying(&self) -> bool {
+        !self.hurried.is_empty() || self.talks.values().any(|talk| talk.hurried)
+    }
+
+    /// Whether all topics went by id so far.
+    pub(crate) const fn goes_by_id(&self) -> bool {
+        !self.by_name
     }
 
     /// A request for nothing.
@@ -384,9 +411,11 @@ impl FetchState {
         let Some(ticket) = talk.ticket.take() else {
             return Vec::new();
         };
+        talk.hurried = false;
         let heard = talk.session.answered(answer.error, answer.session_id);
         let throttled = answer.throttle_ms > 0 && answer.topics.is_empty();
         let mut said = Said::new(answer);
+        self.by_name |= said.is_by_name();
         let mut fetched = Vec::new();
         for (partition, tracked) in &mut self.partitions {
             let Some(asked) = tracked.asked_by(ticket) else {
@@ -455,6 +484,7 @@ impl FetchState {
             return;
         };
         talk.session.lost();
+        talk.hurried = false;
         self.stale = true;
         for tracked in self.partitions.values_mut() {
             if tracked.asked_by(ticket).is_some() {

@@ -22,6 +22,8 @@ pub(super) struct Talk {
     pub(super) session: FetchSession<u64, Told>,
     /// Of the request that is outstanding.
     pub(super) ticket: Option<u64>,
+    /// Whether that is to be answered at once, also with nothing.
+    pub(super) hurried: bool,
 }
 
 /// `frame` with what the session has to say.

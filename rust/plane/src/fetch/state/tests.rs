@@ -25,6 +25,7 @@ const LIMITS: Limits = Limits {
     answer_bytes: 1000,
     partition_bytes: 100,
     budget: 1000,
+    patience_bytes: 0,
     retry: Duration::from_millis(50),
     patience: Duration::from_secs(5),
 };
@@ -271,6 +272,42 @@ fn a_broker_answers_soon_while_a_partition_of_it_is_held() {
     assert_eq!(reader.plan(1).unwrap().max_wait_ms, 500);
     reader.answer(1, vec![said(0, b"x"), said(2, b"")]);
     assert_eq!(reader.plan(1).unwrap().max_wait_ms, 20);
+}
+
+#[test]
+fn a_broker_is_not_asked_again_while_little_of_it_is_held() {
+    let limits = Limits {
+        patience_bytes: 4,
+        ..LIMITS
+    };
+    let mut reader = reading_with(&[0, 2], limits);
+    reader.plan(1).unwrap();
+    reader.answer(1, vec![said(0, b"xxxx"), said(2, b"")]);
+    assert!(
+        reader.plan(1).is_none(),
+        "the reader will be through at once"
+    );
+    reader.state.advance(&at(0), 11, 7);
+    assert_eq!(reader.asked(1), [(2, 10), (0, 11)], "all in one request");
+    reader.answer(1, vec![said(0, b"xxxxx"), said(2, b"")]);
+    assert_eq!(reader.asked(1), [(2, 10)], "more is worked on for a while");
+}
+
+#[test]
+fn a_hurried_broker_answers_at_once_and_only_once() {
+    let mut reader = reading(&[0, 1]);
+    reader.plan(2).unwrap();
+    let (directory, now) = (&reader.directory, reader.now);
+    reader.state.hurry(directory, now);
+    assert!(reader.state.is_hurrying());
+    assert_eq!(reader.plan(1).unwrap().max_wait_ms, 0);
+    assert!(
+        reader.state.is_hurrying(),
+        "broker 2 has a request already, and broker 1 has not answered"
+    );
+    reader.answer(1, vec![said(0, b"")]);
+    assert!(!reader.state.is_hurrying());
+    assert_eq!(reader.plan(1).unwrap().max_wait_ms, 500);
 }
 
 #[test]
