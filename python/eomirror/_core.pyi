@@ -443,6 +443,9 @@ class NativeLane:
     def log_ends(self) -> list[tuple[str, int, int]]:
         """Topic, partition and last stable offset, where it is known."""
 
+    def pinned(self) -> list[str]:
+        """Source topics of the open transaction that are fetched and written by id."""
+
     def begin(self, seconds: float) -> tuple[int, int]:
         """Begin a transaction; its producer id and epoch."""
 

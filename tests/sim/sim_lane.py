@@ -266,6 +266,9 @@ class SimPlane:
             if offset > self._committed[source]
         }
 
+    def pinned(self) -> frozenset[str]:
+        return frozenset()
+
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return {}
 

@@ -49,6 +49,7 @@ from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
 
@@ -312,6 +313,10 @@ class ClientPlane:
             except (KafkaException, RuntimeError) as error:
                 log.debug("consumer_close_failed", error=str(error))
             self._consumer = None
+
+    def pinned(self) -> AbstractSet[str]:
+        """None: librdkafka fetches and produces by name."""
+        return frozenset()
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets as the fetches show them; partitions that have shown none are left out."""

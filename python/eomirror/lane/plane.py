@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.formats.dead_letter import DeadLetter
     from eomirror.types import SourcePartition
@@ -241,6 +242,13 @@ class Plane(Protocol):
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
+
+    def pinned(self) -> AbstractSet[str]:
+        """
+        Source topics of the open transaction whose records are fetched and produced by topic id (rule 5).
+
+        Before `seal` it is what is to be expected, after it a fact; see `eomirror.lane.identity`.
+        """
 
     def begin(self) -> ProducerIdentity:
         """Begin a transaction; the identity that its records carry."""

@@ -36,6 +36,7 @@ from eomirror.lane.commit import (
     state_records,
 )
 from eomirror.lane.companions import Companions
+from eomirror.lane.identity import AskedTopics
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState, OpenTransaction
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, Sealed, Start
 from eomirror.lane.recover import Resume, Stop, decide_resume
@@ -324,17 +325,16 @@ class LanePump:
         return Event.CUT_DUE if self._cut.due(open_transaction) else Event.MORE_WANTED
 
     def _seal(self) -> Event:
-        # asked for after the last fetch, awaited after the last acknowledgement: both take a round trip
         topics = {source.topic for source in self._plane.advances()} | self._companions.topics
         topics = (topics & self._targets.keys()) or {source.topic for source in self._positions}
-        asked = self._topics.ask_ids(sorted(topics), sorted({self._targets[topic] for topic in topics}))
+        asked = AskedTopics(topics, targets=self._targets, plane=self._plane, topics=self._topics)
         stamp = self._stamp()
         self._write_foreseen(stamp)
         sealed = self._plane.seal(self._spec.link.transaction_timeout)
         crash_point("lane.sealed")
         if missing := {source.topic for source in sealed.advances} - topics:
             raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
-        self._ids = source_ids, target_ids = asked.result()
+        self._ids = source_ids, target_ids = asked.result(self._positions)
         self._permit = grant(
             self._of_ours(sealed),
             self._positions,

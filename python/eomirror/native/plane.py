@@ -37,6 +37,7 @@ from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
 
@@ -208,6 +209,11 @@ class NativePlane:
         if self._lane is not None:
             self._lane.close()
             self._lane = None
+
+    def pinned(self) -> AbstractSet[str]:
+        """Source topics of the open transaction that both sides know by id."""
+        with _told():
+            return frozenset(self._open_lane.pinned())
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets as the fetches show them."""

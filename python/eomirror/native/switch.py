@@ -18,6 +18,7 @@ from eomirror.native.failure import NativeFailureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.lane.plane import (
         Advance,
@@ -99,6 +100,10 @@ class SwitchingPlane:
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets of the source."""
         return {} if self._plane is None else self._plane.log_ends()
+
+    def pinned(self) -> AbstractSet[str]:
+        """Source topics of the open transaction that both sides know by id."""
+        return self._serving.pinned()
 
     def begin(self) -> ProducerIdentity:
         """Begin a transaction."""

@@ -204,6 +204,13 @@ impl NativeLane {
         })
     }
 
+    fn pinned(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.with(py, |lane| {
+            let pinned = lane.pinned().into_iter();
+            Ok(pinned.map(ToString::to_string).collect())
+        })
+    }
+
     fn begin(&self, py: Python<'_>, seconds: f64) -> PyResult<(i64, i16)> {
         let identity = self.sliced(py, duration(seconds)?, Lane::begin)?;
         Ok((identity.producer_id, identity.epoch))

@@ -27,6 +27,7 @@ from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.formats.dead_letter import DeadLetter
 
@@ -133,6 +134,7 @@ class FakePlane:
     started: list[Start] = field(default_factory=list)
     next: dict[SourcePartition, int] = field(default_factory=dict)
     silent_advance: dict[SourcePartition, int] = field(default_factory=dict)
+    pins: AbstractSet[str] = frozenset()
     # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
     foreign: int | None = None
     # refusals that `seal` raises, one after the other
@@ -172,6 +174,9 @@ class FakePlane:
         moved = {source: Advance(offset, 3) for source, offset in self.silent_advance.items()}
         moved.update({source: Advance(first + count, 3) for source, (first, count) in self._open.items()})
         return moved
+
+    def pinned(self) -> AbstractSet[str]:
+        return self.pins
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return dict(self.next)

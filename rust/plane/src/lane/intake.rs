@@ -75,6 +75,7 @@ impl Lane {
 
     /// Waits for something to mirror. Needs no transaction; positions move past what holds nothing.
     pub fn await_records(&mut self, until: Instant) -> Result<bool, Failure> {
+        self.stale = true;
         loop {
             self.step()?;
             self.prepare()?;
@@ -85,6 +86,7 @@ impl Lane {
                 return Ok(false);
             }
             self.rest(until)?;
+            self.stale = false;
         }
     }
 

@@ -25,6 +25,9 @@ use crate::transaction::{Acknowledgement, TRANSACTIONS_V2, TransactionalProducer
 /// How long to wait for the first record of an empty [`Lane::pump`]: its multiple is the cost of a caught-up commit.
 const IDLE: Duration = Duration::from_millis(5);
 
+/// Up to so many bytes wait for the state records, and go in one request with them.
+const LINGER: u64 = 64 * 1024;
+
 /// A commit writes one control batch of one record to each partition of the transaction.
 const MARKER: i64 = 1;
 
@@ -73,6 +76,10 @@ pub struct Lane {
     next_target: BTreeMap<TopicPartition, i64>,
     /// Bytes that went into the open transaction.
     pub(super) used: u64,
+    /// What is at hand came some time ago, and there may be more by now.
+    pub(super) stale: bool,
+    /// What is in the open transaction waits for the state records.
+    lingering: bool,
 }
 
 impl Lane {
@@ -84,6 +91,8 @@ impl Lane {
         limits.budget = limits.budget.min(settings.fetch_bytes);
         let most = i32::try_from(settings.fetch_bytes).unwrap_or(i32::MAX);
         limits.answer_bytes = limits.answer_bytes.min(most);
+        // a lane takes all that it is given, sooner or later
+        limits.patience_bytes = LINGER;
         Ok(Self {
             fetcher: Fetcher::new(client, IsolationLevel::ReadCommitted, limits),
             relay: Relay::new(settings.records),
@@ -103,6 +112,8 @@ impl Lane {
             written: BTreeMap::new(),
             next_target: BTreeMap::new(),
             used: 0,
+            stale: false,
+            lingering: false,
         })
     }
 
@@ -155,6 +166,7 @@ impl Lane {
         self.settled.clear();
         self.written.clear();
         self.used = 0;
+        self.lingering = false;
         Ok(self.producer()?.identity())
     }
 
@@ -162,6 +174,7 @@ impl Lane {
     pub fn write(&mut self, records: &[OurRecord], timestamp: i64) -> Result<(), Failure> {
         let sent = ours::send(self.producer()?, records, timestamp);
         sent.map_err(|error| self.failure(&error))?;
+        self.lingering = false;
         self.step()
     }
 
@@ -186,6 +199,7 @@ impl Lane {
 
     /// Waits until every record is acknowledged, and balances the books (rule 7). None when `until` came first.
     pub fn settle(&mut self, until: Instant) -> Result<Option<Vec<Account>>, Failure> {
+        self.lingering = false;
         loop {
             self.step()?;
             if self.producer()?.is_settled() {
@@ -284,6 +298,7 @@ impl Lane {
     pub fn pump(&mut self, until: Instant, most: u64) -> Result<Pumped, Failure> {
         let mut pumped = Pumped::default();
         let idle = (self.clock.now() + IDLE).min(until);
+        let mut stale = std::mem::take(&mut self.stale);
         loop {
             self.step()?;
             while self.used < most && self.producer()?.room() > 0 {
@@ -296,15 +311,21 @@ impl Lane {
                 };
                 self.send(ready, &mut pumped)?;
             }
+            self.lingering = self.used <= LINGER;
+            if stale && self.lingering && pumped.records > 0 {
+                stale = false;
+                self.fetcher.hurry();
+            }
             self.step()?;
-            let left = self.ready.is_some() || !self.at_hand.is_empty();
-            pumped.drained = !left && self.behind.is_empty() && !self.fetcher.has_fetched();
             let now = self.clock.now();
+            let left = self.ready.is_some() || !self.at_hand.is_empty();
+            let caught_up = !left && self.behind.is_empty() && !self.fetcher.has_fetched();
+            pumped.drained = caught_up && (!self.fetcher.is_hurrying() || now >= idle);
             pumped.full = self.used >= most;
             if pumped.full || now >= until {
                 return Ok(pumped);
             }
-            let patience = if pumped.drained { idle } else { until };
+            let patience = if caught_up { idle } else { until };
             if pumped.drained && (pumped.records > 0 || now >= idle) {
                 return Ok(pumped);
             }
@@ -320,6 +341,9 @@ impl Lane {
     pub(super) fn step(&mut self) -> Result<(), Failure> {
         if let Err(error) = self.fetcher.step() {
             return Err(self.failure(&error));
+        }
+        if self.lingering {
+            return Ok(());
         }
         let Target::Open(producer) = &mut self.target else {
             return Ok(());
@@ -387,6 +411,27 @@ impl Lane {
         book.fetched(&relayed.books, relayed.next_position, relayed.max_timestamp);
         self.reach(ready.number, relayed);
         Ok(())
+    }
+
+    /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant
+    /// (rule 5): their records are fetched and written by topic id, and both ids were given. What [`Lane::settle`]
+    /// accepts afterwards is of these topics.
+    #[must_use]
+    pub fn pinned(&self) -> BTreeSet<&str> {
+        let Target::Open(producer) = &self.target else {
+            return BTreeSet::new();
+        };
+        if !self.fetcher.goes_by_id() || !producer.goes_by_id() {
+            return BTreeSet::new();
+        }
+        let sources = self
+            .books
+            .keys()
+            .map(|number| &self.sources[*number as usize]);
+        sources
+            .filter(|source| source.pinned && source.route.target_id.is_some())
+            .map(|source| source.partition.topic.as_str())
+            .collect()
     }
 
     /// Rule 5: what was written by topic id must be the topic that was meant.

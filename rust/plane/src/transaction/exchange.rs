@@ -116,6 +116,7 @@ impl TransactionalProducer {
         let mut reasons = BTreeMap::new();
         let mut results = Vec::with_capacity(answer.partitions.len());
         for written in answer.partitions {
+            self.by_name |= written.id.is_none();
             let named = produced
                 .names
                 .iter()

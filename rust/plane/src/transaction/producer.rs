@@ -54,6 +54,8 @@ pub struct TransactionalProducer {
     pub(super) refused: Option<Error>,
     /// Why the producer can do nothing any more.
     pub(super) over: Option<Error>,
+    /// Whether batches ever went by the name of their topic: an old broker compares no ids.
+    pub(super) by_name: bool,
     /// How the last transaction ended, until the caller of commit or abort has seen it.
     pub(super) ended: Option<Event>,
     pub(super) wake_at: Option<Instant>,
@@ -99,6 +101,7 @@ impl TransactionalProducer {
             acknowledged: Vec::new(),
             refused: None,
             over: None,
+            by_name: false,
             ended: None,
             wake_at: None,
         }
@@ -194,6 +197,11 @@ impl TransactionalProducer {
         };
         self.sequences.push(target, framed, size, records, source);
         Ok(())
+    }
+
+    /// Whether all batches that were answered went by the id of their topic.
+    pub(crate) const fn goes_by_id(&self) -> bool {
+        !self.by_name
     }
 
     /// Whether a transaction is open or being ended.
