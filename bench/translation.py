@@ -23,7 +23,7 @@ from eomirror._native import PartitionMap, encode_offset_map
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import Position
-from eomirror.kafka.group_offsets import GroupOffsets
+from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.types import SourcePartition
 
@@ -106,7 +106,7 @@ def measure_translation(
     names = _groups(site, groups, partitions)
     say("translating")
     link = config.links[0]
-    asked = GroupOffsets(config.clusters["source"], client_id="bench")
+    asked = ClusterGroups(config.clusters["source"], client_id="bench")
     began = time.perf_counter()
     committed = asked.committed(names)
     asking = time.perf_counter() - began
@@ -115,9 +115,9 @@ def measure_translation(
     began, cpu = time.perf_counter(), time.process_time()
     positions = {(at.topic, at.partition): at for at in reader.positions().values()}
     questions = [
-        Question(positions[name], offset)
+        Question(positions[name], one.offset)
         for offsets in committed.values()
-        for name, offset in offsets.items()
+        for name, one in offsets.items()
     ]
     answers = reader.answers(questions)
     translating, cpu = time.perf_counter() - began, time.process_time() - cpu

@@ -100,7 +100,8 @@ def groups(
     Show where consumer groups stand on both sides, and where they would go on after a failover.
 
     DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
-    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out.  Exit codes: 0
+    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out, or that the
+    group is gone on the source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0
     done, 1 failed, 3 no group has an offset in the links' topics, or one is not known.
     """
     from eomirror.clock import SYSTEM_CLOCK
@@ -114,6 +115,7 @@ def groups(
         link=link,
         reverse=reverse,
         times=True,
+        gone=True,
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
     if wants_table(output):

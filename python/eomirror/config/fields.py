@@ -172,6 +172,15 @@ _KEYS = (
         "follow",
     ),
     LinkKey(
+        "group_deletions",
+        *_choice("keep", "delete"),
+        "What becomes of the group on the target when a group, or all of its offsets, are gone on the source, deleted "
+        "or expired: it stays, or it is deleted too. Only with `sync_group_offsets`, and only a group without members "
+        "all of whose offsets are where the link put them; it needs the right to delete groups of the target.",
+        "keep",
+        "keep",
+    ),
+    LinkKey(
         "lanes", *_integer(1, 256), "Number of transactional producers that share the partitions.", 2, "2"
     ),
     LinkKey(

@@ -40,6 +40,7 @@ def check_links(
         checker.ends(link, clusters)
         checker.times(link)
         checker.refusals(link)
+        checker.deletions(link)
         checker.names(link)
     _twice(links, nodes, faults)
     # a topology over links that are wrong would tell of mistakes that are not there
@@ -125,6 +126,15 @@ class _Checker:
                 "raise_limit_to",
                 f"on_refused is {link.on_refused}, which raises no limit",
                 "set on_refused: raise-limit, or leave raise_limit_to out",
+            )
+
+    def deletions(self, link: Link) -> None:
+        """Only what the link put there can be deleted."""
+        if link.group_deletions == "delete" and not link.sync_group_offsets:
+            self._refuse(
+                "group_deletions",
+                "sync_group_offsets is false, so that there is no group on the target to delete",
+                "set sync_group_offsets: true, or leave group_deletions out",
             )
 
     def names(self, link: Link) -> None:

@@ -50,6 +50,7 @@ def _link(link: Link) -> dict[str, Any]:
         "group_interval": duration_text(link.group_interval),
         "sync_group_offsets": link.sync_group_offsets,
         "group_rewind": link.group_rewind,
+        "group_deletions": link.group_deletions,
         "lanes": link.lanes,
         "plane": link.plane,
         "commit_interval": duration_text(link.commit_interval),

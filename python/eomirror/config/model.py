@@ -63,6 +63,7 @@ class Link:
         group_interval: Seconds between two looks at where they stand.
         sync_group_offsets: Whether their offsets are committed on the target.
         group_rewind: ``follow`` or ``ignore``.
+        group_deletions: ``keep`` or ``delete``.
         naming: How a target topic is called.
         forward: ``auto``, ``local``, or the aliases of the origins to forward.
         lanes: Number of transactional producers.
@@ -92,6 +93,7 @@ class Link:
     group_interval: float = 1.0
     sync_group_offsets: bool = False
     group_rewind: str = "follow"
+    group_deletions: str = "keep"
     naming: Naming = field(default_factory=Naming)
     forward: str | tuple[str, ...] = "auto"
     lanes: int = 2

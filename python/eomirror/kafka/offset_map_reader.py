@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eomirror._native import PartitionMap
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, StateError, UnreachableError
+from eomirror.formats.mm2 import Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.kafka.admin import ClusterAdmin
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
 __all__ = ["OffsetMapReader", "Question", "committed_offsets"]
+
+log = structlog.get_logger(__name__)
 
 _FIRST_WINDOW = 20_000
 _GROWTH = 4
@@ -73,6 +78,7 @@ class OffsetMapReader:
         self, link: Link, target: Cluster, *, clock: Clock = SYSTEM_CLOCK, first_window: int = _FIRST_WINDOW
     ) -> None:
         self._names = LinkNames(link.state_name)
+        self._source = link.source
         role = self._names.client_id("offsets")
         self._clock = clock
         self._first_window = first_window
@@ -96,6 +102,28 @@ class OffsetMapReader:
         if self._admin.describe_topics([topic])[topic] is None:
             return {}
         return valid_positions(self._log.read(topic)[1])
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """
+        The checkpoints that are committed on the target, in log order; none if there is no topic for them.
+
+        Records that are no checkpoints are passed over, and named in the log: other tools write there too.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        topic = Mm2Names().checkpoints(self._source)
+        if self._admin.describe_topics([topic])[topic] is None:
+            return []
+        found = []
+        for record in self._log.read(topic)[1]:
+            if record.value is None:
+                continue
+            try:
+                found.append(decode_checkpoint(record.key, record.value, where=record.where))
+            except StateError as error:
+                log.warning("checkpoint_not_readable", reason=error.message)
+        return found
 
     def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """

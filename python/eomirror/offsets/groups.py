@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import UsageError
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.group_offsets import GroupOffsets
+from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.translation import Translation, translation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.formats.position import Position
-    from eomirror.kafka.group_offsets import GroupState
+    from eomirror.kafka.groups import GroupState
+    from eomirror.sync.groups import Committed
 
 __all__ = ["GroupPartition", "group_offsets"]
 
@@ -83,6 +84,7 @@ def group_offsets(
     link: str | None = None,
     reverse: bool = False,
     times: bool = False,
+    gone: bool = False,
     now_ms: int = 0,
 ) -> list[GroupPartition]:
     """
@@ -95,6 +97,8 @@ def group_offsets(
         link: Name of a link; by default all are asked.
         reverse: From target to source, for the way back.
         times: Read records for ``delta_seconds`` and ``age_seconds``.
+        gone: Also groups that have checkpoints on the target and no offset on the source any more: where they stood,
+            and what they have on the target.  Not with ``reverse``.
         now_ms: Wall clock, for ``age_seconds``.
 
     Returns:
@@ -114,9 +118,10 @@ def group_offsets(
     for each in [config.link(link)] if link is not None else config.links:
         look = _Look(config, each, reverse=reverse)
         try:
-            found += look.run(
-                [group] if group is not None else look.named(groups), times=times, now_ms=now_ms
-            )
+            here = look.run([group] if group is not None else look.named(groups), times=times, now_ms=now_ms)
+            found += here
+            if gone and not reverse:
+                found += look.gone({one.group for one in here}, group, groups)
         finally:
             look.close()
     return sorted(found, key=lambda item: (item.link, item.group, item.topic, item.partition))
@@ -130,27 +135,68 @@ class _Look:
         self._reverse = reverse
         self._to = source if reverse else target
         self._role = role
-        self._from_groups = GroupOffsets(target if reverse else source, client_id=role)
-        self._to_groups = GroupOffsets(self._to, client_id=role)
+        self._from_groups = ClusterGroups(target if reverse else source, client_id=role)
+        self._to_groups = ClusterGroups(self._to, client_id=role)
         self._reader = OffsetMapReader(link, target)
 
     def named(self, groups: str | None) -> list[str]:
+        matches = self._matcher(groups)
+        return [name for name in self._from_groups.names(strict=True)[0] if matches(name)]
+
+    def gone(self, here: Collection[str], group: str | None, groups: str | None) -> list[GroupPartition]:
+        """Groups with checkpoints and without any offset on the source."""
+        matches = self._matcher(groups)
+        last = {
+            (one.group, one.topic, one.partition): one
+            for one in self._reader.checkpoints()
+            if one.group not in here and (one.group == group if group is not None else matches(one.group))
+        }
+        names = sorted({one.group for one in last.values()})
+        standing = self._from_groups.committed(names)
+        names = [name for name in names if not standing[name]]
+        there, states = self._to_groups.committed(names), self._to_groups.states(names)
+        sources = {
+            (position.target_topic, position.target_partition): position.source
+            for position in self._reader.positions().values()
+        }
+        policy = self._link.group_deletions if self._link.sync_group_offsets else "keep"
+        return [
+            GroupPartition(
+                link=self._link.name,
+                group=one.group,
+                topic=source.topic,
+                partition=source.partition,
+                offset=one.upstream,
+                to_topic=one.topic,
+                to_partition=one.partition,
+                to_offset=one.downstream,
+                kind="exact",
+                has_offset=None if has is None else has.offset,
+                delta=None if has is None else one.downstream - has.offset,
+                state=states[one.group].name,
+                skipped=f"gone on the source; group_deletions is {policy}"
+                + ("" if there[one.group] else ", and it is gone there"),
+            )
+            for one in last.values()
+            if one.group in there and (source := sources.get((one.topic, one.partition))) is not None
+            for has in [there[one.group].get((one.topic, one.partition))]
+        ]
+
+    def _matcher(self, groups: str | None) -> Callable[[str], bool]:
         try:
             patterns = [re.compile(each) for each in ([groups] if groups is not None else self._link.groups)]
         except re.error as error:
             raise UsageError(f"--groups {groups}: {error}", fix="write a regular expression") from error
-        return [
-            name for name in self._from_groups.names() if any(pattern.fullmatch(name) for pattern in patterns)
-        ]
+        return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
     def run(self, groups: Sequence[str], *, times: bool, now_ms: int) -> list[GroupPartition]:
         committed = self._from_groups.committed(groups)
         # after the groups' offsets, so that a group is not ahead of a mirror that keeps up
         positions = self._by_name()
         asked = [
-            (group, name, offset)
+            (group, name, one.offset)
             for group, offsets in committed.items()
-            for name, offset in offsets.items()
+            for name, one in offsets.items()
             if name in positions
         ]
         if not asked:
@@ -184,12 +230,13 @@ class _Look:
         }
 
     def _stamps(
-        self, translated: Sequence[Translation], there: Mapping[str, Mapping[tuple[str, int], int]]
+        self, translated: Sequence[Translation], there: Mapping[str, Mapping[tuple[str, int], Committed]]
     ) -> Mapping[tuple[str, int, int], int]:
         wanted = set()
         for each in translated:
             name = each.to_topic, each.to_partition
-            for offset in (each.to_offset, there[each.group].get(name)):
+            has = there[each.group].get(name)
+            for offset in (each.to_offset, None if has is None else has.offset):
                 if offset is not None:
                     wanted.add((*name, offset))
         reader = TimestampReader(self._to, client_id=self._role)
@@ -201,13 +248,14 @@ class _Look:
 
 def _joined(
     each: Translation,
-    there: Mapping[tuple[str, int], int],
+    there: Mapping[tuple[str, int], Committed],
     state: GroupState,
     stamps: Mapping[tuple[str, int, int], int],
     now_ms: int,
 ) -> GroupPartition:
     name = each.to_topic, each.to_partition
-    has = there.get(name)
+    standing = there.get(name)
+    has = None if standing is None else standing.offset
     delta = None if has is None or each.to_offset is None else each.to_offset - has
     goes_on = None if each.to_offset is None else stamps.get((*name, each.to_offset))
     stands = None if has is None else stamps.get((*name, has))

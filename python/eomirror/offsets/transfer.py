@@ -16,17 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.errors import DifferenceError, MirrorError, UsageError
+from eomirror.errors import MirrorError, UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.group_offsets import GroupOffsets
+from eomirror.kafka.groups import ClusterGroups
 from eomirror.offsets.groups import group_offsets
+from eomirror.sync.groups import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.config import Config
-    from eomirror.kafka.group_offsets import GroupState
+    from eomirror.kafka.groups import GroupState
 
 __all__ = ["ImportedGroup", "export_offsets", "import_offsets"]
 
@@ -162,7 +163,7 @@ def import_offsets(
         wanted = {group: wanted[group]}
     client_id = "eomirror.offsets"
     admin = ClusterAdmin(config.clusters[alias], client_id=client_id)
-    groups = GroupOffsets(config.clusters[alias], client_id=client_id)
+    groups = ClusterGroups(config.clusters[alias], client_id=client_id)
     try:
         found = admin.describe_cluster().cluster_id
         if found != document.get("cluster_id"):
@@ -185,8 +186,9 @@ def import_offsets(
         for name, offsets in sorted(wanted.items()):
             problem = _problem(offsets, states[name], spans)
             if not problem and not dry_run:
-                problem = _write(groups, name, offsets)
-            rows = tuple((*where, had[name].get(where), offset) for where, offset in sorted(offsets.items()))
+                # it may have got a member since we looked
+                problem = groups.write(name, {where: Committed(at) for where, at in offsets.items()})
+            rows = tuple((*where, _offset(had[name].get(where)), at) for where, at in sorted(offsets.items()))
             done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
         return done
     finally:
@@ -194,13 +196,8 @@ def import_offsets(
         admin.close()
 
 
-def _write(groups: GroupOffsets, name: str, offsets: Mapping[Name, int]) -> str:
-    try:
-        groups.write(name, offsets)
-    except DifferenceError as error:
-        # it got a member since we looked
-        return error.message
-    return ""
+def _offset(committed: Committed | None) -> int | None:
+    return None if committed is None else committed.offset
 
 
 def _problem(offsets: Mapping[Name, int], state: GroupState, spans: Mapping[Name, tuple[int, int]]) -> str:

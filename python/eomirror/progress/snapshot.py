@@ -146,6 +146,7 @@ class GroupsSnapshot:
         pending: Offsets without a checkpoint yet, by reason.
         skipped: Groups that are left alone, by reason.
         moved: How often offsets were committed for a group on the target.
+        deleted: How many groups were deleted on the target, because they are gone on the source.
         error: Why they are not followed right now; empty while they are.
     """
 
@@ -154,6 +155,7 @@ class GroupsSnapshot:
     pending: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     moved: int = 0
+    deleted: int = 0
     error: str = ""
 
 

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError, StateError
-from eomirror.formats.mm2 import Mm2Names, decode_checkpoint
+from eomirror.errors import MirrorError
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.progress import GroupsSnapshot
-from eomirror.sync.groups import Committed, GroupBook, decide_sync
+from eomirror.sync.groups import Committed, DeletedGroups, GroupBook, decide_deletion, decide_sync
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -80,7 +77,7 @@ class GroupFollower:
         self._shared: list[str] = []
         self._shared_at = float("-inf")
         self._unreadable: dict[str, str] = {}
-        self._followed = self._moved = 0
+        self._followed = self._moved = self._removed = 0
         self._pending: Mapping[str, int] = {}
         self._problem = ""
         # of the target: where we put groups, why not, whose turn it is, when offsets were last written
@@ -90,6 +87,10 @@ class GroupFollower:
         self._recheck_at = float("-inf")
         self._renewed: dict[str, float] = {}
         self._renew_seconds = 0.0
+        self._deleted = DeletedGroups()
+        self._gone: list[str] = []
+        self._kept: dict[str, str] = {}
+        self._removed_at = float("-inf")
 
     def heard(self, items: tuple[GroupOffset, ...]) -> None:
         """What a lane answers; from any thread."""
@@ -119,6 +120,7 @@ class GroupFollower:
             self._look_up()
             if self._link.sync_group_offsets and not self._link.guard:
                 self._move()
+                self._remove()
             self._problem = ""
         except MirrorError as error:
             if error.message != self._problem:
@@ -132,7 +134,8 @@ class GroupFollower:
         """Where following stands; from any thread."""
         age = None if self._looked_at is None else self._clock.monotonic() - self._looked_at
         skipped: dict[str, int] = {}
-        for why in [*self._unreadable.copy().values(), *self._skipped.copy().values()]:
+        reasons = (self._unreadable.copy(), self._skipped.copy(), self._kept)
+        for why in (why for each in reasons for why in each.values()):
             skipped[why] = skipped.get(why, 0) + 1
         if self._link.sync_group_offsets and self._link.guard and self._followed:
             # an offset there would also say that what was written there first has been read
@@ -147,6 +150,7 @@ class GroupFollower:
             pending=self._pending,
             skipped=skipped,
             moved=self._moved,
+            deleted=self._removed,
             error=self._problem,
         )
 
@@ -169,17 +173,21 @@ class GroupFollower:
                 self._turn |= {one.group for one in self._book.answered(item)}
 
     def _look(self, mirrored: Mirrored) -> None:
-        names, complete = self._source_groups.names()
+        names, complete = self._source_groups.names(strict=False)
         wanted = [name for name in names if self._link.follows(name)]
         now = self._clock.monotonic()
         if now - self._shared_at >= _SHARED_SECONDS:
             self._shared_at = now
             self._shared = [name for name in self._source_groups.shared() if self._link.follows(name)]
         unreadable = {}
-        for group, offsets in self._source_groups.committed(wanted):
+        standing = set()
+        for group, offsets in self._source_groups.look_at(wanted):
             if isinstance(offsets, str):
                 unreadable[group] = f"its offsets cannot be read: {offsets}"
+                standing.add(group)
                 continue
+            if offsets:
+                standing.add(group)
             here = {
                 source: committed
                 for source, committed in ((SourcePartition(*where), one) for where, one in offsets.items())
@@ -189,6 +197,9 @@ class GroupFollower:
             self._take_answers()
         if complete:
             self._book.keep_only(names)
+            # where a topic is stopped, the source may be another cluster's successor: nothing is gone for good
+            placed = [] if mirrored.stopped else [one for one in self._all_placed if self._link.follows(one)]
+            self._gone = self._deleted.seen(placed, standing, self._clock.monotonic())
         self._unreadable = unreadable
         self._followed = len(self._book)
         self._pending = self._book.pending()
@@ -239,6 +250,40 @@ class GroupFollower:
             self._note(group, refused or decision.skipped)
         self._turn.difference_update(turn)
 
+    def _remove(self) -> None:
+        """Delete groups that are gone on the source, or say why they stay."""
+        now = self._clock.monotonic()
+        if now - self._removed_at < _RECHECK_SECONDS or self._target_groups is None:
+            return
+        self._removed_at = now
+        if self._link.group_deletions == "keep":
+            self._stay(dict.fromkeys(self._gone, "it was deleted on the source, and group_deletions is keep"))
+            return
+        gone = self._gone[:_MOST_MOVED]
+        # asked once more, one by one: the coordinator of a group knows better than a list
+        standing = self._source_groups.committed(gone)
+        kept = {}
+        for group, there in self._target_groups.look(
+            [group for group in gone if not standing[group]]
+        ).items():
+            why = decide_deletion(there, self._all_placed[group])
+            if why == "":
+                why = self._target_groups.delete(group)
+                if not why:
+                    self._removed += 1
+                    log.info("group_deleted", link=self._link.name, group=group)
+            if why:
+                kept[group] = why
+            else:
+                self._all_placed.pop(group, None)
+                self._renewed.pop(group, None)
+        self._stay(kept)
+
+    def _stay(self, kept: dict[str, str]) -> None:
+        for group in sorted(kept.keys() - self._kept.keys()):
+            log.info("group_not_deleted", link=self._link.name, group=group, reason=kept[group])
+        self._kept = kept
+
     def _wanted(self, group: str) -> dict[tuple[str, int], Committed]:
         return {
             (self._link.target_topic(source.topic), source.partition): Committed(
@@ -266,23 +311,11 @@ class GroupFollower:
 
     def _last_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
         """Where the checkpoints of earlier runs put groups."""
-        admin = ClusterAdmin(self._target, client_id=self._client_id)
-        reader = CompactLogReader(self._target, admin, client_id=self._client_id, clock=self._clock)
+        if self._reader is None:
+            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
         placed: dict[str, dict[tuple[str, int], int]] = {}
-        try:
-            _, records = reader.read(Mm2Names().checkpoints(self._link.source))
-        finally:
-            reader.close()
-            admin.close()
-        for record in records:
-            if record.value is None:
-                continue
-            try:
-                found = decode_checkpoint(record.key, record.value, where=record.where)
-            except StateError as error:
-                log.warning("checkpoint_not_readable", link=self._link.name, reason=error.message)
-                continue
-            placed.setdefault(found.group, {})[found.topic, found.partition] = found.downstream
+        for one in self._reader.checkpoints():
+            placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
         return placed
 
 

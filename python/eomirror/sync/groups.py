@@ -26,17 +26,23 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "GONE_SECONDS",
     "RETELL_SECONDS",
     "Committed",
+    "DeletedGroups",
     "GroupBook",
     "Mirrored",
     "SyncDecision",
     "TargetGroup",
+    "decide_deletion",
     "decide_sync",
 ]
 
 #: A lane that has not answered is told again.
 RETELL_SECONDS = 5.0
+
+#: How long the source must have said that a group has no offsets before that is believed.
+GONE_SECONDS = 10.0
 
 _IDLE = frozenset({"empty", "dead"})
 
@@ -302,3 +308,50 @@ def decide_sync(
             else:
                 skipped = "it went back on the source, and group_rewind is ignore"
     return SyncDecision(write, skipped)
+
+
+class DeletedGroups:
+    """
+    Which groups that we moved have no offsets on the source any more: deleted, their offsets deleted, or expired.
+
+    A coordinator that moves from one broker to another is on neither for a moment, and the groups that it keeps seem to
+    be gone.  So one look decides nothing.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def seen(self, placed: Collection[str], standing: Collection[str], now: float) -> list[str]:
+        """
+        Groups that have been gone for `GONE_SECONDS`, sorted.
+
+        Args:
+            placed: Groups that have offsets on the target which come from us.
+            standing: Groups that have an offset on the source, or may have one; of a look that every broker answered.
+            now: Monotonic seconds.
+        """
+        gone = set(placed) - set(standing)
+        self._since = {group: self._since.get(group, now) for group in gone}
+        return sorted(group for group, since in self._since.items() if now - since >= GONE_SECONDS)
+
+
+def decide_deletion(there: TargetGroup, placed: Mapping[TargetPartition, int]) -> str | None:
+    """
+    Whether a group that is gone on the source may be deleted on the target.
+
+    Args:
+        there: The group as it is on the target.
+        placed: Where the link's own words put it last.
+
+    Returns:
+        Why it stays, empty if it may be deleted; None where there is nothing to delete.
+    """
+    if not there.offsets and there.state == "dead":
+        return None
+    if there.state not in _IDLE:
+        return f"it was deleted on the source and has members on the target (state {there.state})"
+    if not there.offsets.keys() <= placed.keys():
+        return "it was deleted on the source and has offsets on the target that the link did not write"
+    if any(placed[where] != offset for where, offset in there.offsets.items()):
+        return "it was deleted on the source and has been read on the target"
+    return ""

@@ -66,6 +66,8 @@ LINK_CASES = [
         "on_refused is dead-letter",
     ),
     ("topics: [a], on_refused: raise-limit, raise_limit_to: 0", "raise_limit_to", "from 1 to"),
+    ("topics: [a], group_deletions: follow", "group_deletions", "keep, delete"),
+    ("topics: [a], group_deletions: delete", "group_deletions", "sync_group_offsets is false"),
     ("topics: [a], provenance: yes", "provenance", "auto, on, off"),
     ("topics: [a], commit_interval: 100", "commit_interval", "has no unit"),
     ("topics: [a], commit_interval: 1 day", "commit_interval", "is no duration"),

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.lane.spec import GroupOffset
-from eomirror.sync.groups import RETELL_SECONDS, Committed, GroupBook, TargetGroup, decide_sync
+from eomirror.sync.groups import (
+    GONE_SECONDS,
+    RETELL_SECONDS,
+    Committed,
+    DeletedGroups,
+    GroupBook,
+    TargetGroup,
+    decide_deletion,
+    decide_sync,
+)
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -185,3 +194,34 @@ def test_a_rewind_is_followed_where_the_group_stands_where_it_was_put() -> None:
     write, skipped = decide(there={HERE: 60}, placed={HERE: 60}, rewind="ignore")
     assert write == {}
     assert "group_rewind" in skipped
+
+
+def test_a_group_is_gone_only_when_it_stays_away() -> None:
+    """While its coordinator moves it is on no broker, and one that is back has never been away."""
+    deleted = DeletedGroups()
+
+    assert deleted.seen(["g", "h"], ["h"], 0.0) == []
+    assert deleted.seen(["g", "h"], ["g", "h"], 5.0) == []
+    assert deleted.seen(["g", "h"], ["h"], 6.0) == []
+    assert deleted.seen(["g", "h"], ["h"], 6.0 + GONE_SECONDS) == ["g"]
+    assert deleted.seen(["h"], ["h"], 6.0 + GONE_SECONDS) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "there", "why"),
+    [
+        ("empty", {HERE: 50}, ""),
+        ("empty", {}, ""),
+        ("dead", {}, None),
+        ("stable", {HERE: 50}, "has members"),
+        ("empty", {HERE: 51}, "has been read"),
+        ("empty", {HERE: 50, ("theirs", 0): 1}, "did not write"),
+    ],
+)
+def test_only_a_group_that_is_wholly_ours_is_deleted(
+    state: str, there: dict[tuple[str, int], int], why: str | None
+) -> None:
+    """Idle, and every offset where the link put it; with any other it is somebody's by now."""
+    found = decide_deletion(TargetGroup(state, there), {HERE: 50, ("east.payments", 0): 7})
+
+    assert (found == why) if not why else (found is not None and why in found)

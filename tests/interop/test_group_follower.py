@@ -1,0 +1,203 @@
+"""What following groups does to groups of the target over time, on real brokers: deletions, and offsets that expire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eomirror.clock import SYSTEM_CLOCK
+from eomirror.config import load_config
+from eomirror.formats.mm2 import Checkpoint, Mm2Names
+from eomirror.formats.names import LinkNames
+from eomirror.formats.position import Position
+from eomirror.lane.spec import GroupOffset
+from eomirror.offsets import group_offsets
+from eomirror.sync.follower import GroupFollower
+from eomirror.sync.groups import GONE_SECONDS, Mirrored
+from eomirror.types import SourcePartition
+from records import create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eomirror.config import Config
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+class Shifted:
+    """The system's clock, ahead by as much as a test wants."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic() + self.ahead
+
+    def wall_ms(self) -> int:
+        return SYSTEM_CLOCK.wall_ms()
+
+    def sleep(self, seconds: float) -> None:
+        SYSTEM_CLOCK.sleep(seconds)
+
+
+class Flow:
+    """A link whose groups are followed; its lanes are played by the test."""
+
+    def __init__(self, east: Any, west: Any, name: str) -> None:
+        self.east, self.west = dict(east.client_properties), dict(west.client_properties)
+        # an alias of its own, so that the topic of checkpoints is its own too
+        self.alias = name.replace(".", "-")
+        self.topic, self.copy = f"{name}.orders", f"{self.alias}.{name}.orders"
+        self.source = SourcePartition(self.topic, 0)
+        self.clock = Shifted()
+        self.followers: list[GroupFollower] = []
+        for cluster, topic in ((self.east, self.topic), (self.west, self.copy)):
+            create_topic(cluster, topic)
+            producer = Producer(cluster)
+            for _ in range(100):
+                producer.produce(topic, b"x", partition=0)
+            producer.flush(30)
+        self._checkpoints = Mm2Names().checkpoints(self.alias)
+        create_topic(self.west, self._checkpoints)
+
+    def config(self, **settings: Any) -> Config:
+        link = {
+            "source": self.alias,
+            "target": "west",
+            "topics": [self.topic],
+            "groups": [f"{self.alias}.*"],
+            "sync_group_offsets": True,
+            **settings,
+        }
+        return load_config({"clusters": {self.alias: self.east, "west": self.west}, "links": [link]})
+
+    def follower(self, **settings: Any) -> GroupFollower:
+        config = self.config(**settings)
+        made = GroupFollower(
+            config.links[0],
+            config.clusters[self.alias],
+            config.clusters["west"],
+            tell=lambda *_: None,
+            clock=self.clock,
+        )
+        self.followers.append(made)
+        return made
+
+    def round(self, follower: GroupFollower) -> None:
+        follower.round(Mirrored({self.source: 0}, ()))
+        assert follower.snapshot().error == ""
+
+    def stand(self, group: str, offset: int, *, on: str) -> None:
+        cluster, topic = (self.east, self.topic) if on == "east" else (self.west, self.copy)
+        consumer = Consumer({**cluster, "group.id": f"{self.alias}.{group}", "enable.auto.commit": False})
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        finally:
+            consumer.close()
+
+    def placed(self, **groups: int) -> None:
+        """Checkpoints as an earlier run has written them; and one that is none."""
+        producer = Producer(self.west)
+        for group, offset in groups.items():
+            one = Checkpoint(f"{self.alias}.{group}", self.copy, 0, offset, offset, "")
+            producer.produce(self._checkpoints, one.value(), key=one.key(), partition=0)
+        producer.produce(self._checkpoints, b"\x00\x09nonsense", key=b"foreign", partition=0)
+        producer.flush(30)
+
+    def mirrored(self) -> None:
+        """A position, as a lane has committed it."""
+        topic = LinkNames(f"{self.alias}.west").positions_topic
+        create_topic(self.west, topic)
+        position = Position(
+            topic=self.topic, partition=0, offset=100, source_cluster_id="S", topic_id="A", target_topic=self.copy,
+            target_partition=0, target_topic_id="B", target_offset=99, generation=1, lane=0, run="r", epoch=1,
+            attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=1,
+        )  # fmt: skip
+        producer = Producer(self.west)
+        producer.produce(topic, position.value(), key=position.key(), partition=0)
+        producer.flush(30)
+
+    def standing(self, group: str) -> int | None:
+        """Where a group stands on the target; None if there is no such group."""
+        admin = AdminClient(self.west)
+        name = f"{self.alias}.{group}"
+        request = [ConsumerGroupTopicPartitions(name)]
+        try:
+            admin.describe_consumer_groups([name])[name].result(30)
+        except KafkaException:
+            return None
+        found = admin.list_consumer_group_offsets(request)[name].result(30).topic_partitions
+        return next((each.offset for each in found), None)
+
+
+@pytest.fixture
+def flow(east: Any, west: Any, topic_name: str) -> Iterator[Flow]:
+    made = Flow(east, west, topic_name)
+    yield made
+    for follower in made.followers:
+        follower.close()
+
+
+def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(flow: Flow) -> None:
+    """Only if it stands where the link put it; after a while; a checkpoint that is not readable is in nobody's way."""
+    groups = {"gone": 40, "read": 40, "here": 40}
+    flow.placed(**groups)
+    for group, offset in groups.items():
+        flow.stand(group, offset + (group == "read"), on="west")
+    flow.stand("here", 40, on="east")
+
+    keeping = flow.follower()
+    flow.round(keeping)
+    flow.clock.ahead += GONE_SECONDS
+    flow.round(keeping)
+    assert flow.standing("gone") == 40
+    assert keeping.snapshot().skipped == {
+        "it was deleted on the source, and group_deletions is keep": 2,
+    }
+
+    flow.mirrored()
+    (row,) = group_offsets(flow.config(), group=f"{flow.alias}.gone", gone=True)
+    assert (row.topic, row.offset, row.has_offset, row.state) == (flow.topic, 40, 40, "EMPTY")
+    assert row.skipped == "gone on the source; group_deletions is keep"
+
+    deleting = flow.follower(group_deletions="delete")
+    flow.round(deleting)
+    assert flow.standing("gone") == 40
+    flow.clock.ahead += GONE_SECONDS
+    flow.round(deleting)
+
+    assert flow.standing("gone") is None
+    assert (flow.standing("read"), flow.standing("here")) == (41, 40)
+    assert deleting.snapshot().deleted == 1
+    assert list(deleting.snapshot().skipped) == [
+        "it was deleted on the source and has been read on the target"
+    ]
+    (row,) = group_offsets(flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", gone=True)
+    assert (row.has_offset, row.state) == (None, "DEAD")
+    assert row.skipped == "gone on the source; group_deletions is delete, and it is gone there"
+    # what is done is done
+    flow.clock.ahead += GONE_SECONDS
+    flow.round(deleting)
+    assert deleting.snapshot().deleted == 1
+
+
+def test_offsets_are_written_again_well_before_they_expire(flow: Flow) -> None:
+    """After a quarter of the broker's offsets.retention.minutes, for a group that does not move."""
+    follower = flow.follower()
+    flow.stand("idle", 30, on="east")
+    flow.round(follower)
+    follower.heard((GroupOffset(f"{flow.alias}.idle", flow.source, 30, 25),))
+    flow.round(follower)
+    assert (follower.snapshot().moved, flow.standing("idle")) == (1, 25)
+
+    retention = 7 * 86_400.0
+    flow.clock.ahead += retention / 4 - 60
+    flow.round(follower)
+    assert follower.snapshot().moved == 1
+    flow.clock.ahead += 120
+    flow.round(follower)
+    assert (follower.snapshot().moved, flow.standing("idle")) == (2, 25)
