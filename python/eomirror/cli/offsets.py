@@ -18,11 +18,35 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from eomirror.offsets import GroupPartition, ImportedGroup, Translation
 
 __all__ = ["offsets"]
+
+_CONFIG = click.argument("config", type=click.Path(dir_okay=False))
+_OVERRIDES = click.option(
+    "-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting."
+)
+
+
+def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The arguments of a command that looks at groups of one direction; ``link`` is the help of that option."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        for option in (
+            output_option,
+            _OVERRIDES,
+            click.option("--link", help=link),
+            click.option("--reverse", is_flag=True, help="From the target to the source, for the way back."),
+            click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole."),
+            click.option("--group", help="Only this consumer group."),
+            _CONFIG,
+        ):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.group(epilog="Example: eomirror offsets translate mirror.yaml --group billing")
@@ -33,14 +57,14 @@ def offsets() -> None:
 @offsets.command(
     epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000"
 )
-@click.argument("config", type=click.Path(dir_okay=False))
+@_CONFIG
 @click.option("--group", help="All committed offsets of this consumer group.")
 @click.option("--topic", help="One offset: its topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
 @click.option("--offset", type=click.IntRange(min=0), help="One offset: the next one to read.")
 @click.option("--reverse", is_flag=True, help="From the target to the source.")
 @click.option("--link", help="Only this link.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@_OVERRIDES
 @output_option
 def translate(
     config: str,
@@ -80,13 +104,7 @@ def translate(
 
 
 @offsets.command(epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--group", help="Only this consumer group.")
-@click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole.")
-@click.option("--reverse", is_flag=True, help="Groups of the target, and where they are on the source.")
-@click.option("--link", help="Only this link.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@_which_groups(link="Only this link.")
 def groups(
     config: str,
     group: str | None,
@@ -126,13 +144,7 @@ def groups(
 
 
 @offsets.command("export", epilog="Example: eomirror offsets export mirror.yaml > offsets.json")
-@click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--group", help="Only this consumer group.")
-@click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole.")
-@click.option("--reverse", is_flag=True, help="From the target to the source, for the way back.")
-@click.option("--link", help="The link; needed where there are several.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@output_option
+@_which_groups(link="The link; needed where there are several.")
 def export_(
     config: str,
     group: str | None,
@@ -170,11 +182,11 @@ def export_(
 
 
 @offsets.command("import", epilog="Example: eomirror offsets import mirror.yaml offsets.json --dry-run")
-@click.argument("config", type=click.Path(dir_okay=False))
+@_CONFIG
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--group", help="Only this consumer group of the file.")
 @click.option("--dry-run", is_flag=True, help="Look at everything, commit nothing.")
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@_OVERRIDES
 @output_option
 def import_(
     config: str,
