@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bench.following import following_markdown, measure_following
 from bench.idle import IDLE, idle_markdown, measure_idle
 from bench.latency import measure_latency
 from bench.machine import describe_machine, load_average
@@ -346,6 +347,22 @@ def translation(
     session.document["translation"] = found.as_dict()
     session.say(translation_markdown(found))
     context.exit(session.end(extra=[translation_markdown(found)]))
+
+
+@main.command()
+@click.option("--groups", type=click.IntRange(1), default=1_000, show_default=True, help="Consumer groups.")
+@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Looks to measure.")
+@_output
+@_keep
+@click.pass_context
+def following(context: click.Context, *, groups: int, rounds: int, output: str, results: Path | None) -> None:
+    """What following consumer groups costs the driver: CPU of one look at all of them."""
+    session = _Session("following", output, results or RESULTS)
+    with _clusters() as site:
+        found = measure_following(site, groups=groups, partitions=10, rounds=rounds, say=session.say)
+    session.document["following"] = found.as_dict()
+    session.say(following_markdown(found))
+    context.exit(session.end(extra=[following_markdown(found)]))
 
 
 def run() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bench.peers.process import Site
     from eomirror.config import Config
 
-__all__ = ["TranslationCost", "measure_translation", "translation_markdown"]
+__all__ = ["TranslationCost", "commit_offsets", "measure_translation", "translation_markdown"]
 
 _TOPIC = "bench-groups"
 _LINK = "bench"
@@ -103,7 +103,7 @@ def measure_translation(
     lookup_us, range_bytes = _lookups(ranges)
     config = _flow(site, partitions)
     say(f"committing offsets of {groups:,} groups")
-    names = _groups(site, groups, partitions)
+    names = commit_offsets(site, _TOPIC, groups, partitions)
     say("translating")
     link = config.links[0]
     asked = ClusterGroups(config.clusters["source"], client_id="bench")
@@ -218,15 +218,17 @@ def _flow(site: Site, partitions: int) -> Config:
     )
 
 
-def _groups(site: Site, count: int, partitions: int) -> list[str]:
-    """Groups that stand somewhere in what was mirrored."""
+def commit_offsets(
+    site: Site, topic: str, count: int, partitions: int, *, prefix: str = "group"
+) -> list[str]:
+    """Groups that stand somewhere in a topic; their names."""
     numbers = random.Random(7)
     admin = AdminClient({"bootstrap.servers": site.source, "log_level": 3})
     # the first group of a cluster makes the topic in which they are kept
     Consumer({"bootstrap.servers": site.source, "group.id": "bench-first"}).committed(
-        [TopicPartition(_TOPIC, 0)], 60
+        [TopicPartition(topic, 0)], 60
     )
-    names = [f"group-{number}" for number in range(count)]
+    names = [f"{prefix}-{number}" for number in range(count)]
     for first in range(0, count, 500):
         futures = [
             admin.alter_consumer_group_offsets(
@@ -234,7 +236,7 @@ def _groups(site: Site, count: int, partitions: int) -> list[str]:
                     ConsumerGroupTopicPartitions(
                         name,
                         [
-                            TopicPartition(_TOPIC, number, numbers.randrange(_CHUNKS * _PER_CHUNK))
+                            TopicPartition(topic, number, numbers.randrange(_CHUNKS * _PER_CHUNK))
                             for number in range(partitions)
                         ],
                     )
