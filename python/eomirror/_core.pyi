@@ -215,6 +215,10 @@ class PartitionAccount:
         """Value of the offset map's chunk; empty when nothing was acknowledged."""
 
     @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """What the chunk holds: source offset, target offset, count; made when it is asked for."""
+
+    @property
     def digest(self) -> str:
         """Chained xxh3-64 over the kept records, 16 hexadecimal digits; empty when nothing was kept."""
 

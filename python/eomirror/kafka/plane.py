@@ -148,7 +148,7 @@ class ClientPlane:
             if first is None:
                 return None
             runs.append((topic, partition, [(first, count)]))
-        return self._sealed(Acks(runs))
+        return self._sealed(Acks(runs), foreseen=True)
 
     def seal(self, seconds: float) -> Sealed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
@@ -167,7 +167,7 @@ class ClientPlane:
                 self._written[where] = max(account.target_offset + 1 + _MARKER, self._written.get(where, 0))
         return sealed
 
-    def _sealed(self, acks: Acks) -> Sealed:
+    def _sealed(self, acks: Acks, *, foreseen: bool = False) -> Sealed:
         accounts = self._planner.settle(acks)
         advances = dict(self.advances())
         for account in accounts:
@@ -178,7 +178,7 @@ class ClientPlane:
                 epoch = account.leader_epoch if account.leader_epoch >= 0 else None
                 advances[source] = Advance(after, epoch)
         letters = self._sieve.letters
-        balanced = [_account(account) for account in accounts]
+        balanced = [_account(account, () if foreseen else account.ranges) for account in accounts]
         if letters:
             balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
         return Sealed(tuple(balanced), advances)
@@ -459,7 +459,7 @@ class ClientPlane:
         )
 
 
-def _account(account: Any) -> Account:
+def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:
     acked = account.acked > 0
     return Account(
         source=SourcePartition(account.source_topic, account.source_partition),
@@ -473,4 +473,5 @@ def _account(account: Any) -> Account:
         first_source_offset=account.first_source_offset,
         offset_map=account.offset_map,
         digest=account.digest,
+        ranges=ranges,
     )

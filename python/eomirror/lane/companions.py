@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from eomirror._native import decode_offset_map
 from eomirror.formats.mm2 import Mm2Names
 from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.offset_syncs import TAIL_SECONDS, Mirrored, OffsetSyncs
@@ -173,7 +172,8 @@ class Companions:
                 of `topics`.
             now: Monotonic seconds.
         """
-        mirrored = [] if self._place == "off" else [_mirrored(account) for account in permitted.chunks]
+        chunks = () if self._place == "off" else permitted.chunks
+        mirrored = [Mirrored(account.source, account.ranges) for account in chunks]
         records_in_it = sum(count for item in mirrored for _, _, count in item.ranges)
         # a large transaction is one of a lane that is behind, where a round trip more is not felt
         hold = not self._quiet and records_in_it < _LARGE and now - self._synced_at < TAIL_SECONDS
@@ -217,8 +217,3 @@ def _sound(position: Position, ids: _Ids) -> bool:
         on_source.get(position.topic) == position.topic_id
         and on_target.get(position.target_topic) == position.target_topic_id
     )
-
-
-def _mirrored(account: Account) -> Mirrored:
-    _, _, ranges = decode_offset_map(account.offset_map)
-    return Mirrored(account.source, ranges)

@@ -120,6 +120,7 @@ class Account:
         first_source_offset: Of the first fetched record.
         offset_map: Encoded ranges for the offset map; empty when nothing was written.
         digest: Chained xxh3-64 over the records, hexadecimal; empty on the native plane.
+        ranges: What ``offset_map`` holds: source offset, target offset, count; empty in a forecast, where nobody asks.
         dead_letters: Of the records that were left out because the target refuses them.
     """
 
@@ -134,6 +135,7 @@ class Account:
     first_source_offset: int
     offset_map: builtins.bytes
     digest: str
+    ranges: Sequence[tuple[int, int, int]] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
 
 

@@ -132,7 +132,7 @@ class NativePlane:
         with _told():
             accounts = self._open_lane.settle(seconds)
         self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
-        return Sealed(tuple(_account(account) for account in accounts), self.advances())
+        return Sealed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
@@ -286,7 +286,7 @@ def _text(given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _account(account: Any) -> Account:
+def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Account:
     acknowledged = account.acked > 0
     return Account(
         source=SourcePartition(account.source_topic, account.source_partition),
@@ -300,4 +300,5 @@ def _account(account: Any) -> Account:
         first_source_offset=account.first_source_offset,
         offset_map=account.offset_map,
         digest=account.digest,
+        ranges=ranges,
     )

@@ -47,6 +47,8 @@ pub struct PartitionAccount {
     pub last_target_offset: i64,
     /// Chunk of the offset map, empty when nothing was acknowledged.
     pub offset_map: Vec<u8>,
+    /// The ranges in it.
+    pub map: OffsetMap,
     /// Chained digest of the kept records in hexadecimal, empty when there is none.
     pub digest: String,
 }
@@ -327,6 +329,7 @@ impl SourceBook {
             first_target_offset,
             last_target_offset,
             offset_map,
+            map: settled.map.clone(),
             digest: if self.kept > 0 {
                 self.digest.hex()
             } else {

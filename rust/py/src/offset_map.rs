@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 use crate::error::raise;
 
 /// Source offset, target offset, count.
-type Triple = (i64, i64, i64);
+pub(crate) type Triple = (i64, i64, i64);
 
 /// Reads a chunk of the offset map: target topic, target partition, ranges.
 #[pyfunction]
@@ -16,14 +16,16 @@ pub(crate) fn decode_offset_map(
     value: &[u8],
 ) -> PyResult<(String, i32, Vec<Triple>)> {
     let chunk = decode(value).map_err(|error| raise(py, &error))?;
-    let ranges = chunk.map.ranges().iter();
-    Ok((
-        chunk.topic,
-        chunk.partition,
-        ranges
-            .map(|range| (range.source, range.target, range.count))
-            .collect(),
-    ))
+    let ranges = triples(&chunk.map);
+    Ok((chunk.topic, chunk.partition, ranges))
+}
+
+/// The ranges of a map.
+pub(crate) fn triples(map: &OffsetMap) -> Vec<Triple> {
+    let ranges = map.ranges().iter();
+    ranges
+        .map(|range| (range.source, range.target, range.count))
+        .collect()
 }
 
 /// Writes a chunk of the offset map.

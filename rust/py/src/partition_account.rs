@@ -2,28 +2,48 @@
 
 use std::collections::BTreeMap;
 
+use eomirror_core::offset_map::OffsetMap;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::offset_map::{Triple, triples};
+
 /// What one transaction did with one source partition.
-#[pyclass(frozen, get_all, module = "eomirror._core")]
+#[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PartitionAccount {
+    #[pyo3(get)]
     source_topic: String,
+    #[pyo3(get)]
     source_partition: i32,
+    #[pyo3(get)]
     fetched: u64,
+    #[pyo3(get)]
     acked: u64,
+    #[pyo3(get)]
     bytes: u64,
+    #[pyo3(get)]
     dropped: BTreeMap<&'static str, u64>,
+    #[pyo3(get)]
     first_source_offset: i64,
+    #[pyo3(get)]
     last_source_offset: i64,
+    #[pyo3(get)]
     leader_epoch: i32,
+    #[pyo3(get)]
     timestamp: i64,
+    #[pyo3(get)]
     target_topic: String,
+    #[pyo3(get)]
     target_partition: i32,
+    #[pyo3(get)]
     first_target_offset: i64,
+    #[pyo3(get)]
     last_target_offset: i64,
+    #[pyo3(get)]
     offset_map: Py<PyBytes>,
+    #[pyo3(get)]
     digest: String,
+    map: OffsetMap,
 }
 
 impl PartitionAccount {
@@ -44,6 +64,7 @@ impl PartitionAccount {
             first_target_offset: account.first_target_offset,
             last_target_offset: account.last_target_offset,
             offset_map: PyBytes::new(py, &account.offset_map).unbind(),
+            map: account.map,
             digest: account.digest,
         }
     }
@@ -51,6 +72,12 @@ impl PartitionAccount {
 
 #[pymethods]
 impl PartitionAccount {
+    /// Made when asked for: of two accounts of a transaction, the foreseen one is never asked.
+    #[getter]
+    fn ranges(&self) -> Vec<Triple> {
+        triples(&self.map)
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "<PartitionAccount {}-{}: fetched {}, acked {}, dropped {:?}>",

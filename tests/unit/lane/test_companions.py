@@ -45,7 +45,9 @@ def companions(place: str, sink: Sink | None = None) -> Companions:
 def permit(*ranges: tuple[int, int, int]) -> Any:
     first, _, _ = ranges[0]
     chunk = encode_offset_map("east.orders", ORDERS.partition, list(ranges))
-    return SimpleNamespace(chunks=(replace(account(ORDERS, first, 1), offset_map=chunk),), positions=())
+    return SimpleNamespace(
+        chunks=(replace(account(ORDERS, first, 1), offset_map=chunk, ranges=ranges),), positions=()
+    )
 
 
 IDS: Any = ({}, {})

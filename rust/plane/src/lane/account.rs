@@ -34,6 +34,8 @@ pub struct Account {
     pub target_offsets: Option<(i64, i64)>,
     /// Chunk of the offset map; empty when nothing was acknowledged.
     pub offset_map: Vec<u8>,
+    /// The ranges in it.
+    pub map: OffsetMap,
 }
 
 /// A batch that was sent.
@@ -172,6 +174,7 @@ impl Book {
             timestamp: if acknowledged > 0 { self.timestamp } else { -1 },
             target_offsets: map.target_bounds(),
             offset_map,
+            map,
         })
     }
 }
