@@ -35,6 +35,7 @@ CRASH_POINTS = (
     "lane.produced",
     "lane.sealed",
     "lane.state_written",
+    "lane.tidied",
     "lane.committed",
 )
 

@@ -21,7 +21,7 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, StateError, UnreachableError
 from eomirror.formats.mm2 import Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition
+from eomirror.formats.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
@@ -30,7 +30,7 @@ from eomirror.kafka.connecting import connect
 from eomirror.kafka.positions import valid_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.mm2 import Checkpoint
@@ -178,6 +178,35 @@ class OffsetMapReader:
             )
         return [answer for answer in found if answer is not None]
 
+    def oldest(self, sources: Iterable[SourcePartition], most: int) -> dict[int, list[LogRecord]]:
+        """
+        The first committed records of the map, by partition of its topic.
+
+        Args:
+            sources: Only partitions that hold chunks of these source partitions.
+            most: Offsets to read of each.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            return {}
+        names = sorted({(topic, offset_map_partition(source, facts.partitions)) for source in sources})
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=True)
+        connect(self._consumer, [topic])
+        deadline = Deadline(_SECONDS, self._clock)
+        found = {}
+        for name in names:
+            low, end = starts[name], ends[name]
+            high = min(low + most, end)
+            if low < high:
+                last = high == end
+                found[name[1]] = self._window(topic, name[1], low, high, last=last, deadline=deadline)
+        return found
+
     def close(self) -> None:
         """Close all clients."""
         self._consumer.close()
@@ -211,7 +240,9 @@ class OffsetMapReader:
                 else []
             )
             chunks[:0] = [
-                record for record in window if record.value is not None and _prefix_of(record.key) in wanted
+                record
+                for record in window
+                if record.value is not None and prefix_of_chunk(record.key) in wanted
             ]
             maps = _maps(chunks, _positions(waiting))
             left = []
@@ -311,18 +342,14 @@ def _positions(questions: Sequence[tuple[int, Question]]) -> list[Position]:
 
 
 def _prefix(position: Position) -> bytes:
-    return offset_map_key(position.source, position.topic_id, 0).removesuffix(b"0}")
-
-
-def _prefix_of(key: bytes | None) -> bytes:
-    return (key or b"").rstrip(b"}").rstrip(b"0123456789")
+    return chunk_prefix(position.source, position.topic_id)
 
 
 def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[SourcePartition, PartitionMap]:
     maps = {position.source: PartitionMap() for position in positions}
     by_prefix = {_prefix(position): position for position in positions}
     for record in records:
-        position = by_prefix.get(_prefix_of(record.key))
+        position = by_prefix.get(prefix_of_chunk(record.key))
         if position is None or record.value is None:
             continue
         try:

@@ -44,13 +44,14 @@ from eomirror.lane.refusal import RangeRefusedError
 from eomirror.lane.refusal_steps import RefusalSteps
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.tally import AttemptTally
+from eomirror.lane.tidying import MapTidying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.formats.position import Position
     from eomirror.lane.companions import SyncSink
-    from eomirror.lane.surroundings import StateReader, TopicComparer
+    from eomirror.lane.surroundings import ChunkSweep, StateReader, TopicComparer
     from eomirror.types import SourcePartition
 
 __all__ = ["LanePump"]
@@ -74,6 +75,7 @@ class LanePump:
         mailbox: The line to the driver.
         clock: Where time comes from.
         syncs: Where offset syncs go that are not for the target.
+        sweep: Finds what can be dropped from the offset map; None: nothing is.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class LanePump:
         mailbox: LaneMailbox,
         clock: Clock,
         syncs: SyncSink | None = None,
+        sweep: ChunkSweep | None = None,
     ) -> None:
         self.machine = LaneMachine()
         self._spec = spec
@@ -108,6 +111,8 @@ class LanePump:
         self._permit: CommitPermit | None = None
         self._foreseen: Sequence[MetadataRecord] = []
         self._companions = Companions(spec.link, syncs, partitions=len(spec.partitions))
+        self._tidying = MapTidying(len(spec.partitions))
+        self._sweep = sweep
         self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
         # the open transaction
         self._opened = float("-inf")
@@ -215,6 +220,7 @@ class LanePump:
         self._gaps.clear()
         self._permit = None
         self._companions.forget()
+        self._tidying.forget()
         self._identity = self._plane.open()
         crash_point("lane.initialized")
         return Event.PRODUCER_READY
@@ -269,6 +275,8 @@ class LanePump:
         self._report()
         leaving = self._leaving()
         if leaving is not None:
+            if leaving[0] is Ending.STOPPED and self._tidying.leave():
+                return Event.ADVANCE_DUE
             self._end(*leaving)
             return Event.LEAVE
         late, self._late = self._late, ()
@@ -280,12 +288,12 @@ class LanePump:
         if self._plane.await_records(_AWAIT_SLICE_SECONDS):
             return Event.RECORDS_READY
         self._follow()
-        if self._companions.due(self._clock.monotonic()):
+        now = self._clock.monotonic()
+        if self._companions.due(now) or self._tidying.due(now):
             return Event.ADVANCE_DUE
         if not self._plane.advances():
             self._advance_since = None
             return Event.QUIET
-        now = self._clock.monotonic()
         if self._advance_since is None:
             self._advance_since = now
         return Event.ADVANCE_DUE if now - self._advance_since >= _ADVANCE_SECONDS else Event.QUIET
@@ -351,14 +359,19 @@ class LanePump:
         if records != self._foreseen:
             self._plane.write(records)
         # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
-        accompanying = self._companions.plan(permit, self._positions, self._ids, self._clock.monotonic())
-        if accompanying.records:
-            self._plane.write(accompanying.records)
+        now = self._clock.monotonic()
+        accompanying = self._companions.plan(permit, self._positions, self._ids, now)
+        tidying = self._tidying.plan(self._state.state_topics(), now)
+        if accompanying.records or tidying.records:
+            self._plane.write([*accompanying.records, *tidying.records])
+        if tidying.records:
+            crash_point("lane.tidied")
         crash_point("lane.state_written")
         outcome = self._plane.commit()
         crash_point("lane.committed")
         self._positions.update({position.source: position for position in permit.positions})
         self._companions.committed(accompanying)
+        self._tidying.committed(tidying, permit.positions, permit.chunks)
         self._tally.add(permit.positions, seconds=self._clock.monotonic() - self._opened)
         self._refusals.committed(self._positions)
         self._advance_since = None
@@ -475,6 +488,9 @@ class LanePump:
         return Sealed(sealed.accounts, advances)
 
     def _follow(self) -> None:
+        if self._sweep is not None:
+            self._sweep.begin(self._positions)
+            self._tidying.drop(self._sweep.take())
         if self._companions.follows:
             answers = self._companions.told(self._mailbox.followed(), self._positions)
             if answers:

@@ -75,6 +75,7 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.lane_adapters import LaneState, LaneTopics
+    from eomirror.kafka.offset_map_sweep import OffsetMapSweep
     from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.native.choice import choose_plane
 
@@ -84,15 +85,27 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     clients.add(topics.close)
     state = LaneState(spec, topics.target_admin, clock)
     clients.add(state.close)
+    role = LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}")
+    sweep = OffsetMapSweep(spec.link, spec.source, spec.target, client_id=role, clock=clock)
+    clients.add(sweep.close)
     syncs = None
     if spec.link.offset_syncs == "source":
         syncs = SourceSyncs(
             spec.source,
-            client_id=LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}"),
+            client_id=role,
             topic=Mm2Names().offset_syncs(spec.link.target),
         )
         clients.add(syncs.close)
-    pump = LanePump(spec, plane=plane, state=state, topics=topics, mailbox=mailbox, clock=clock, syncs=syncs)
+    pump = LanePump(
+        spec,
+        plane=plane,
+        state=state,
+        topics=topics,
+        mailbox=mailbox,
+        clock=clock,
+        syncs=syncs,
+        sweep=sweep,
+    )
     return ParkedLane(spec, pump, clients.close)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eomirror.lane.refusal import Limits
     from eomirror.types import SourcePartition
 
-__all__ = ["PendingIds", "StateReader", "TopicComparer"]
+__all__ = ["ChunkSweep", "PendingIds", "StateReader", "TopicComparer"]
 
 
 class StateReader(Protocol):
@@ -63,3 +63,13 @@ class TopicComparer(Protocol):
         Raises:
             MirrorError: We may not, or the cluster refuses or does not answer.
         """
+
+
+class ChunkSweep(Protocol):
+    """Looks in the background for chunks of the offset map that nobody can read any more."""
+
+    def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
+        """Look, if it is time; returns at once."""
+
+    def take(self) -> Sequence[tuple[int, bytes]]:
+        """Partition of the map and key of each chunk that was found since the last call."""

@@ -27,7 +27,8 @@ _COMPACT = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "CreateTime",
 }
-# small segments and an eager cleaner: reading control and positions after a million commits takes seconds
+# small segments and an eager cleaner: reading control and positions after a million commits takes seconds, and what
+# lanes have merged in the offset map goes soon
 _SMALL = {
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": "600000",
@@ -76,7 +77,7 @@ def state_topics(
     topics = (
         CreateTopic(names.control_topic, 1, factor, {**small, **_LARGE_RECORDS}),
         CreateTopic(names.positions_topic, max(_POSITIONS_PARTITIONS, lanes), factor, small),
-        CreateTopic(names.offset_map_topic, _OFFSET_MAP_PARTITIONS, factor, configs),
+        CreateTopic(names.offset_map_topic, _OFFSET_MAP_PARTITIONS, factor, small),
     )
     if not dead_letters:
         return topics

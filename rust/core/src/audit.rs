@@ -309,7 +309,8 @@ impl Audit {
             } else {
                 match facts::chunk(key, value) {
                     Ok(chunk) => {
-                        segment.chunks.push((record.offset, chunk));
+                        let own = chunk.map(|chunk| (record.offset, chunk));
+                        segment.chunks.extend(own);
                         None
                     }
                     Err(reason) => Some(reason),

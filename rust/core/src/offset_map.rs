@@ -28,7 +28,6 @@ mod answer;
 mod chunks;
 
 pub use answer::{Answer, Reason};
-pub use chunks::{Tidying, tidy};
 
 use crate::error::Error;
 use crate::header::MAX_TOPIC;

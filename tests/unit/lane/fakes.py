@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from eomirror._native import encode_offset_map
 from eomirror.formats.control import ControlView, Generation
 from eomirror.formats.position import Position
 from eomirror.lane.commit import StateTopics
@@ -88,7 +89,7 @@ def account(source: SourcePartition, first: int, count: int) -> Account:
         target_offset=first + count - 1,
         source_timestamp=1_000,
         first_source_offset=first,
-        offset_map=b"chunk",
+        offset_map=encode_offset_map(f"east.{source.topic}", source.partition, [(first, first, count)]),
         digest="00",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -40,6 +40,11 @@ from eomirror.lane.recover import SourceFacts
 from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.formats.position import Position
 
 
 class Rig:
@@ -130,6 +135,51 @@ def test_state_that_was_foreseen_wrongly_is_corrected_in_the_same_transaction() 
         "eomirror.east.west.positions",
         "eomirror.east.west.offset-map",
     ] * 2
+
+
+def test_a_lane_that_is_stopped_merges_the_chunks_that_it_has_written() -> None:
+    """In a last transaction of its own, which moves no position."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}] * 100
+
+    assert rig.run().ending is Ending.STOPPED
+
+    *before, last = rig.plane.committed
+    chunks = [record.key for records in before for record in records if record.topic.endswith("offset-map")]
+    assert len(chunks) >= 16
+    merged, *deleted = last
+    assert orjson.loads(merged.key)["merged"] == len(chunks)
+    assert [(record.key, record.value) for record in deleted] == [(key, None) for key in chunks]
+
+
+class Sweep:
+    """Finds one chunk, once."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.found = [(5, b"chunk")]
+
+    def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
+        self.begun += bool(positions)
+
+    def take(self) -> Sequence[tuple[int, bytes]]:
+        found, self.found = self.found, []
+        return found
+
+
+def test_what_nobody_can_read_is_deleted_from_the_offset_map() -> None:
+    """By the lane, in the partition of the map where it was found."""
+    rig = Rig()
+    rig.pump._sweep = sweep = Sweep()
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    rig.run()
+
+    assert sweep.begun
+    deleted = [record for records in rig.plane.committed for record in records if record.value is None]
+    assert [(one.topic, one.partition, one.key) for one in deleted] == [
+        ("eomirror.east.west.offset-map", 5, b"chunk")
+    ]
 
 
 def test_ids_of_exactly_the_transactions_topics_are_compared() -> None:

@@ -28,7 +28,7 @@ def test_they_are_as_the_contract_says() -> None:
     ]
     assert (control.partitions, positions.partitions, offset_map.partitions) == (1, 8, 8)
     assert {topic.configs["cleanup.policy"] for topic in (control, positions, offset_map)} == {"compact"}
-    for topic in (control, positions):
+    for topic in (control, positions, offset_map):
         assert topic.configs["segment.bytes"] == "16777216"
         assert topic.configs["segment.ms"] == "600000"
         assert topic.configs["min.cleanable.dirty.ratio"] == "0.1"

@@ -80,7 +80,9 @@ pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
 }
 
 /// Reads a record of the offset map, or says what is wrong with it.
-pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Chunk, String> {
+///
+/// None for a merged chunk: it repeats what earlier transactions wrote, and claims no records of its own.
+pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Option<Chunk>, String> {
     let key = Fields(object(key).ok_or("its key is not a JSON object")?);
     let named = || {
         Some((
@@ -94,14 +96,17 @@ pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Chunk, String> {
     };
     let (source, topic_id, first) = named().ok_or("its key does not name a chunk")?;
     let chunk = offset_map::decode(value).map_err(|error| error.to_string())?;
-    Ok(Chunk {
+    if key.number("merged").is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Chunk {
         source,
         topic_id,
         first,
         target_topic: chunk.topic,
         target_partition: chunk.partition,
         ranges: chunk.map.ranges().to_vec(),
-    })
+    }))
 }
 
 fn position(key: &Fields<'_>, body: &Fields<'_>) -> Option<Position> {
@@ -177,6 +182,7 @@ impl Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Stated, chunk, stated};
+    use crate::offset_map::{OffsetMap, Range};
 
     const KEY: &[u8] = br#"{"topic":"t","partition":3}"#;
     const VALUE: &str = r#"{"v":1,"offset":12,"prev":null,"source_cluster_id":"c","topic_id":"a",
@@ -218,5 +224,18 @@ mod tests {
         assert!(chunk(KEY, b"\x01").unwrap_err().contains("key"));
         let key = br#"{"topic":"t","partition":3,"topic_id":"a","first":5}"#;
         assert!(chunk(key, b"\x01").is_err());
+    }
+
+    #[test]
+    fn a_merged_chunk_claims_nothing_and_must_be_readable() {
+        let key = br#"{"topic":"t","partition":3,"topic_id":"a","first":5,"merged":2}"#;
+        let map = OffsetMap::from_ranges(&[Range {
+            source: 5,
+            target: 9,
+            count: 2,
+        }]);
+        let value = map.unwrap().encode("east.t", 3).unwrap();
+        assert!(chunk(key, &value).unwrap().is_none());
+        assert!(chunk(key, &value[1..]).is_err());
     }
 }

@@ -1,5 +1,4 @@
 use super::super::{Answer, OffsetMap, Range, Reason};
-use super::{Tidying, tidy};
 use proptest::prelude::*;
 
 const ANYWHERE: std::ops::Range<i64> = 0..120;
@@ -73,12 +72,6 @@ fn taken_in<'a>(chunks: impl IntoIterator<Item = &'a OffsetMap>) -> OffsetMap {
     whole
 }
 
-/// A compact topic: keys with their values, in order of the last write of each.
-fn written(topic: &mut Vec<(i64, OffsetMap)>, key: i64, value: Option<OffsetMap>) {
-    topic.retain(|(known, _)| *known != key);
-    topic.extend(value.map(|value| (key, value)));
-}
-
 proptest! {
     #[test]
     fn chunks_in_order_are_their_ranges_in_order(history in history()) {
@@ -109,44 +102,6 @@ proptest! {
         let mut twice = whole.clone();
         twice.take_in(&OffsetMap::from_ranges(&part).unwrap()).unwrap();
         prop_assert_eq!(twice, whole);
-    }
-
-    /// However far a reader gets, and whatever compaction has removed: the same map.
-    #[test]
-    fn tidying_does_not_change_the_map(history in history(), most in 1_usize..12, seen in 0_usize..40) {
-        let whole = taken_in(&history);
-        let Tidying { writes, deletes } = tidy(&history, 0, 0, most);
-        let mut topic: Vec<(i64, OffsetMap)> = history
-            .iter()
-            .map(|each| (each.ranges()[0].source, each.clone()))
-            .collect();
-        let steps = writes
-            .iter()
-            .map(|each| (each.ranges()[0].source, Some(each.clone())))
-            .chain(deletes.iter().map(|key| (*key, None)));
-        for (key, value) in steps.take(seen) {
-            written(&mut topic, key, value);
-            prop_assert_eq!(&taken_in(topic.iter().map(|(_, value)| value)), &whole);
-        }
-        for each in &writes {
-            prop_assert!(each.ranges().len() <= most);
-        }
-    }
-
-    #[test]
-    fn only_what_nobody_can_read_is_dropped(history in history(), source in ANYWHERE, target in ANYWHERE) {
-        let whole = taken_in(&history);
-        let kept = pairs(&whole.without_unreadable(source, target));
-        let last = *pairs(&whole).last().unwrap();
-        for pair in pairs(&whole) {
-            let readable = pair.0 >= source || pair.1 >= target;
-            prop_assert!(kept.contains(&pair) || !readable);
-        }
-        prop_assert!(kept.contains(&last));
-        for key in tidy(&history, source, target, 1).deletes {
-            let chunk = history.iter().find(|each| each.ranges()[0].source == key).unwrap();
-            prop_assert!(pairs(chunk).iter().all(|(s, t)| *s < source && *t < target));
-        }
     }
 
     /// What a query finds in the newest chunks splits the mirrored records as the whole map does, also where the past

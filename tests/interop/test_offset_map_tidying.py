@@ -1,0 +1,193 @@
+"""The offset map on real brokers: few chunks for many transactions, and the same answers, whatever happens to it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eomirror.clock import new_run_id
+from eomirror.config import load_config
+from eomirror.formats.names import LinkNames
+from eomirror.formats.offset_map import offset_map_partition
+from eomirror.kafka import offset_map_sweep
+from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.kafka.ownership import LinkOwner
+from eomirror.lane import pump
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
+from eomirror.sync.discovery import Discovery
+from eomirror.types import SourcePartition
+from records import create_topic
+from rig.plane import plane_under_test
+from rig.translated import committed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eomirror.lane.spec import LaneReport
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+EACH = 24
+
+
+class Killed(BaseException):
+    """Ends a lane where it stands."""
+
+
+class OneByOne:
+    """A mailbox that writes a record to the source when the one before is mirrored, and then stops the lane."""
+
+    def __init__(self, write: Callable[[], int], count: int, enough: Callable[[], bool]) -> None:
+        self._write, self._left, self._enough = write, count, enough
+        self._position = self._wanted = 0
+        self._end = time.monotonic() + 60
+
+    def report(self, progress: LaneProgress) -> None:
+        for item in progress.partitions:
+            self._position = max(self._position, item.position)
+
+    def stop(self) -> StopReason | None:
+        assert time.monotonic() < self._end, "the lane does not get there"
+        if self._position < self._wanted:
+            return None
+        if self._left:
+            self._left -= 1
+            self._wanted = self._write() + 1
+            return None
+        return StopReason.SHUTDOWN if self._enough() else None
+
+    def added(self) -> tuple[Any, ...]:
+        return ()
+
+    def followed(self) -> tuple[Any, ...]:
+        return ()
+
+    def answer(self, offsets: tuple[Any, ...]) -> None:
+        del offsets
+
+
+class Flow:
+    """One link with one partition, whose lane runs in this process."""
+
+    def __init__(self, east: Any, west: Any, name: str) -> None:
+        self.east, self.west = dict(east.client_properties), dict(west.client_properties)
+        self.name, self.topic = name, f"{name}.orders"
+        link = {"name": name, "source": "east", "target": "west", "topics": [self.topic], "lanes": 1}
+        link |= {"plane": plane_under_test(), "groups": [], "commit_interval_min": "1ms"}
+        self.config = load_config({"clusters": {"east": self.east, "west": self.west}, "links": [link]})
+        self.written = 0
+        create_topic(self.east, self.topic)
+        self._producer = Producer({**self.east, "linger.ms": 0})
+
+    def write(self) -> int:
+        """One record; its offset."""
+        where: list[int] = []
+        self._producer.produce(
+            self.topic,
+            b"%d" % self.written,
+            partition=0,
+            on_delivery=lambda _, message: where.append(message.offset()),
+        )
+        self._producer.flush(30)
+        self.written += 1
+        return where[0]
+
+    def mirror(self, count: int, enough: Callable[[], bool] = lambda: True) -> LaneReport:
+        """Mirror so many records, each in a transaction of its own, and stop in order."""
+        link = self.config.links[0]
+        source, target = self.config.clusters["east"], self.config.clusters["west"]
+        discovery, run = Discovery(link, source, target), new_run_id()
+        owner = LinkOwner(link, source, target, run=run)
+        try:
+            layout = owner.acquire(1, discovery.prepare())
+            spec = LaneSpec(
+                link=link, source=source, target=target, source_cluster_id=layout.source_cluster_id,
+                target_cluster_id=layout.target_cluster_id, run=run, generation=layout.generation, lane=0,
+                epoch=1, attempt=1, seconds=60, partitions=layout.lanes[0],
+            )  # fmt: skip
+            return run_lane(spec, OneByOne(self.write, count, enough))
+        finally:
+            owner.release()
+            owner.close()
+            discovery.close()
+
+    def map(self) -> dict[bytes, bytes]:
+        """Chunks that are left when the map's topic is compacted."""
+        left: dict[bytes, bytes] = {}
+        number = offset_map_partition(SourcePartition(self.topic, 0), 8)
+        for _, key, value, _ in committed(self.west, LinkNames(self.name).offset_map_topic, number)[0]:
+            left.pop(key, None)
+            if value is not None:
+                left[key] = value
+        return left
+
+    def places(self) -> list[tuple[int, int]]:
+        """Where each record is on both sides."""
+        sides = [
+            {value: offset for offset, _, value, _ in committed(cluster, topic)[0]}
+            for cluster, topic in ((self.east, self.topic), (self.west, f"east.{self.topic}"))
+        ]
+        return [(sides[0][b"%d" % one], sides[1][b"%d" % one]) for one in range(self.written)]
+
+    def check(self, pairs: list[tuple[int, int]]) -> None:
+        """Every record is found, both ways, however much of the map is read for it."""
+        for window in (1, 7, 20_000):
+            reader = OffsetMapReader(self.config.links[0], self.config.clusters["west"], first_window=window)
+            try:
+                (position,) = reader.positions().values()
+                end = max(at for _, at in pairs) + 1
+                there = reader.answers([Question(position, at) for at, _ in pairs])
+                back = reader.answers([Question(position, at, end) for _, at in pairs], reverse=True)
+            finally:
+                reader.close()
+            # a part of the map may say where to go on, with nothing in between, instead of which record it is
+            assert [at for _, at in back] == [at for at, _ in pairs]
+            for (kind, at), (_, wanted) in zip(there, pairs, strict=True):
+                assert at == wanted or (kind == "next" and at == wanted - 1), (window, kind, at, wanted)
+
+
+def merged(flow: Flow) -> list[int]:
+    """How many chunks each merged one stands for."""
+    return sorted(found["merged"] for key in flow.map() if "merged" in (found := orjson.loads(key)))
+
+
+def test_many_transactions_leave_few_chunks_and_the_same_map(
+    east: Any, west: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the middle of tidying, tidied, and dropped below both log starts: each record is still found."""
+    flow = Flow(east, west, topic_name)
+
+    def die(point: str) -> None:
+        if point == "lane.tidied":
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pump, "crash_point", die)
+        with pytest.raises(Killed):
+            flow.mirror(EACH)
+    assert (len(flow.map()), merged(flow)) == (EACH, [])
+    flow.check(flow.places())
+
+    assert flow.mirror(EACH).ending is Ending.STOPPED
+    assert (len(flow.map()), merged(flow)) == (EACH + 1, [EACH])
+    places = flow.places()
+    flow.check(places)
+
+    # the first half of what was never merged is gone on both sides
+    for cluster, topic, start in zip(
+        (flow.east, flow.west), (flow.topic, f"east.{flow.topic}"), places[EACH // 2], strict=True
+    ):
+        admin = AdminClient(cluster)
+        for future in admin.delete_records([TopicPartition(topic, 0, start)]).values():
+            future.result(30)
+    monkeypatch.setattr(offset_map_sweep, "_FIRST_SECONDS", 0.0)
+    assert flow.mirror(1, lambda: len(flow.map()) < EACH).ending is Ending.STOPPED
+    # but for the nearest one, which answers for a log start in a hole
+    assert len(flow.map()) == EACH // 2 + 1 + 1 + 1
+    flow.check(places[EACH // 2 :])
