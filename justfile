@@ -69,7 +69,7 @@ integration *ARGS:
 faults *ARGS:
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
-# all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults.md
+# all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
     python scripts/faults_long.py "$@"
 

@@ -3,13 +3,15 @@ Breaks things for hours: runs all fault tests over and over, each time with anot
 
     python scripts/faults_long.py --hours 8               everything, 20,000 records a test
     python scripts/faults_long.py --hours 1 --faults F3,F5  only these faults
+    python scripts/faults_long.py --plane native ...      the native plane; the client plane by default
     python scripts/faults_long.py --report FILE.jsonl     the report of what was measured before
     python scripts/faults_long.py --ledger FILE.jsonl ...  adds to what was measured before
 
-Every test adds its line to docs/reports/DATE-faults.jsonl as it ends, and docs/reports/DATE-faults.md is written anew
-after each file of tests, so that a run that is broken off still reports.  Runs add up: each begins with a line of its
-own, which names command, commit and machine, and the report is about all of them.  A failed test does not end a run;
-its output is kept in target/faults-long, and its line has the seed that repeats it.  Standard library only.
+Every test adds its line to docs/reports/DATE-faults-PLANE.jsonl as it ends, and docs/reports/DATE-faults-PLANE.md is
+written anew after each file of tests, so that a run that is broken off still reports.  Runs add up: each begins with a
+line of its own, which names command, plane, commit and machine, and the report is about all of them.  A failed test
+does not end a run; its output is kept in target/faults-long, and its line has the seed that repeats it.  Standard
+library only.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ _SEEDS_SHOWN = 6
 _NO_TESTS = 5
 # the key of a line that begins a run
 _RUN = "command"
+# what moves the bytes of the mirrors (tests/rig/plane.py)
+_PLANE = "EOMIRROR_TEST_PLANE"
+PLANES = ("client", "native")
 _COUNTS = ("missing", "duplicate", "reordered", "altered", "foreign", "retracted")
 
 
@@ -100,13 +105,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def run_line(command: str) -> dict[str, Any]:
+def run_line(command: str, plane: str) -> dict[str, Any]:
     """What a run begins with: who could repeat it, and where."""
     asked = ["git", "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
     at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
-    return {_RUN: command, "commit": commit or "no commit", "machine": machine, "at": at}
+    return {_RUN: command, "plane": plane, "commit": commit or "no commit", "machine": machine, "at": at}
 
 
 def report(found_lines: list[dict[str, Any]], *, date: str) -> str:
@@ -115,6 +120,8 @@ def report(found_lines: list[dict[str, Any]], *, date: str) -> str:
     lines = [line for line in found_lines if _RUN not in line]
     minutes = sum(line["seconds"] for line in lines) / 60
     rows, names = rows_of(lines), titles()
+    # a run that names no plane is older than the second one
+    planes = sorted({run.get("plane", PLANES[0]) for run in runs})
     injections = sum(line["injections"] for line in lines)
     records = sum(line["records"] for line in lines)
     totals = {name: sum(line[name] for line in lines) for name in _COUNTS}
@@ -140,7 +147,7 @@ def report(found_lines: list[dict[str, Any]], *, date: str) -> str:
         "",
         *(f"- `{run[_RUN]}` at {run['commit']}, {run['at']}; {run['machine']}" for run in runs),
         "",
-        f"{minutes:.0f} minutes of tests. Plane: client.",
+        f"{minutes:.0f} minutes of tests. Plane: {', '.join(planes)}.",
         "",
         f"**{len(lines)} runs of tests, {len(failed)} failed; {injections:,} injections; {found}.**",
         "",
@@ -186,6 +193,7 @@ def run_file(path: Path, *, seed: int, ledger: Path, options: argparse.Namespace
         "EOMIRROR_FAULT_ABORTED": str(options.aborted),
         "EOMIRROR_REPEATS": str(options.repeats),
         "EOMIRROR_FAULT_ONLY": options.faults,
+        _PLANE: options.plane,
     }
     command = [sys.executable, "-m", "pytest", "-q", str(path.relative_to(ROOT))]
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -218,12 +226,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5, help="of each seeded fault in a test [5]")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long links stay cut [60]")
     parser.add_argument("--aborted", type=int, default=1_800_000, help="aborted records in a row [1800000]")
+    parser.add_argument(
+        "--plane", choices=PLANES, default=os.environ.get(_PLANE, PLANES[0]), help="of the mirrors [client]"
+    )
     parser.add_argument("--faults", default="", help="only these, as in F3,F5")
     parser.add_argument(
         "--seed", type=int, default=secrets.randbits(32), help="repeats the order and all seeds"
     )
     parser.add_argument(
-        "--ledger", type=Path, help="file that takes the lines [docs/reports/DATE-faults.jsonl]"
+        "--ledger", type=Path, help="file that takes the lines [docs/reports/DATE-faults-PLANE.jsonl]"
     )
     parser.add_argument("--report", type=Path, help="only write the report of this file")
     return parser.parse_args(arguments)
@@ -234,7 +245,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     REPORTS.mkdir(parents=True, exist_ok=True)
     date = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
-    ledger = (options.report or options.ledger or REPORTS / f"{date}-faults.jsonl").resolve()
+    ledger = (options.report or options.ledger or REPORTS / f"{date}-faults-{options.plane}.jsonl").resolve()
     command = " ".join(
         ["just faults-long", *arguments, *([] if "--seed" in arguments else ["--seed", str(options.seed)])]
     )
@@ -250,7 +261,7 @@ def main(arguments: list[str]) -> int:
     files, number, worst = sorted(TESTS.glob("test_*.py")), 0, 0
     print(f"seed {options.seed}; lines go to {ledger}", flush=True)
     with ledger.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(run_line(command), separators=(",", ":")) + "\n")
+        file.write(json.dumps(run_line(command, options.plane), separators=(",", ":")) + "\n")
     while True:
         for path in rng.sample(files, len(files)):
             seed = rng.getrandbits(32)

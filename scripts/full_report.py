@@ -96,6 +96,7 @@ def run_command(name: str, command: list[str]) -> Row:
 
 def report(sections: dict[str, list[Row]], *, seed: str, minutes: float, command: str) -> str:
     """The report's text."""
+    plane = os.environ.get("EOMIRROR_TEST_PLANE", "client")
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -111,7 +112,7 @@ def report(sections: dict[str, list[Row]], *, seed: str, minutes: float, command
         "",
         f"`{command}` at {commit or 'no commit'}; {machine}; {minutes:.0f} minutes.",
         "",
-        f"Seed {seed}: `EOMIRROR_SEED={seed} just full` repeats it. Plane: client.",
+        f"Seed {seed}: `EOMIRROR_SEED={seed} just full` repeats it. Plane: {plane}.",
         "",
         f"**{total[0]} passed, {total[1]} failed, {total[2]} skipped.**",
     ]

@@ -86,12 +86,13 @@ def test_the_report_has_a_row_for_each_fault_and_names_what_failed(script: Modul
         )
     ]
 
-    run = script.run_line("just faults-long --hours 1")
+    run = script.run_line("just faults-long --hours 1", "native")
     text = script.report([run, *lines, run], date="2026-01-01")
 
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| F")]
     assert [row[0] for row in rows] == ["| F3", "| F9", "| F10"]
     assert rows[1][2:] == ["2", "1", "4", "200", "2", "0", "0", "0", "0", "6", "2.5", "3.5", "7, 8 |"]
+    assert "Plane: native." in text
     assert text.count("`just faults-long --hours 1` at ") == 2, "runs add up"
     assert "4 runs of tests, 1 failed; 6 injections; 300 records compared: 3 missing" in text
     assert "EOMIRROR_SEED=8 just faults-replay 'tests/faults/test_x.py::test_y'" in text
