@@ -8,7 +8,8 @@ Everything that eomirror raises on purpose.
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
     |   |-- UnreachableError          exit 1   no answer; a running mirror tries again by itself
-    |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation
+    |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation; a running
+    |                                          mirror waits for it, unless it is to end caught up
     |-- TopicError                    exit 1   one topic cannot be mirrored; others go on
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
@@ -136,7 +137,11 @@ class UnreachableError(ClusterError):
 
 
 class AuthorizationError(ClusterError):
-    """A right is missing; the message names the resource and the operation."""
+    """
+    A right is missing, or who we are is refused; the message names the resource and the operation.
+
+    Whoever was mirroring tries again, for it may be granted again; whoever starts, or only catches up, gives up.
+    """
 
 
 class TopicError(MirrorError):

@@ -130,6 +130,19 @@ def loses_data(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport
     return steady(spec, mailbox, clock)
 
 
+def lacks_a_right(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport:
+    """May not read `orders` in its first attempt, nor use its own id in the next; then both are granted."""
+    mirrored = any(item.source.topic == "orders" for item in spec.partitions)
+    if spec.epoch == 1 and mirrored:
+        return report(
+            spec, Ending.REBUILD, reason="topic orders is stopped", stopped_topics={"orders": (1, "lacks Read")},
+            unauthorized_topics=frozenset({"orders"}),
+        )  # fmt: skip
+    if spec.attempt == 1:
+        return report(spec, Ending.UNAUTHORIZED, reason="lacks Write", error="lacks Write", exit_code=1)
+    return steady(spec, mailbox, clock)
+
+
 def deaf(spec: LaneSpec, _: LaneMailbox, clock: Clock) -> LaneReport:
     """Hears nothing, not even SIGHUP's exception: only a kill ends it."""
     note("begin", spec)

@@ -13,7 +13,14 @@ import fake_lanes
 import pytest
 from engine import FakeLink, Run, alive, assigned, link, measured, notes, wait_for
 
-from eomirror.errors import ClusterError, DataLossError, MirrorError, SupersededError, UsageError
+from eomirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    DataLossError,
+    MirrorError,
+    SupersededError,
+    UsageError,
+)
 from eomirror.lane.spec import Ending
 from eomirror.spark import links as links_module
 
@@ -147,6 +154,35 @@ def test_a_stopped_topic_is_reported_and_does_not_hold_the_others(user_context: 
     last = {spec.lane: report for spec, report in run.reports}
     assert last[0] is not None
     assert last[0].ending is Ending.REBUILD
+
+
+def test_rights_that_are_missing_are_waited_for(
+    user_context: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F30: lanes without their ids try again; a topic is left out, the others go on, and it is tried again."""
+    monkeypatch.setattr(links_module, "REFRESH_SECONDS", 0.2)
+    fake = FakeLink([assigned("orders", 0), assigned("pay", 1), assigned("pay", 2)])
+    with Run(fake_lanes.lacks_a_right, {"east->west": fake}, spark=user_context) as run:
+        run.wait_for(
+            lambda: [note for note in notes(folder, "begin") if "orders-0" in note["partitions"]], 30
+        )
+        run.wait_for(lambda: not run.snapshots[-1].links[0].stopped_topics)
+    assert run.error is None
+    assert run.result.exit_code == 0
+    assert any(shown.links[0].stopped_topics == {"orders": "lacks Read"} for shown in run.snapshots)
+    assert [report.ending for _, report in run.reports if report].count(Ending.UNAUTHORIZED) >= 2
+
+
+def test_rights_that_are_missing_fail_a_run_that_is_to_catch_up(user_context: Any, folder: Path) -> None:
+    """Somebody waits for its end: it comes, with the right's name."""
+    assert folder.is_dir()
+    with Run(
+        fake_lanes.lacks_a_right, {"east->west": FakeLink([assigned("pay", 1)], goal=1010)}, until="caught-up",
+        spark=user_context,
+    ) as run:  # fmt: skip
+        run.wait()
+    assert isinstance(run.error, AuthorizationError)
+    assert "lacks Write" in str(run.error)
 
 
 def test_a_new_partition_reaches_its_lane_and_disturbs_no_other(

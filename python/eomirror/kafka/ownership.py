@@ -408,7 +408,8 @@ class LinkOwner:
             producer.flush(self._link.transaction_timeout)
             producer.take_acks()
             outcome = producer.commit()
-        except LaneError:
+        except (LaneError, MirrorError):
+            # also where a right is missing: what it has begun can no longer be committed by this producer
             producer.abort()
             self._drop_producer()
             raise

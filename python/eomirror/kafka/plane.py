@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import DataLossError, TransactionFailedError
+from eomirror.errors import AuthorizationError, DataLossError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
@@ -330,9 +330,15 @@ class ClientPlane:
 
     @contextmanager
     def _naming_source_topics(self) -> Iterator[None]:
-        """The producer names a refused record's target; the lane asks for its source partition."""
+        """The producer names the target that refuses; the lane asks for the source."""
         try:
             yield
+        except AuthorizationError as error:
+            # of a topic of ours: it concerns everything that the lane mirrors
+            error.topic = next(
+                (source for source, target in self._routes.items() if target == error.topic), ""
+            )
+            raise
         except TargetRefusedError as error:
             letter = error.target_topic == self._names.dead_letter_topic
             source = next(iter(self._sieve.letters), None) if letter else self._source_of(error)

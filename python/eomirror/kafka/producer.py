@@ -27,6 +27,7 @@ from eomirror._native import Acks, Witness
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import producer_properties
 from eomirror.errors import (
+    AuthorizationError,
     FencedError,
     LaneError,
     MirrorError,
@@ -257,6 +258,7 @@ class TransactionalProducer:
         Raises:
             TargetRefusedError: The target refused a record for what it is.
             TransactionFailedError: A record failed, or was not acknowledged in time.
+            AuthorizationError: We may not write; names the target topic, if it is about one.
             FencedError: A newer producer has our id.
         """
         deadline = Deadline(seconds, self._clock)
@@ -358,7 +360,10 @@ class TransactionalProducer:
         if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
             # a codec that the target does not know, and the like: a new attempt would meet it again
             raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster="target")
-        raise self._lane_error(error, f"send {what}")
+        refused = self._lane_error(error, f"send {what}")
+        if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            refused.topic = topic
+        raise refused
 
     def _ended(self) -> bool:
         return self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0

@@ -16,6 +16,7 @@ import structlog
 from eomirror.clock import Clock, Deadline
 from eomirror.crash import crash_point
 from eomirror.errors import (
+    AuthorizationError,
     FencedError,
     LaneError,
     MirrorError,
@@ -122,6 +123,8 @@ class LanePump:
         self._advance_since: float | None = None
         self._tally = AttemptTally(spec)
         self._stopped: dict[str, tuple[int, str]] = {}
+        # those of them that only lack a right
+        self._unauthorized: set[str] = set()
         self._refusals = RefusalSteps(spec.link, plane, topics)
         self._ending = Ending.REBUILD
         self._reason = ""
@@ -149,7 +152,7 @@ class LanePump:
             event = self._carry_out(command)
             command = self.machine.step(event)
         self._report(force=True)
-        return self._tally.report(self._ending, self._reason, self._error, self._stopped)
+        return self._tally.report(self._ending, self._reason, self._error, self._stopped, self._unauthorized)
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
@@ -211,7 +214,8 @@ class LanePump:
             self._stop_topic(error.topic, error)
             self._end(Ending.REBUILD, f"topic {error.topic} is stopped: {error.message}")
             return Event.FAILED
-        self._end(Ending.FAILED, error.message, error)
+        ending = Ending.UNAUTHORIZED if isinstance(error, AuthorizationError) else Ending.FAILED
+        self._end(ending, error.message, error)
         return Event.REFUSED
 
     def _init_producer(self) -> Event:
@@ -437,6 +441,8 @@ class LanePump:
         # one broken partition stops its topic: what the others of it say can no longer be believed
         if topic not in self._stopped:
             log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
+            if isinstance(error, AuthorizationError):
+                self._unauthorized.add(topic)
         self._stopped.setdefault(topic, (error.exit_code, str(error)))
         for source in [source for source in self._positions if source.topic == topic]:
             del self._positions[source]
@@ -518,6 +524,7 @@ class LanePump:
                 self._positions,
                 ends=self._plane.log_ends(),
                 stopped={topic: text for topic, (_, text) in self._stopped.items()},
+                unauthorized=self._unauthorized,
                 now=now,
                 wall_ms=self._clock.wall_ms(),
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import LaneError, MirrorError, UnreachableError
+from eomirror.errors import AuthorizationError, LaneError, MirrorError, UnreachableError
 from eomirror.formats.mm2 import Mm2Names
 from eomirror.formats.names import LinkNames
 from eomirror.lane.parking import ParkedLane, Parking
@@ -55,6 +55,8 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
             _PARKING.put(ParkedLane(spec, lane.pump, clients.close))
     except (LaneError, UnreachableError) as error:
         return _report(spec, Ending.REBUILD, str(error))
+    except AuthorizationError as error:
+        return _report(spec, Ending.UNAUTHORIZED, error.message, error)
     except MirrorError as error:
         return _report(spec, Ending.FAILED, error.message, error)
     else:

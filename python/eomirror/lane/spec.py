@@ -115,6 +115,8 @@ class Ending(enum.StrEnum):
     EPOCH: its time was over; the next epoch follows at once.
     STOPPED: the driver asked for it.
     REBUILD: something failed in a way that recovery heals; a new attempt follows after a backoff.
+    UNAUTHORIZED: a right is missing, or who we are is refused; `LaneReport.error` says what to grant, and a mirror
+        that runs on and on tries again until it is.
     SUPERSEDED: control shows a newer generation, or another producer took the id (rule 10).
     FAILED: only a person can help; `LaneReport.error` says how.
     """
@@ -122,6 +124,7 @@ class Ending(enum.StrEnum):
     EPOCH = "epoch"
     STOPPED = "stopped"
     REBUILD = "rebuild"
+    UNAUTHORIZED = "unauthorized"
     SUPERSEDED = "superseded"
     FAILED = "failed"
 
@@ -163,6 +166,7 @@ class LaneProgress:
         commit_ms: How long the last commit took, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
+        unauthorized_topics: Those of them that only lack a right.
     """
 
     lane: int
@@ -175,6 +179,7 @@ class LaneProgress:
     commit_ms: float = 0.0
     partitions: tuple[PartitionProgress, ...] = ()
     stopped_topics: dict[str, str] = field(default_factory=dict)
+    unauthorized_topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +193,12 @@ class LaneReport:
         attempt: Attempt number.
         ending: How it ended.
         reason: One line for the log.
-        error: Text for the user when ``ending`` is FAILED: what, where, and what to do.
+        error: Text for the user when ``ending`` is FAILED or UNAUTHORIZED: what, where, and what to do.
         exit_code: Exit code that the error asks for, as in contract.md.
         transactions: Committed transactions.
         records: Mirrored records, committed.
         stopped_topics: Topics that this lane stopped mirroring: topic -> (exit code, text for the user).
+        unauthorized_topics: Those of them that only lack a right.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
     """
 
@@ -206,6 +212,7 @@ class LaneReport:
     transactions: int = 0
     records: int = 0
     stopped_topics: dict[str, tuple[int, str]] = field(default_factory=dict)
+    unauthorized_topics: frozenset[str] = frozenset()
     progressed: bool = False
 
 

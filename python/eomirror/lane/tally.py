@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.errors import MirrorError
     from eomirror.formats.position import Position
@@ -68,6 +68,7 @@ class AttemptTally:
         *,
         ends: Mapping[SourcePartition, int],
         stopped: dict[str, str],
+        unauthorized: Collection[str] = (),
         now: float,
         wall_ms: int,
     ) -> LaneProgress:
@@ -81,6 +82,7 @@ class AttemptTally:
             positions: As committed.
             ends: Last stable offsets of the source, as far as known.
             stopped: Topics that the lane stopped, and why.
+            unauthorized: Those of them that only lack a right.
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
@@ -102,12 +104,18 @@ class AttemptTally:
                 for source in sorted(changed)
             ),
             stopped_topics=stopped,
+            unauthorized_topics=tuple(sorted(unauthorized)),
         )
 
     def report(
-        self, ending: Ending, reason: str, error: MirrorError | None, stopped: dict[str, tuple[int, str]]
+        self,
+        ending: Ending,
+        reason: str,
+        error: MirrorError | None,
+        stopped: dict[str, tuple[int, str]],
+        unauthorized: Collection[str] = (),
     ) -> LaneReport:
-        """The attempt's result; ``stopped`` holds exit code and text of each stopped topic."""
+        """The result; ``stopped`` has each stopped topic's exit code and text, ``unauthorized`` what lacks a right."""
         code = max((code for code, _ in stopped.values()), default=0)
         return LaneReport(
             lane=self._spec.lane,
@@ -120,6 +128,7 @@ class AttemptTally:
             transactions=self.transactions,
             records=self._records,
             stopped_topics=dict(stopped),
+            unauthorized_topics=frozenset(unauthorized),
             progressed=self.transactions > 0,
         )
 

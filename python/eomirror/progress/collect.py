@@ -31,7 +31,7 @@ from eomirror.progress.snapshot import (
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from eomirror.lane.spec import LaneProgress, LaneReport, PartitionProgress
 
@@ -149,6 +149,12 @@ class Progress:
         if failure:
             self.fail_attempt(report.lane, failure)
         self._remember(now)
+
+    def resume(self, topics: Collection[str]) -> None:
+        """These topics, which were stopped, are mirrored again, or are about to be."""
+        for topic in topics:
+            self._stopped.pop(topic, None)
+            self.stopped_codes.pop(topic, None)
 
     def fail_attempt(self, lane: int, failure: str) -> None:
         """An attempt ended early: where its sources end is not known until the next one has seen it."""

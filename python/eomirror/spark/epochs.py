@@ -11,6 +11,8 @@ EPOCH           next epoch               planned
 STOPPED         retry                    nobody asked: its line to us broke
                 next epoch               another lane stopped a topic of this one
 REBUILD         retry                    recovery heals it (rule 8)
+UNAUTHORIZED    retry                    what was revoked may be granted again, without anybody's restart
+                fail the link            the run ends when it has caught up, and would wait for ever
 SUPERSEDED      check the owner          our own newer attempt, or another mirror (rule 10)
 FAILED          fail the link            only a person can help
 WORKER_DIED     retry                    a crash; positions in the target are the truth (rule 1)
@@ -74,6 +76,7 @@ AFTER: dict[Ending | Crash, Action] = {
     Ending.EPOCH: Action.NEXT_EPOCH,
     Ending.STOPPED: Action.RETRY,
     Ending.REBUILD: Action.RETRY,
+    Ending.UNAUTHORIZED: Action.RETRY,
     Ending.SUPERSEDED: Action.CHECK_OWNER,
     Ending.FAILED: Action.FAIL_LINK,
     Crash.WORKER_DIED: Action.RETRY,
@@ -84,7 +87,12 @@ AFTER: dict[Ending | Crash, Action] = {
 
 
 def next_action(
-    ended: Ending | Crash, *, stopping: bool, raises: int = 0, topics_stopped: bool = False
+    ended: Ending | Crash,
+    *,
+    stopping: bool,
+    raises: int = 0,
+    topics_changed: bool = False,
+    patient: bool = True,
 ) -> Action:
     """
     What follows.
@@ -93,13 +101,17 @@ def next_action(
         ended: How the attempt ended.
         stopping: Whether the driver wants the lane to end.
         raises: How often in a row the lane has raised, this time included.
-        topics_stopped: Whether topics that the attempt had been given were stopped, by itself or by another
-            lane: the next goes on without them, and need not wait, nor fail if there was nothing else.
+        topics_changed: Whether topics that the attempt had been given were stopped, by itself or by another
+            lane, or stopped ones are to be tried again: the next goes on without or with them, and need not wait,
+            nor fail if there was nothing else.
+        patient: Whether the run waits for rights.
     """
     action = AFTER[ended]
-    if topics_stopped and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
+    if topics_changed and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
         action = Action.NEXT_EPOCH
-    elif ended is Crash.TASK_RAISED and raises >= MAX_RAISES:
+    elif (ended is Ending.UNAUTHORIZED and not patient) or (
+        ended is Crash.TASK_RAISED and raises >= MAX_RAISES
+    ):
         action = Action.FAIL_LINK
     if stopping and action is not Action.FAIL_LINK:
         return Action.END

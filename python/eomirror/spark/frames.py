@@ -139,6 +139,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
                 [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
             ],
             "stopped_topics": progress.stopped_topics,
+            "unauthorized_topics": progress.unauthorized_topics,
         }
         for chunk in chunks
     ]
@@ -163,7 +164,8 @@ def decode_progress(message: Mapping[str, Any]) -> LaneProgress:
             )
             for topic, partition, position, lso, lag in fields.pop("partitions")
         )
-        return replace(LaneProgress(**fields), partitions=partitions)
+        unauthorized = tuple(str(topic) for topic in fields.pop("unauthorized_topics"))
+        return replace(LaneProgress(**fields), partitions=partitions, unauthorized_topics=unauthorized)
     except (KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not a progress message: {error}") from error
 

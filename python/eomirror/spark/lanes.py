@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from eomirror.clock import Clock, jitter
-from eomirror.errors import DataLossError, LaneError, MirrorError, SupersededError
+from eomirror.errors import (
+    AuthorizationError,
+    DataLossError,
+    LaneError,
+    MirrorError,
+    SupersededError,
+)
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.epochs import Action, Backoff, Crash, epoch_seconds, next_action
 from eomirror.spark.frames import encode_added
@@ -59,6 +65,10 @@ class LaneHost(Protocol):
     def committed(self, lane: int) -> bool:
         """Whether the lane's present attempt has committed anything."""
 
+    @property
+    def patient(self) -> bool:
+        """Whether the run waits for rights that are missing."""
+
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
         """The link cannot go on; or nothing can."""
 
@@ -70,6 +80,16 @@ class _Ended:
     how: Ending | Crash
     text: str
     report: LaneReport | None = None
+
+    def without(self, retaken: Collection[str]) -> _Ended:
+        """The same, but for topics that are to be mirrored again."""
+        if self.report is None or not retaken:
+            return self
+        stopped = {topic: why for topic, why in self.report.stopped_topics.items() if topic not in retaken}
+        unauthorized = self.report.unauthorized_topics - set(retaken)
+        return replace(
+            self, report=replace(self.report, stopped_topics=stopped, unauthorized_topics=unauthorized)
+        )
 
 
 class LaneThread:
@@ -92,8 +112,10 @@ class LaneThread:
         self._changed = threading.Condition()
         self._partitions = list(template.partitions)
         self._stopped_topics: set[str] = set()
-        # whether the running attempt was given topics that are stopped by now
-        self._dropped = False
+        # whether the running attempt was given topics that are stopped by now, or lacks some that are not any more
+        self._outdated = False
+        # what is to be tried again: the running attempt's word that it is stopped is old
+        self._retaken: set[str] = set()
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
@@ -126,10 +148,31 @@ class LaneThread:
             self._stopped_topics |= fresh
             running = self._running
             affected = running is not None and any(item.source.topic in fresh for item in self._partitions)
-            self._dropped = self._dropped or affected
+            self._outdated = self._outdated or affected
             self._changed.notify_all()
         if affected:
             self._host.tell(self.lane, [_RECONFIGURE])
+
+    def retake(self, topics: Collection[str]) -> None:
+        """Mirror these topics again, which were stopped: the running attempt hands back, the next one has them."""
+        with self._changed:
+            ours = {item.source.topic for item in self._partitions} & set(topics)
+            self._stopped_topics -= ours
+            self._retaken |= ours
+            affected = bool(ours) and self._running is not None
+            self._outdated = self._outdated or affected
+            self._changed.notify_all()
+        if affected:
+            self._host.tell(self.lane, [_RECONFIGURE])
+
+    def has_stopped(self, attempt: AttemptId, topics: Collection[str]) -> set[str]:
+        """Those of the topics that an attempt says it has stopped, and of which that is not an old word."""
+        with self._changed:
+            spec = self._running
+            if spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
+                # what an attempt had stopped when it ended, its report says
+                return set()
+            return set(topics) - self._retaken
 
     def stop(self) -> None:
         """Ask the lane to finish its transaction and end; returns at once."""
@@ -185,11 +228,18 @@ class LaneThread:
             raises = raises + 1 if ended.how is Crash.TASK_RAISED and not progressed else 0
             with self._changed:
                 self._running = None
+                ended = ended.without(self._retaken)
                 stopped = set(ended.report.stopped_topics if ended.report else ()) - self._stopped_topics
                 self._stopped_topics |= stopped
-                fewer = bool(stopped) or self._dropped
+                changed = bool(stopped) or self._outdated
                 stopping = self._stopping
-            action = next_action(ended.how, stopping=stopping, raises=raises, topics_stopped=fewer)
+            action = next_action(
+                ended.how,
+                stopping=stopping,
+                raises=raises,
+                topics_changed=changed,
+                patient=self._host.patient,
+            )
             planned = action in {Action.NEXT_EPOCH, Action.END}
             self._host.attempt_ended(spec, ended.report, "" if planned else f"{ended.how}: {ended.text}")
             if action is Action.CHECK_OWNER:
@@ -221,6 +271,11 @@ class LaneThread:
             report = self._host.run_attempt(spec)
         except LaneCrashedError as error:
             return _Ended(error.crash, str(error))
+        if report.ending is Ending.UNAUTHORIZED:
+            # only a person can help, so it is said in full: what to grant, and to whom
+            log.error(
+                "lane_unauthorized", link=spec.link.name, lane=spec.lane, reason=report.error or report.reason
+            )
         return _Ended(report.ending, report.reason, report)
 
     def _next(self, epoch: int, attempt: int) -> LaneSpec | None:
@@ -231,7 +286,8 @@ class LaneThread:
                 self._changed.wait()
             if self._stopping:
                 return None
-            self._dropped = False
+            self._outdated = False
+            self._retaken.clear()
             seconds = epoch_seconds(
                 self._template.link.epoch, lane=self.lane, lanes=self._lanes, number=epoch
             )
@@ -269,6 +325,8 @@ class LaneThread:
 def error_of(report: LaneReport) -> MirrorError:
     """The error that a report speaks of, as one that callers can catch by type."""
     message, _, fix = (report.error or report.reason).partition("\n  fix: ")
+    if report.ending is Ending.UNAUTHORIZED:
+        return AuthorizationError(message, fix=fix)
     kinds: dict[int, type[MirrorError]] = {
         DataLossError.exit_code: DataLossError,
         SupersededError.exit_code: SupersededError,

@@ -2,8 +2,9 @@
 One link, seen from the driver: takes it, runs its lanes, finds new partitions, renews the claim, gives it up.
 
 Three threads beside those of the lanes: the link's own does everything in order; the planner looks for partitions;
-the keeper renews the claim.  What the last two meet that heals by itself (a cluster that does not answer) is
-logged and tried again; anything else fails the link, and only this link.
+the keeper renews the claim.  What the last two meet that may pass (a cluster that does not answer, a right that was
+revoked) is logged and tried again; anything else fails the link, and only this link.  A run that is to
+end when it has caught up does not wait for rights: somebody waits for its end.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.frames import encode_groups
 from eomirror.spark.lanes import LaneThread
+from eomirror.spark.unauthorized import UnauthorizedTopics
 from eomirror.sync.groups import Mirrored
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class LinkThread:
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
+        self._unauthorized = UnauthorizedTopics()
         self._over = threading.Event()
         self._quit = threading.Event()
         self._deadline: Deadline | None = None
@@ -144,6 +147,9 @@ class LinkThread:
         """Whether every topic that the link mirrors has been stopped."""
         if not self.stopped_codes:
             return False
+        with self._lock:
+            if self._unauthorized:
+                return False
         topics = self.snapshot().topics
         return bool(topics) and all(topic.stopped for topic in topics)
 
@@ -173,6 +179,14 @@ class LinkThread:
 
     def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
         """Progress of an attempt."""
+        lane = self._lanes.get(attempt.lane)
+        stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
+        progress = replace(
+            progress,
+            stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped},
+            unauthorized_topics=tuple(stopped.intersection(progress.unauthorized_topics)),
+        )
+        self._await_rights(progress.unauthorized_topics)
         with self._lock:
             before = self._progress.caught_up
             self._progress.take(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
@@ -219,6 +233,7 @@ class LinkThread:
     def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
         """An attempt ended."""
         now = self._tools.clock.monotonic()
+        self._await_rights(report.unauthorized_topics if report else ())
         with self._lock:
             if report is not None:
                 self._progress.end(report, failure=failure, now=now)
@@ -236,6 +251,11 @@ class LinkThread:
         """No worker runs the lane now."""
         with self._lock:
             self._progress.say(lane, state)
+
+    @property
+    def patient(self) -> bool:
+        """Whether the run waits for rights that are missing: one that ends when it has caught up would never end."""
+        return not self._tools.wants_goals
 
     def committed(self, lane: int) -> bool:
         """Whether the lane's present attempt has committed anything."""
@@ -423,6 +443,7 @@ class LinkThread:
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):
             self._guard("refresh_failed", lambda: self._refresh(discovery))
+            self._guard("topics_not_retaken", self._retake)
 
     def _refresh(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
@@ -459,8 +480,14 @@ class LinkThread:
     def _guarded(self, event: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except (SupersededError, AuthorizationError, DataLossError, StateError, UsageError) as error:
+        except (SupersededError, DataLossError, StateError, UsageError) as error:
             self.fail(error)
+        except AuthorizationError as error:
+            if not self.patient:
+                self.fail(error)
+                return
+            # only a person can help, and nobody need restart us for it; lanes go on as they can
+            log.error(event, link=self.name, reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
         except (LaneError, MirrorError) as error:
             # a cluster that does not answer: lanes go on as they can, and the next round tries again
             log.warning(event, link=self.name, reason=str(error))
@@ -469,6 +496,22 @@ class LinkThread:
                 raise
             self.fail(error)
             log.exception(event, link=self.name)
+
+    def _await_rights(self, topics: Collection[str]) -> None:
+        if not topics or not self.patient:
+            return
+        with self._lock:
+            self._unauthorized.stopped(topics, self._tools.clock.monotonic())
+
+    def _retake(self) -> None:
+        """Try topics again that lacked a right."""
+        with self._lock:
+            topics = self._unauthorized.due(self._tools.clock.monotonic())
+            self._progress.resume(topics)
+        if topics:
+            log.info("topics_tried_again", link=self.name, topics=topics)
+            for thread in list(self._lanes.values()):
+                thread.retake(topics)
 
     def _drop(self, topics: Collection[str], *, but: int) -> None:
         """What one lane stopped, the others stop too."""

@@ -279,6 +279,28 @@ def test_a_refused_record_stops_its_topic_only() -> None:
     assert rig.plane.calls[-1] == "abort"
 
 
+def test_a_right_that_concerns_no_one_topic_ends_the_attempt_as_such() -> None:
+    """F30: the driver waits for the grant; a right on one topic stops that topic, and says that it is a right."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = AuthorizationError("lacks Write on transactional-id", fix="grant it")
+
+    report = rig.run()
+
+    assert (report.ending, report.exit_code) == (Ending.UNAUTHORIZED, 1)
+    assert report.error == "lacks Write on transactional-id\n  fix: grant it"
+    assert rig.plane.calls[-1] == "abort"
+
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = AuthorizationError("lacks Write", fix="grant it", topic="orders")
+
+    report = rig.run()
+
+    assert report.ending is Ending.REBUILD
+    assert (set(report.stopped_topics), report.unauthorized_topics) == ({"orders"}, {"orders"})
+
+
 def refusal(**changes: Any) -> RangeRefusedError:
     """The target refuses something of ORDERS up to offset 15."""
     values = {

@@ -20,6 +20,7 @@ ROWS = [
     (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),
     (Ending.STOPPED, Action.RETRY, Action.END),
     (Ending.REBUILD, Action.RETRY, Action.END),
+    (Ending.UNAUTHORIZED, Action.RETRY, Action.END),
     (Ending.SUPERSEDED, Action.CHECK_OWNER, Action.END),
     (Ending.FAILED, Action.FAIL_LINK, Action.FAIL_LINK),
     (Crash.WORKER_DIED, Action.RETRY, Action.END),
@@ -52,8 +53,15 @@ def test_a_lane_that_raises_again_and_again_fails_its_link() -> None:
 @pytest.mark.parametrize("ended", [Ending.REBUILD, Ending.FAILED, Ending.STOPPED])
 def test_stopping_a_topic_is_no_reason_to_wait_or_to_fail(ended: Ending) -> None:
     """The next attempt goes on without the stopped topic, at once."""
-    assert next_action(ended, stopping=False, topics_stopped=True) is Action.NEXT_EPOCH
-    assert next_action(ended, stopping=True, topics_stopped=True) is Action.END
+    assert next_action(ended, stopping=False, topics_changed=True) is Action.NEXT_EPOCH
+    assert next_action(ended, stopping=True, topics_changed=True) is Action.END
+
+
+def test_a_run_that_catches_up_does_not_wait_for_rights() -> None:
+    """Somebody waits for its end, which would never come; an endless run goes on when the right is granted."""
+    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=True) is Action.RETRY
+    assert next_action(Ending.UNAUTHORIZED, stopping=False, patient=False) is Action.FAIL_LINK
+    assert next_action(Ending.REBUILD, stopping=False, patient=False) is Action.RETRY
 
 
 def test_backoff_doubles_to_a_limit_and_starts_anew_after_a_commit() -> None:

@@ -31,14 +31,16 @@ class Host:
 
     def __init__(self) -> None:
         self.begun: queue.Queue[LaneSpec] = queue.Queue()
-        self.endings: queue.Queue[Ending] = queue.Queue()
+        self.endings: queue.Queue[Ending | dict[str, Any]] = queue.Queue()
+        self.patient = True
         self.told: queue.Queue[Mapping[str, Any]] = queue.Queue()
         self.failures: list[str] = []
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
         self.begun.put(spec)
         ending = self.endings.get(timeout=_SECONDS)
-        return LaneReport(lane=spec.lane, epoch=spec.epoch, attempt=spec.attempt, ending=ending)
+        facts = ending if isinstance(ending, dict) else {"ending": ending}
+        return LaneReport(lane=spec.lane, epoch=spec.epoch, attempt=spec.attempt, **facts)
 
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         for message in messages:
@@ -124,3 +126,42 @@ def test_dropping_what_the_lane_does_not_have_disturbs_nobody(lane: LaneThread, 
     assert told["type"] == "added"
     assert [item[0] for item in told["partitions"]] == ["good"]
     assert lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))[0]["type"] == "added"
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_lane_without_a_right_tries_again_unless_somebody_waits(
+    lane: LaneThread, host: Host, *, patient: bool
+) -> None:
+    """F30: after a backoff, in the same epoch; where the run is to end caught up, the link fails instead."""
+    host.patient = patient
+    first = host.begun.get(timeout=_SECONDS)
+    said = {"ending": Ending.UNAUTHORIZED, "error": "lacks Write\n  fix: grant it", "exit_code": 1}
+    host.endings.put(said)
+    if patient:
+        second = host.begun.get(timeout=_SECONDS)
+        assert (second.epoch, second.attempt) == (first.epoch, 2)
+        assert second.partitions == first.partitions
+    else:
+        assert lane.join(_SECONDS)
+        assert host.failures[-1] == "lacks Write\n  fix: grant it"
+
+
+def test_a_topic_is_mirrored_again_when_it_is_retaken(lane: LaneThread, host: Host) -> None:
+    """F30: the attempt hands back, its old word that the topic is stopped does not count, the next one has it."""
+    host.begun.get(timeout=_SECONDS)
+    stopped = {"stopped_topics": {"bad": (1, "lacks Read")}, "unauthorized_topics": frozenset({"bad"})}
+    host.endings.put({"ending": Ending.REBUILD, **stopped})
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in second.partitions] == ["good"]
+
+    lane.retake({"bad", "elsewhere"})
+    assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "reconfigure"}
+    said = AttemptId("a->b", 1, second.epoch, second.attempt)
+    assert lane.has_stopped(said, {"bad", "more"}) == {"more"}
+    host.endings.put({"ending": Ending.STOPPED, **stopped})
+
+    third = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in third.partitions] == ["good", "bad"]
+    assert (third.epoch, third.attempt) == (second.epoch + 1, 1)
+    assert lane.has_stopped(said, {"bad"}) == set()
+    assert lane.has_stopped(AttemptId("a->b", 1, third.epoch, third.attempt), {"bad"}) == {"bad"}
