@@ -8,6 +8,10 @@ fraction of that time.  A lane begins small and grows fourfold with every transa
 
     256 KiB -> 1 MiB -> 4 MiB -> 16 MiB -> ...       a local target: full size after a fifth of a second
     256 KiB -> 300 KiB -> ...                        a link of 1 MB/s: stays where its data takes 0.4 s
+    256 KiB, given up; 64 KiB -> ...                 a link of 40 kB/s: what outlasts its timeout only teaches that
+
+Whoever gives a transaction up ends its attempt, and a worker may be new with the next: so the driver counts, and an
+attempt begins with a quarter of what the one before it began with.
 
 Only transactions that used what they were allowed say something about the target; those of a lane that has caught
 up are small because there is nothing more.
@@ -24,6 +28,7 @@ MOST_RECORDS = 10_000
 
 _FIRST_BYTES = 256 * 1024
 _LEAST_BYTES = 64 * 1024
+_LEAST_FIRST_BYTES = 4 * 1024
 _MOST_BYTES = 128 * 1024 * 1024
 _GROWTH = 4.0
 _SMOOTHING = 0.3
@@ -39,24 +44,33 @@ class Pace:
 
     Args:
         seconds: How long the data of a transaction may take to be acknowledged.
+        first: Bytes of the first transaction.
 
     Attributes:
         bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
     """
 
-    __slots__ = ("_record_bytes", "_seconds", "_seen", "bytes")
+    __slots__ = ("_least", "_record_bytes", "_seconds", "_seen", "bytes")
 
-    def __init__(self, seconds: float) -> None:
-        self.bytes = float(_FIRST_BYTES)
+    def __init__(self, seconds: float, *, first: float = _FIRST_BYTES) -> None:
+        self.bytes = float(first)
+        self._least = min(first, _LEAST_BYTES)
         self._seconds = seconds
         # nothing is known of the records: the first fetch takes one of them
         self._record_bytes = float(_FIRST_BYTES)
         self._seen = False
 
     @classmethod
-    def of_link(cls, commit_interval: float) -> Self:
-        """The pace of a lane whose link commits every so many seconds while it is behind."""
-        return cls(max(_SECONDS, _INTERVALS * commit_interval))
+    def of_link(cls, commit_interval: float, *, overdue: int = 0) -> Self:
+        """
+        The pace of a lane whose link commits every so many seconds while it is behind.
+
+        Args:
+            commit_interval: The link's, in seconds.
+            overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
+        """
+        first = max(_LEAST_FIRST_BYTES, _FIRST_BYTES / _GROWTH**overdue)
+        return cls(max(_SECONDS, _INTERVALS * commit_interval), first=first)
 
     def records(self, used: int) -> int:
         """How many records to fetch into a transaction that holds ``used`` bytes; at least one."""
@@ -77,7 +91,7 @@ class Pace:
     def acknowledged(self, used: int, seconds: float) -> None:
         """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
         if seconds > self._seconds:
-            self.bytes = max(_LEAST_BYTES, min(self.bytes, used * self._seconds / seconds))
+            self.bytes = max(self._least, min(self.bytes, used * self._seconds / seconds))
         elif used >= self.bytes / 2:
             fits = used * self._seconds / max(seconds, 1e-6)
             self.bytes = max(self.bytes, min(_MOST_BYTES, self.bytes * _GROWTH, fits))

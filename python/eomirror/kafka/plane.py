@@ -93,7 +93,7 @@ class ClientPlane:
         self._used = 0
         self._begun = 0.0
         self._sieve = Sieve()
-        self._pace = Pace.of_link(spec.link.commit_interval)
+        self._pace = Pace.of_link(spec.link.commit_interval, overdue=spec.overdue)
 
     # -- producer side ---------------------------------------------------------------------------
 

@@ -73,7 +73,9 @@ def is_successor(before: LaneSpec, mirrored: Collection[AssignedPartition], afte
         after.lane,
     )
     following = (after.epoch, after.attempt) == (before.epoch + 1, 1)
-    return same and following and set(mirrored) <= set(after.partitions)
+    # one that was made for a slow target fetches little at a time, for good
+    alike = before.overdue == after.overdue
+    return same and following and alike and set(mirrored) <= set(after.partitions)
 
 
 class Parking:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -62,6 +63,8 @@ log = structlog.get_logger(__name__)
 # an advance without records is committed within a second (rule 4)
 _ADVANCE_SECONDS = 0.8
 _AWAIT_SLICE_SECONDS = 0.1
+# of the transaction timeout
+_OVERDUE = 0.9
 
 
 class LanePump:
@@ -126,6 +129,7 @@ class LanePump:
         # those of them that only lack a right
         self._unauthorized: set[str] = set()
         self._refusals = RefusalSteps(spec.link, plane, topics)
+        self._overdue = False
         self._ending = Ending.REBUILD
         self._reason = ""
         self._error: MirrorError | None = None
@@ -150,9 +154,14 @@ class LanePump:
         command = self.machine.first()
         while command is not Command.END:
             event = self._carry_out(command)
+            if event in {Event.FAILED, Event.FENCED}:
+                self._overdue = self._is_overdue()
             command = self.machine.step(event)
         self._report(force=True)
-        return self._tally.report(self._ending, self._reason, self._error, self._stopped, self._unauthorized)
+        report = self._tally.report(
+            self._ending, self._reason, self._error, self._stopped, self._unauthorized
+        )
+        return replace(report, overdue=self._overdue)
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
@@ -176,6 +185,7 @@ class LanePump:
         self._permit = None
         self._advance_since = None
         self._tally = AttemptTally(spec)
+        self._overdue = False
         self._ending, self._reason, self._error = Ending.REBUILD, "", None
 
     def interrupt(self) -> None:
@@ -501,6 +511,12 @@ class LanePump:
             answers = self._companions.told(self._mailbox.followed(), self._positions)
             if answers:
                 self._mailbox.answer(answers)
+
+    def _is_overdue(self) -> bool:
+        """Whether what was sent lay open for so long that it was too much: fenced or unanswered, it is the same."""
+        sent = self.machine.state in {LaneState.SEALING, LaneState.COMMITTING}
+        spent = self._clock.monotonic() - self._opened
+        return sent and spent >= _OVERDUE * self._spec.link.transaction_timeout
 
     def _leaving(self) -> tuple[Ending, str] | None:
         reason = self._mailbox.stop()

@@ -85,6 +85,7 @@ class LaneSpec:
         attempt: Attempt within the epoch, from 1.
         seconds: How long to run before handing back; already spread so that lanes do not act in step.
         partitions: What to mirror.
+        overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
     """
 
     link: Link
@@ -99,6 +100,7 @@ class LaneSpec:
     attempt: int
     seconds: float
     partitions: tuple[AssignedPartition, ...]
+    overdue: int = 0
 
 
 class StopReason(enum.StrEnum):
@@ -200,6 +202,7 @@ class LaneReport:
         stopped_topics: Topics that this lane stopped mirroring: topic -> (exit code, text for the user).
         unauthorized_topics: Those of them that only lack a right.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
+        overdue: Whether it gave up a transaction that was open for longer than it may be.
     """
 
     lane: int
@@ -214,6 +217,7 @@ class LaneReport:
     stopped_topics: dict[str, tuple[int, str]] = field(default_factory=dict)
     unauthorized_topics: frozenset[str] = frozenset()
     progressed: bool = False
+    overdue: bool = False
 
 
 class LaneMailbox(Protocol):

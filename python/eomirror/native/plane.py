@@ -50,6 +50,8 @@ _INIT_SECONDS = 60.0
 _ABORT_SECONDS = 5.0
 # of a topic whose settings may not be read: Kafka's own default; a smaller limit shows as a refusal
 _MAX_MESSAGE_BYTES = 1_048_588
+# of one answer to a fetch, and librdkafka's default for it
+_ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
 
 def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
@@ -92,7 +94,7 @@ class NativePlane:
         self._routed: set[str] = set()
         self._used = 0
         self._begun = 0.0
-        self._pace = Pace.of_link(spec.link.commit_interval)
+        self._pace = Pace.of_link(spec.link.commit_interval, overdue=spec.overdue)
 
     # -- producer side ---------------------------------------------------------------------------
 
@@ -233,6 +235,10 @@ class NativePlane:
     def _new_lane(self) -> NativeLane:
         spec = self._spec
         source, target = lane_properties(spec)
+        if spec.overdue:
+            # what was fetched for a partition is sent in one transaction: a slow target gets no more than it takes
+            most = int(source.get(_ANSWER, _ANSWER_BYTES))
+            source[_ANSWER] = str(min(most, int(self._pace.bytes)))
         return NativeLane(
             source,
             target,

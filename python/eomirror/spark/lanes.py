@@ -220,12 +220,13 @@ class LaneThread:
             self._host.rests(self.lane, "ended")
 
     def _chain(self) -> None:
-        epoch, attempt, raises = 1, 1, 0
+        epoch, attempt, raises, overdue = 1, 1, 0, 0
         backoff = Backoff()
-        while (spec := self._next(epoch, attempt)) is not None:
+        while (spec := self._next(epoch, attempt, overdue)) is not None:
             ended = self._attempt(spec)
             progressed = ended.report.progressed if ended.report else self._host.committed(self.lane)
             raises = raises + 1 if ended.how is Crash.TASK_RAISED and not progressed else 0
+            overdue = (0 if progressed else overdue) + int(ended.report is not None and ended.report.overdue)
             with self._changed:
                 self._running = None
                 ended = ended.without(self._retaken)
@@ -278,7 +279,7 @@ class LaneThread:
             )
         return _Ended(report.ending, report.reason, report)
 
-    def _next(self, epoch: int, attempt: int) -> LaneSpec | None:
+    def _next(self, epoch: int, attempt: int, overdue: int) -> LaneSpec | None:
         """The spec of the next attempt, once there is something to mirror; None when the lane is to end."""
         with self._changed:
             while not self._stopping and not self._mirrored():
@@ -297,6 +298,7 @@ class LaneThread:
                 attempt=attempt,
                 seconds=jitter(seconds, _EPOCH_JITTER),
                 partitions=tuple(self._mirrored()),
+                overdue=overdue,
             )
             return self._running
 

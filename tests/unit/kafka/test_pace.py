@@ -70,3 +70,16 @@ def test_a_fetch_is_never_empty() -> None:
     pace = Pace(_SECONDS)
     pace.fetched(1, 50 * _MB)
     assert pace.records(0) == 1
+
+
+def test_an_attempt_begins_with_less_than_the_one_that_gave_up() -> None:
+    """F15: whole batches over a link of 40 kB/s, given up after 4 s: something gets through in the second try."""
+    began = [Pace.of_link(0.1, overdue=overdue).bytes for overdue in range(5)]
+    assert began == [256 * 1024, 64 * 1024, 16 * 1024, 4 * 1024, 4 * 1024]
+    assert began[0] / 40_000 > 4.0 > began[1] / 40_000
+
+    least = Pace.of_link(0.1, overdue=3)
+    least.acknowledged(4 * 1024, 2.0)
+    assert least.bytes == 4 * 1024
+    least.acknowledged(4 * 1024, 0.01)
+    assert least.bytes == 16 * 1024

@@ -56,6 +56,7 @@ def test_partitions_may_have_been_added_in_between() -> None:
         {"run": "other"},
         {"generation": 3},
         {"partitions": ()},
+        {"overdue": 1},
     ],
 )
 def test_nobody_else_does(change: dict[str, Any]) -> None:

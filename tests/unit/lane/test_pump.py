@@ -266,6 +266,25 @@ def test_a_commit_that_did_not_succeed_is_never_counted(error: Exception, ending
     assert (report.ending, report.records, report.transactions) == (ending, 0, 0)
 
 
+@pytest.mark.parametrize(("seconds", "overdue"), [(14.0, True), (5.0, False)])
+def test_a_transaction_that_was_too_much_is_told(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, *, overdue: bool
+) -> None:
+    """F15: not acknowledged within most of the transaction timeout; the driver has the next attempt begin with less."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+
+    def seal(_: float) -> None:
+        rig.clock.now += seconds
+        raise TransactionFailedError("records were not acknowledged")
+
+    monkeypatch.setattr(rig.plane, "seal", seal)
+
+    report = rig.run()
+
+    assert (report.ending, report.overdue) == (Ending.REBUILD, overdue)
+
+
 def test_a_refused_record_stops_its_topic_only() -> None:
     """A record that the target refuses aborts, and the next attempt goes on without its topic."""
     rig = Rig(payments=3)

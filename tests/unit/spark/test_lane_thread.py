@@ -165,3 +165,13 @@ def test_a_topic_is_mirrored_again_when_it_is_retaken(lane: LaneThread, host: Ho
     assert (third.epoch, third.attempt) == (second.epoch + 1, 1)
     assert lane.has_stopped(said, {"bad"}) == set()
     assert lane.has_stopped(AttemptId("a->b", 1, third.epoch, third.attempt), {"bad"}) == {"bad"}
+
+
+def test_the_next_attempt_knows_how_often_a_transaction_was_too_much(lane: LaneThread, host: Host) -> None:
+    """F15: counted over attempts that committed nothing; one that did begins anew."""
+    seen = []
+    for progressed, overdue in ((False, True), (False, True), (False, False), (True, True), (True, False)):
+        seen.append(host.begun.get(timeout=_SECONDS).overdue)
+        host.endings.put({"ending": Ending.REBUILD, "overdue": overdue, "progressed": progressed})
+    assert [*seen, host.begun.get(timeout=_SECONDS).overdue] == [0, 1, 2, 2, 1, 0]
+    assert lane.lane == 1
