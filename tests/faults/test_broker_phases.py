@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rig.frames import Api
+from rig.plane import plane_under_test
 from rig.rules import DropAnswers, Hold, Match
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def test_a_target_that_dies_in_each_phase_of_a_transaction(scene: Scene, rng: ra
     scene.start(lanes=1, socket_timeout_ms="3000")
     proxy = scene.target.proxy
     (broker,) = scene.target.cluster.brokers
-    for phase in rng.sample(sorted(PHASES), len(PHASES)):
+    # protocol V2 opens a transaction with its first Produce
+    phases = sorted(PHASES.keys() - ({"opening"} if plane_under_test() == "native" else set()))
+    for phase in rng.sample(phases, len(phases)):
         api, answered = PHASES[phase]
         match = Match(api_key=api, transactional_id=scene.lane_id)
         if answered:
