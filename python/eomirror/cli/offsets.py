@@ -118,9 +118,10 @@ def groups(
     Show where consumer groups stand on both sides, and where they would go on after a failover.
 
     DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
-    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out, or that the
-    group is gone on the source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0
-    done, 1 failed, 3 no group has an offset in the links' topics, or one is not known.
+    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out, how many
+    records a group would read again where equal names are written on both sides, or that the group is gone on the
+    source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0 done, 1 failed, 3 no
+    group has an offset in the links' topics, or one is not known.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -264,12 +265,16 @@ def _draw_groups(found: list[GroupPartition]) -> None:
             "DELTA": human_count(each.delta),
             "TIME": "-" if each.delta_seconds is None else f"{each.delta_seconds:.1f} s",
             "AGE": human_seconds(each.age_seconds),
-            "NOTE": escape(each.skipped),
+            "NOTE": escape("; ".join(filter(None, (each.skipped, _again(each.again))))),
         }
         for each in found
     ]
     right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE")
     console.print(table(list(rows[0]), rows, right=right))
+
+
+def _again(count: int) -> str:
+    return f"up to {count} records are read again: equal names are written on both sides" if count else ""
 
 
 def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:

@@ -135,6 +135,16 @@ class OffsetMapReader:
         """
         return self._admin.offsets(partitions, at="latest", read_committed=True) if partitions else {}
 
+    def log_starts(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """
+        Where target partitions begin.
+
+        Raises:
+            TopicError: One does not exist.
+            ClusterError: The target cannot be read.
+        """
+        return self._admin.offsets(partitions, at="earliest", read_committed=True) if partitions else {}
+
     def answers(self, questions: Sequence[Question], *, reverse: bool = False) -> list[tuple[str, int]]:
         """
         Kind and offset of each answer, as `PartitionMap` gives them.

@@ -18,6 +18,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
+from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.translation import Translation, translation
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class GroupPartition:
         to_topic: Topic on the side that it moves to.
         to_partition: Partition there.
         to_offset: Next offset that it would read there; None when it is not known.
-        kind: ``exact``, ``next`` or ``unknown``, as in `Translation`.
+        kind: ``exact``, ``next`` or ``unknown``, as in `Translation`; or ``earlier``: equal names are written on both
+            sides, no single offset is exact, and going on there skips none and reads ``again`` records again.
+        again: How many records would be read again there, at most; not 0 for ``earlier`` only.
         has_offset: What it has committed there already; None for nothing.
         delta: ``to_offset`` minus ``has_offset``, markers included: going on at ``has_offset`` it would read so much
             again or, where it is negative, skip so much; None when one of them is not known.
@@ -70,6 +73,7 @@ class GroupPartition:
     age_seconds: float | None = None
     state: str = ""
     skipped: str = ""
+    again: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``."""
@@ -138,6 +142,9 @@ class _Look:
         self._from_groups = ClusterGroups(target if reverse else source, client_id=role)
         self._to_groups = ClusterGroups(self._to, client_id=role)
         self._reader = OffsetMapReader(link, target)
+        opposite = opposite_link(config, link)
+        # where it is None, only one side writes: the link's own map is all there is to know
+        self._meeting = None if opposite is None else Meeting(config, link, opposite, reverse=reverse)
 
     def named(self, groups: str | None) -> list[str]:
         matches = self._matcher(groups)
@@ -211,12 +218,21 @@ class _Look:
             )
             for (group, _, offset), question, answer in zip(asked, questions, answers, strict=True)
         ]
+        again = [0] * len(translated)
+        if self._meeting is not None:
+            settled = self._meeting.settle(translated)
+            translated, again = [each for each, _ in settled], [count for _, count in settled]
         involved = sorted({group for group, _, _ in asked})
         there, states = self._to_groups.committed(involved), self._to_groups.states(involved)
         stamps = self._stamps(translated, there) if times else {}
-        return [_joined(each, there[each.group], states[each.group], stamps, now_ms) for each in translated]
+        return [
+            _joined(each, there[each.group], states[each.group], stamps, now_ms, again=count)
+            for each, count in zip(translated, again, strict=True)
+        ]
 
     def close(self) -> None:
+        if self._meeting is not None:
+            self._meeting.close()
         self._reader.close()
         self._from_groups.close()
         self._to_groups.close()
@@ -252,6 +268,8 @@ def _joined(
     state: GroupState,
     stamps: Mapping[tuple[str, int, int], int],
     now_ms: int,
+    *,
+    again: int,
 ) -> GroupPartition:
     name = each.to_topic, each.to_partition
     standing = there.get(name)
@@ -283,4 +301,5 @@ def _joined(
         age_seconds=None if goes_on is None else max(0.0, (now_ms - goes_on) / 1000),
         state=state.name,
         skipped=skipped,
+        again=again,
     )

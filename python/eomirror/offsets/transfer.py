@@ -116,6 +116,7 @@ def export_offsets(
                     "from_topic": each.topic,
                     "from_partition": each.partition,
                     "from_offset": each.offset,
+                    "again": each.again,
                 }
             )
     alias = chosen.source if reverse else chosen.target
