@@ -86,6 +86,10 @@ model-long SCHEDULES="1000000" FIRST="0":
 engine *ARGS:
     python scripts/ci.py --suite engine -m "not slow" "$@"
 
+# consumers that move at random moments, the mirror killed in between: --trials 100 --mm2 100 --seed N
+moving-consumers *ARGS:
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m moving "$@"
+
 # against MirrorMaker 2's own classes, other broker versions, other topologies
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"

@@ -1,0 +1,36 @@
+"""Consumers move at random moments, the mirror killed in between: a short run of `just moving-consumers`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moving.judge import Count
+from moving.ours import OurTrials
+from rig.plane import plane_under_test
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_none_is_skipped_and_none_is_read_twice_there_and_back(
+    east: Any, west: Any, tmp_path: Path, seed: int
+) -> None:
+    """0 and 0 where one side writes; where both write, 0 skipped, and what is read twice was announced."""
+    sides = {"east": east.client_properties, "west": west.client_properties}
+    trials = OurTrials(sides, tmp_path / "mirror", seed=seed, plane=plane_under_test(), tag="moving")
+
+    run = trials.run(2, back=2)
+
+    counts = {kind: count for (by, kind), count in run.counts.items() if by == "library"}
+    assert len(counts) == 12
+    whole = Count.total(counts.values())
+    assert (whole.unanswered, whole.skipped, whole.beyond) == (0, 0, 0), run.wrong
+    one_side = Count.total(count for kind, count in counts.items() if "both sides" not in kind)
+    assert one_side.again == 0, run.wrong
+    assert not [line for line in run.wrong if not line.startswith("library")]

@@ -1,0 +1,72 @@
+"""MirrorMaker 2's own client, RemoteClusterUtils, in a JVM of its own: what a Java consumer is told."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from eomirror.demo import jars
+from eomirror.demo.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["JavaClient", "java_client"]
+
+
+class JavaClient:
+    """
+    ``RemoteClusterUtils.translateOffsets`` (KIP-382, by pattern KIP-1239); it always reads uncommitted.
+
+    Args:
+        gateway: The JVM.
+    """
+
+    def __init__(self, gateway: Any) -> None:
+        self._jvm = gateway.jvm
+
+    def translate(
+        self, properties: Mapping[str, Any], alias: str, pattern: str
+    ) -> dict[str, dict[tuple[str, int], int]]:
+        """By group: where each goes on on the cluster whose properties these are."""
+        settings = {"bootstrap.servers": properties["bootstrap.servers"]}
+        found = self._jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
+            settings,
+            alias,
+            self._jvm.java.util.regex.Pattern.compile(pattern),
+            self._jvm.java.time.Duration.ofSeconds(30),
+        )
+        return {
+            str(group): {
+                (str(where.topic()), int(where.partition())): int(offsets[where].offset())
+                for where in offsets
+            }
+            for group, offsets in found.items()
+        }
+
+
+@contextmanager
+def java_client() -> Iterator[JavaClient]:
+    """A JVM with the Kafka jars while the block runs; py4j comes with Spark, so that nothing is compiled."""
+    (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+    port, process = launch_gateway(
+        jarpath=str(bridge),
+        classpath=jars.class_path("4.3"),
+        java_path=str(find_java()),
+        javaopts=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        die_on_exit=True,
+        redirect_stdout=subprocess.DEVNULL,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    try:
+        yield JavaClient(gateway)
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(30)
