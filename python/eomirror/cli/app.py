@@ -31,6 +31,7 @@ _COMMANDS = {
         "Write MirrorMaker 2's property file as a configuration.",
     ),
     "adopt": ("eomirror.cli.adopt:adopt", "Go on where MirrorMaker 2 stopped, at its next record."),
+    "hand-back": ("eomirror.cli.hand_back:hand_back", "Let MirrorMaker 2 go on where a link stopped."),
     "verify": ("eomirror.cli.verify:verify", "Compare what is mirrored with its source."),
     "demo": ("eomirror.cli.demo:demo", "Two clusters, traffic, kill -9 of the mirror, and the proof."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),

@@ -22,7 +22,17 @@ import orjson
 from eomirror.errors import StateError
 from eomirror.types import SourcePartition
 
-__all__ = ["Mm2Flow", "SourceOffset", "decode_source_offset", "decode_task_count"]
+__all__ = [
+    "Mm2Flow",
+    "SourceOffset",
+    "connect_partition",
+    "decode_source_offset",
+    "decode_task_count",
+    "encode_source_offset",
+]
+
+_SEED = 0x9747B28C
+_WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +122,37 @@ def decode_source_offset(
             fix="find out who wrote it; to go on all the same, say where every partition stands: "
             "--at TOPIC-PARTITION=OFFSET",
         ) from error
+
+
+def encode_source_offset(source: SourcePartition, offset: int, flow: Mm2Flow) -> tuple[bytes, bytes]:
+    """
+    Key and value of a source offset, in the very bytes that Connect looks a key up by.
+
+    Args:
+        source: The source partition.
+        offset: Of the last record that was dealt with.
+        flow: Whose offset it is.
+    """
+    where = {"cluster": flow.source, "partition": source.partition, "topic": source.topic}
+    return orjson.dumps([flow.connector, where]), orjson.dumps({"offset": offset})
+
+
+def connect_partition(key: bytes, partitions: int) -> int:
+    """
+    Partition of a topic that a Java producer chooses for a key: murmur2 (org.apache.kafka.common.utils.Utils).
+
+    A key must stay in its partition: readers of all of them do not know which of two records came later.
+    """
+    hashed = _SEED ^ len(key)
+    whole = len(key) - len(key) % 4
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * 0x5BD1E995 & _WORD
+        word = (word ^ word >> 24) * 0x5BD1E995 & _WORD
+        hashed = (hashed * 0x5BD1E995 & _WORD) ^ word
+    if whole < len(key):
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * 0x5BD1E995 & _WORD
+    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & _WORD
+    return ((hashed ^ hashed >> 15) & 0x7FFFFFFF) % partitions
 
 
 def decode_task_count(value: bytes | None, *, where: str) -> int:

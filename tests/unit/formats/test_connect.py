@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import StateError
-from eomirror.formats.connect import Mm2Flow, SourceOffset, decode_source_offset, decode_task_count
+from eomirror.formats.connect import (
+    Mm2Flow,
+    SourceOffset,
+    connect_partition,
+    decode_source_offset,
+    decode_task_count,
+    encode_source_offset,
+)
 from eomirror.types import SourcePartition
 
 FLOW = Mm2Flow.dedicated("east", "west")
@@ -68,3 +75,28 @@ def test_names_are_those_of_the_dedicated_mode() -> None:
     assert FLOW.group == "east-mm2"
     assert FLOW.offsets_topic == "mm2-offsets.east.internal"
     assert FLOW.transactional_id(1) == "east-mm2-MirrorSourceConnector-1"
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_a_key_has_the_partition_that_a_java_producer_chooses(key: bytes, hashed: int) -> None:
+    """The values of Apache Kafka's own test of murmur2 (UtilsTest)."""
+    assert connect_partition(key, 25) == (hashed & 0x7FFFFFFF) % 25
+
+
+def test_a_source_offset_has_the_bytes_that_connect_looks_for() -> None:
+    """As a real MirrorMaker 2 has written it, and what is written is what is read."""
+    source = SourcePartition("t", 0)
+    key, value = encode_source_offset(source, 118, FLOW)
+    assert key == b'["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"t"}]'
+    assert value == b'{"offset":118}'
+    assert decode_source_offset(key, value, FLOW, where="x") == SourceOffset(source, 118)
