@@ -22,8 +22,8 @@ _PREAMBLE = """\
 # Moving consumers, {date}
 
 - `{command}`, seed {seed}, at {commit}; {machine}
-- two clusters of one broker; every topic has two partitions and few keys; applications write transactions, a quarter of
-  them aborted, and now and then without one; compacted topics roll every 2 s
+{notes}- two clusters of one broker; every topic has two partitions and few keys; applications write transactions, a
+  quarter of them aborted, and now and then without one; compacted topics roll every 2 s
 
 A consumer is a group that has committed an offset in both partitions: half of them behind a record near the end, a
 quarter at the last stable offset, a quarter anywhere. It moves at a random moment, and in about half of the rounds the
@@ -31,14 +31,19 @@ mirror's whole process tree is killed (SIGKILL) just before; it is started again
 are not mirrored yet. In a round several consumers of each topic move. Then a real consumer reads on from where it
 was told. All are judged at the end, against what the application knows that it wrote and what a reader of the copy has
 seen since its first record, so that compaction hides nothing: skipped is what the consumer had not read and what lies
-before its offset, read twice what it had read and what lies behind. Where both sides write, it was told of each
-record that it reads twice, unless the table says otherwise.
+before its offset, read twice what it had read and what lies behind. No answer: it has to begin at the beginning.
+
+`library` is `group_offsets`, asked until it knows; `java` is RemoteClusterUtils on our checkpoints, `at once` when the
+library had answered, `at the end` with everything mirrored; `mm2` the same on MirrorMaker 2's own, with exactly-once
+on and its intervals for groups, checkpoints and synced groups at one second, `at once` five seconds after the copy had
+caught up with the group; `synced groups` is what `sync.group.offsets` had committed on the target in the end.
 """
 
 
 def markdown(document: dict[str, Any], *, date: str) -> str:
     """The report's text."""
-    text = [_PREAMBLE.format(date=date, **document)]
+    notes = "".join(f"- {note}\n" for note in document.get("notes", ()))
+    text = [_PREAMBLE.format(**{**document, "date": date, "notes": notes})]
     for run in document["runs"]:
         text += [
             f"## {run['name']}",
