@@ -56,7 +56,7 @@ class Broken:
 def admin(client: Broken) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=Clock())  # type: ignore[arg-type]
     made.close()
-    made._client = client
+    made._asking.client = client
     return made
 
 
@@ -77,7 +77,7 @@ def test_a_refused_login_is_not_asked_again() -> None:
     """Brokers that refuse a login break the connection; the reason came before, and the user waits for it."""
     client = Broken(KafkaError._TRANSPORT, times=3)
     refused = admin(client)
-    refused._on_error(KafkaError(KafkaError._AUTHENTICATION))
+    refused._asking._on_error(KafkaError(KafkaError._AUTHENTICATION))
     with pytest.raises(Exception, match=r"redentials|uthentication"):
         refused.topic_names()
     assert client.left == 2

@@ -1,0 +1,245 @@
+"""
+How an AdminClient is asked: again, while what is in the way passes by itself, and with the reason when it does not.
+
+librdkafka retries a connection for ever and only tells its log and its error callback why; both are served by `poll`
+alone.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eomirror.clock import Clock, Deadline
+from eomirror.config import Secret
+from eomirror.config.clients import admin_properties
+from eomirror.errors import ClusterError, MirrorError, TopicError
+from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.client_log import ClientLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.config import Cluster
+
+__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of"]
+
+Result = TypeVar("Result")
+Key = TypeVar("Key")
+
+# the connection that carried a request broke; everything that is asked here may be asked again
+_BROKE = frozenset({KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER})
+_CONNECT_SECONDS = 10.0
+#: What one operation may take, repetitions included.
+OPERATION_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+# how long after a refused handshake or login another bootstrap server may still let us in
+_GRACE_SECONDS = 2.0
+
+#: A topic or a partition is not there.
+MISSING = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
+_LOGIN = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+
+
+class Asking:
+    """
+    An AdminClient, and how it is asked.
+
+    Args:
+        cluster: The cluster.
+        client_id: What brokers see.
+        timeout: Seconds that one operation may take, repetitions included.
+        clock: Where time comes from.
+
+    Attributes:
+        client: The AdminClient; None once closed.
+
+    Raises:
+        ClusterError: librdkafka does not take the cluster's properties.
+    """
+
+    def __init__(self, cluster: Cluster, *, client_id: str, timeout: float, clock: Clock) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._clock = clock
+        self._reason: KafkaError | None = None
+        try:
+            self.client: Any = AdminClient(
+                {
+                    **admin_properties(cluster, client_id=client_id),
+                    "error_cb": self._on_error,
+                    "logger": ClientLog(cluster=cluster.alias),
+                }
+            )
+        except KafkaException as raised:
+            raise ClusterError(
+                f"cluster {cluster.alias}: librdkafka does not take its properties: "
+                f"{_without_secrets(str(raised.args[0].str()), cluster)}",
+                fix=f"correct them under clusters.{cluster.alias}; `eomirror check` names each one",
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """The cluster's alias and address, for messages."""
+        return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
+
+    @property
+    def principal(self) -> str:
+        """Who we are to the brokers, as far as the configuration tells; empty when it does not."""
+        name = self._cluster.properties.get("sasl.username", "")
+        return name if isinstance(name, str) else ""
+
+    def close(self) -> None:
+        """Let go of the client: its destructor closes the connections."""
+        self.client = None
+
+    def connected(self, ask: Callable[[float], Any]) -> Any:
+        """
+        The answer to a first question, which shows whether the cluster can be reached.
+
+        Args:
+            ask: Gives a future; takes the seconds that it may take.
+
+        Raises:
+            AuthorizationError: The credentials are refused.
+            ClusterError: No broker answers in time, and why as far as librdkafka tells.
+        """
+        try:
+            future = ask(_CONNECT_SECONDS)
+            self._await_connection(future)
+            found = future.result(_PAUSE_SECONDS)
+        except (KafkaException, FutureTimeoutError) as raised:
+            raise self.translated(raised, "") from raised
+        self._served()
+        return found
+
+    def translated(self, raised: Exception, doing: str, right: Right | None = None) -> MirrorError:
+        """The user's error for what the client raised."""
+        if self.client is not None:
+            self.client.poll(0)
+        error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+        return to_mirror_error(
+            error, doing=doing, cluster=self.name, reason=self._reason, right=right, principal=self.principal
+        )
+
+    def about_topic(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
+        """Likewise, of what concerns one topic; names it where it does not exist."""
+        error = self.translated(raised, doing, right)
+        if code_of(raised) in MISSING:
+            return TopicError(error.message, fix=error.fix, topic=topic)
+        return error
+
+    def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
+        """Ask again while what is in the way passes by itself, such as a controller that moves."""
+        deadline = Deadline(self._timeout, self._clock)
+        while True:
+            try:
+                answer = ask()
+            except (KafkaException, FutureTimeoutError) as raised:
+                if not self._worth_repeating(raised, deadline):
+                    raise self.translated(raised, doing, right) from raised
+                self._clock.sleep(_PAUSE_SECONDS)
+            else:
+                self._served()
+                return answer
+
+    def each(
+        self,
+        keys: Sequence[Key],
+        send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
+        failed: Callable[[Key, Exception], None],
+        passes: Callable[[Key, Exception], bool] = lambda _, __: False,
+    ) -> dict[Key, Any]:
+        """
+        Send one request for all keys; ask again only for those that are in the way of a moving leader.
+
+        Args:
+            keys: What to ask for.
+            send: Gives a future for each key; takes the seconds that are left.
+            failed: Raises the user's error, or returns where None is an answer.
+            passes: Whether an error will pass by itself, besides those that always do.
+        """
+        deadline = Deadline(self._timeout, self._clock)
+        found: dict[Key, Any] = {}
+        waiting = keys
+        while waiting:
+            again = []
+            for key, future in send(waiting, max(0.1, deadline.remaining())).items():
+                try:
+                    found[key] = future.result(deadline.remaining() + 1)
+                except (KafkaException, FutureTimeoutError) as raised:
+                    if self._worth_repeating(raised, deadline) or (
+                        not deadline.passed and passes(key, raised)
+                    ):
+                        again.append(key)
+                    else:
+                        failed(key, raised)
+                        found[key] = None
+            waiting = again
+            if waiting:
+                self._clock.sleep(_PAUSE_SECONDS)
+        self._served()
+        return found
+
+    def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
+        if deadline.passed or not isinstance(raised, KafkaException):
+            return False
+        if raised.args[0].code() in _BROKE:
+            # one connection of a cluster that serves; a refused login and a failed handshake say so before
+            return self._reason is None or self._reason.code() in _BROKE
+        return classify_admin(raised.args[0]).action is Action.RETRY
+
+    def _await_connection(self, future: Any) -> None:
+        """Wait for an answer, but not for long after a refused login: librdkafka would try for ever."""
+        deadline = Deadline(_CONNECT_SECONDS, self._clock)
+        refused: Deadline | None = None
+        while not future.done() and not deadline.passed:
+            self.client.poll(0.05)
+            if refused is None and self._reason is not None and self._reason.code() in _LOGIN:
+                refused = Deadline(_GRACE_SECONDS, self._clock)
+            if refused is not None and refused.passed:
+                return
+
+    def _served(self) -> None:
+        """A request went through: what was said before explains nothing any more."""
+        self.client.poll(0)
+        self._reason = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "all brokers are down" follows every failure and never says why; a refused login is followed by
+        # the connection's end, which says less
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        if self._reason is None or self._reason.code() not in _LOGIN or error.code() in _LOGIN:
+            self._reason = error
+
+
+def code_of(raised: Exception) -> int:
+    """Librdkafka's code of what an operation raised; a future that was not answered in time has none of its own."""
+    return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
+
+
+def _without_secrets(text: str, cluster: Cluster) -> str:
+    for value in cluster.properties.values():
+        if isinstance(value, Secret) and value.reveal() and value.reveal() in text:
+            return "(the reason is left out, for it shows a secret)"
+    return text
