@@ -8,16 +8,17 @@
 
 #![allow(clippy::print_stdout)] // it is what it is for
 
+mod given;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eomirror_plane::{
     Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
-    Properties, SystemClock,
+    SystemClock,
 };
 use ring::digest::{SHA256, digest};
 
@@ -33,20 +34,19 @@ fn run() -> Result<(), Box<dyn Error>> {
     let [topic] = &arguments[..] else {
         return Err("usage: dump TOPIC < PROPERTIES".into());
     };
-    let text = std::io::read_to_string(std::io::stdin())?;
-    let mut pairs = Vec::new();
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        pairs.push(line.split_once('=').ok_or("a property is name=value")?);
-    }
-    dump(pairs, topic).map_err(|error| format!("{error}\n  fix: {}", error.fix()).into())
+    let deadline = SystemClock.now() + Duration::from_secs(30);
+    let (client, limits) = given::connect(deadline)?;
+    dump(client, limits, topic, deadline)
+        .map_err(|error| format!("{error}\n  fix: {}", error.fix()).into())
 }
 
-fn dump(pairs: Vec<(&str, &str)>, topic: &str) -> Result<(), eomirror_plane::Error> {
+fn dump(
+    mut client: Client,
+    limits: Limits,
+    topic: &str,
+    deadline: Instant,
+) -> Result<(), eomirror_plane::Error> {
     let clock = SystemClock;
-    let deadline = clock.now() + Duration::from_secs(30);
-    let properties = Properties::parse(pairs)?;
-    let limits = Limits::from_properties(&properties);
-    let mut client = Client::connect(properties, Arc::new(clock), deadline)?;
     let facts = client.metadata(&[topic], deadline)?.topic(topic).cloned();
     let partitions: Vec<(&str, i32)> = facts
         .iter()

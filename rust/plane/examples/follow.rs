@@ -6,15 +6,13 @@
 
 #![allow(clippy::print_stdout)] // it is what it is for
 
+mod given;
+
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use eomirror_core::batch::Batches;
-use eomirror_plane::{
-    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, Outcome, Properties,
-    SystemClock,
-};
+use eomirror_plane::{Assignment, Clock as _, Fetcher, IsolationLevel, Outcome, SystemClock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,16 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         [topic, offset, epoch] => (topic, offset.parse()?, Some(epoch.parse()?)),
         _ => return Err("usage: follow TOPIC OFFSET [LEADER_EPOCH] < PROPERTIES".into()),
     };
-    let text = std::io::read_to_string(std::io::stdin())?;
-    let pairs: Vec<(&str, &str)> = text
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .collect();
     let clock = SystemClock;
     let deadline = clock.now() + Duration::from_secs(60);
-    let properties = Properties::parse(pairs)?;
-    let limits = Limits::from_properties(&properties);
-    let client = Client::connect(properties, Arc::new(clock), deadline)?;
+    let (client, limits) = given::connect(deadline)?;
     let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
     fetcher.assign(&[Assignment {
         leader_epoch,

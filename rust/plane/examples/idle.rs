@@ -7,14 +7,12 @@
 
 #![allow(clippy::print_stdout)] // it is what it is for
 
+mod given;
+
 use std::error::Error;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_plane::{
-    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Properties,
-    SystemClock,
-};
+use eomirror_plane::{Assignment, Clock as _, Fetcher, IsolationLevel, OffsetSpec, SystemClock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,16 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         [topic, seconds, without] if without == "without" => (topic, seconds.parse()?, false),
         _ => return Err("usage: idle TOPIC SECONDS [without] < PROPERTIES".into()),
     };
-    let text = std::io::read_to_string(std::io::stdin())?;
-    let pairs: Vec<(&str, &str)> = text
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .collect();
-    let clock = SystemClock;
-    let deadline = clock.now() + Duration::from_secs(30);
-    let properties = Properties::parse(pairs)?;
-    let limits = Limits::from_properties(&properties);
-    let mut client = Client::connect(properties, Arc::new(clock), deadline)?;
+    let deadline = SystemClock.now() + Duration::from_secs(30);
+    let (mut client, limits) = given::connect(deadline)?;
     let facts = client.metadata(&[topic], deadline)?.topic(topic).cloned();
     let partitions: Vec<(&str, i32)> = facts
         .iter()

@@ -1,5 +1,6 @@
 //! Reading whole record batches from the leaders of partitions.
 
+mod ask;
 mod fetcher;
 mod said;
 mod state;

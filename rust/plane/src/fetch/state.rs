@@ -1,4 +1,5 @@
-//! What to fetch next, and what an answer means. Pure: facts and time in, requests and outcomes out.
+//! What to fetch next, and what an answer means. Pure: facts and time in, requests and outcomes out. What is asked of
+//! which broker is in [`super::ask`].
 //!
 //! A partition is in one of four states:
 //!
@@ -31,22 +32,18 @@ use std::time::{Duration, Instant};
 use eomirror_core::fetch_session::Heard;
 
 use super::said::Said;
-use super::talk::{self, Talk, Told};
-use super::tracked::{Asked, Phase, Tracked};
+use super::talk::Talk;
+use super::tracked::{Phase, Tracked};
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
 use crate::directory::Directory;
 use crate::error::ErrorCode;
 use crate::protocol::IsolationLevel;
-use crate::protocol::fetch::{AskedPartition, FetchAnswer, FetchRequest};
-
-/// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
-/// the partition must not wait for new records of others.
-const SHORT_WAIT: Duration = Duration::from_millis(20);
+use crate::protocol::fetch::FetchAnswer;
 
 /// Where the reader is.
 #[derive(Debug, Default)]
-struct Place {
-    rack: Arc<str>,
+pub(super) struct Place {
+    pub(super) rack: Arc<str>,
     /// How long a leader's word on the closest replica counts.
     lease: Duration,
 }
@@ -54,20 +51,20 @@ struct Place {
 /// Partitions being read.
 #[derive(Debug)]
 pub(crate) struct FetchState {
-    isolation: IsolationLevel,
-    limits: Limits,
-    place: Place,
-    sessions: bool,
-    partitions: BTreeMap<TopicPartition, Tracked>,
-    talks: BTreeMap<i32, Talk>,
-    turn: u64,
-    stale: bool,
+    pub(super) isolation: IsolationLevel,
+    pub(super) limits: Limits,
+    pub(super) place: Place,
+    pub(super) sessions: bool,
+    pub(super) partitions: BTreeMap<TopicPartition, Tracked>,
+    pub(super) talks: BTreeMap<i32, Talk>,
+    pub(super) turn: u64,
+    pub(super) stale: bool,
     /// Brokers whose next request is to be answered at once.
-    hurried: BTreeSet<i32>,
+    pub(super) hurried: BTreeSet<i32>,
     /// Whether topics ever went by name: an old broker compares no ids.
     by_name: bool,
     /// Of the directory that the partitions' leaders were taken from.
-    revision: Option<u64>,
+    pub(super) revision: Option<u64>,
 }
 
 impl FetchState {
@@ -158,7 +155,7 @@ impl FetchState {
     }
 
     /// Bytes of records that are held, by broker.
-    fn held(&self) -> BTreeMap<i32, u64> {
+    pub(super) fn held(&self) -> BTreeMap<i32, u64> {
         let mut held = BTreeMap::new();
         for tracked in self.partitions.values() {
             if let Phase::Held { broker, bytes } = tracked.phase {
@@ -184,7 +181,7 @@ impl FetchState {
 
     /// Takes leaders from the directory, when it has changed: with thousands of partitions it is too much to look them
     /// up whenever something arrives.
-    fn follow(&mut self, directory: &Directory) {
+    pub(super) fn follow(&mut self, directory: &Directory) {
         let revision = Some(directory.revision());
         if self.revision != revision {
             self.revision = revision;
@@ -203,28 +200,6 @@ impl FetchState {
             .any(|tracked| self.stale || !tracked.agreed)
     }
 
-    /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
-    pub(crate) fn brokers(&mut self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
-        self.follow(directory);
-        let (share, held) = (self.share(now), self.held());
-        let serving: BTreeSet<i32> = self
-            .partitions
-            .values()
-            .filter(|tracked| tracked.can_be_asked(now))
-            .filter_map(|tracked| tracked.source(now))
-            .collect();
-        serving
-            .into_iter()
-            .filter(|broker| !self.is_asked(*broker) && self.room(*broker, share, &held).is_some())
-            .collect()
-    }
-
-    fn is_asked(&self, broker: i32) -> bool {
-        self.talks
-            .get(&broker)
-            .is_some_and(|talk| talk.ticket.is_some())
-    }
-
     /// When an idle partition can be asked for again that cannot now.
     pub(crate) fn next_retry(&self, now: Instant) -> Option<Instant> {
         let idle = self
@@ -236,165 +211,9 @@ impl FetchState {
             .min()
     }
 
-    /// What an answer of one broker may have, so that all of them together stay within the budget. A share for each,
-    /// and not what others have left: one that waits for new records must not keep the rest from being read.
-    fn share(&self, now: Instant) -> u64 {
-        let serving: BTreeSet<i32> = self
-            .partitions
-            .values()
-            .filter(|tracked| tracked.phase != Phase::Stopped)
-            .filter_map(|tracked| tracked.source(now))
-            .collect();
-        let serving = u64::try_from(serving.len()).unwrap_or(u64::MAX).max(1);
-        (self.limits.budget / serving).max(self.one_partition())
-    }
-
-    fn one_partition(&self) -> u64 {
-        u64::try_from(self.limits.partition_bytes).unwrap_or(0)
-    }
-
-    /// What the next answer of a broker may have; None when what is held leaves no room for it.
-    fn room(&self, broker: i32, share: u64, held: &BTreeMap<i32, u64>) -> Option<i32> {
-        let held = held.get(&broker).copied().unwrap_or(0);
-        if (1..=self.limits.patience_bytes).contains(&held) {
-            return None;
-        }
-        let room = share.saturating_mul(2).saturating_sub(held).min(share);
-        (room >= self.one_partition()).then(|| {
-            i32::try_from(room)
-                .unwrap_or(i32::MAX)
-                .min(self.limits.answer_bytes)
-        })
-    }
-
-    /// What to ask a broker that is ready. None when there is nothing to ask.
-    pub(crate) fn plan(
-        &mut self,
-        broker: i32,
-        directory: &Directory,
-        now: Instant,
-    ) -> Option<FetchRequest> {
-        if self.is_asked(broker) {
-            return None;
-        }
-        self.follow(directory);
-        let bytes = self.room(broker, self.share(now), &self.held())?;
-        let mut held = false;
-        let mut chosen: Vec<&mut Tracked> = Vec::new();
-        for tracked in self.partitions.values_mut() {
-            if tracked.source(now) == Some(broker) {
-                held |= matches!(tracked.phase, Phase::Held { .. });
-                if tracked.can_be_asked(now) {
-                    chosen.push(tracked);
-                }
-            }
-        }
-        if chosen.is_empty() {
-            return None;
-        }
-        chosen.sort_by_key(|tracked| tracked.served);
-        self.turn += 1;
-        let ticket = self.turn;
-        // one rack for the whole request: a partition that must be read from its leader holds back the others for a while
-        let rack = if chosen.iter().all(|tracked| tracked.may_move(now)) {
-            Arc::clone(&self.place.rack)
-        } else {
-            Arc::default()
-        };
-        let partition_bytes = self.limits.partition_bytes;
-        let wanted: Vec<(u64, Told)> = chosen
-            .into_iter()
-            .filter_map(|tracked| {
-                let topic_id = tracked.topic_id?;
-                let (leader, leader_epoch) = tracked.leader?;
-                tracked.phase = Phase::Asked(Asked {
-                    ticket,
-                    broker,
-                    leader_epoch,
-                    by_leader: leader == broker,
-                });
-                tracked.retry_at = None;
-                let asked = AskedPartition {
-                    index: tracked.index,
-                    leader_epoch,
-                    offset: tracked.offset,
-                    last_epoch: tracked.last_epoch,
-                    max_bytes: partition_bytes,
-                };
-                let told = Told {
-                    name: Arc::clone(&tracked.name),
-                    topic_id,
-                    asked,
-                };
-                Some((tracked.number, told))
-            })
-            .collect();
-        let talk = self.talks.entry(broker).or_default();
-        talk.ticket = Some(ticket);
-        talk.hurried = self.hurried.remove(&broker);
-        // topics go by name there, and a request that names nothing could not show it
-        let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
-        let ask = if self.sessions && !nameless {
-            talk.session.ask(wanted)
-        } else {
-            talk.session.ask_without(wanted)
-        };
-        let wait = if talk.hurried {
-            Duration::ZERO
-        } else if held {
-            self.limits.wait.min(SHORT_WAIT)
-        } else {
-            self.limits.wait
-        };
-        let frame = FetchRequest {
-            max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
-            min_bytes: self.limits.min_bytes,
-            max_bytes: bytes,
-            rack,
-            ..self.nothing()
-        };
-        Some(talk::request(frame, &ask))
-    }
-
-    /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
-    pub(crate) fn hurry(&mut self, directory: &Directory, now: Instant) {
-        self.hurried = self.brokers(directory, now);
-    }
-
-    /// Whether some broker that was hurried has not answered.
-    pub(crate) fn is_hurrying(&self) -> bool {
-        !self.hurried.is_empty() || self.talks.values().any(|talk| talk.hurried)
-    }
-
     /// Whether all topics went by id so far.
     pub(crate) const fn goes_by_id(&self) -> bool {
         !self.by_name
-    }
-
-    /// A request for nothing.
-    fn nothing(&self) -> FetchRequest {
-        FetchRequest {
-            max_wait_ms: 0,
-            min_bytes: 0,
-            max_bytes: 0,
-            isolation: self.isolation,
-            session_id: 0,
-            session_epoch: -1,
-            topics: Vec::new(),
-            forgotten: Vec::new(),
-            rack: Arc::default(),
-        }
-    }
-
-    /// The request that ends the session with a broker, if there is one.
-    pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
-        let ask = self.talks.get_mut(&broker)?.session.close()?;
-        Some(talk::request(self.nothing(), &ask))
-    }
-
-    /// Brokers that something was asked of.
-    pub(crate) fn asked_brokers(&self) -> Vec<i32> {
-        self.talks.keys().copied().collect()
     }
 
     /// Takes a broker's answer. What it says of new leaders goes into the directory.

@@ -1,0 +1,195 @@
+//! What to ask which broker: room, order and wait. Pure; what an answer means is [`super::state`]'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::state::FetchState;
+use super::talk::{self, Told};
+use super::tracked::{Asked, Phase, Tracked};
+use crate::directory::Directory;
+use crate::protocol::fetch::{AskedPartition, FetchRequest};
+
+/// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
+/// the partition must not wait for new records of others.
+const SHORT_WAIT: Duration = Duration::from_millis(20);
+
+impl FetchState {
+    /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
+    pub(crate) fn brokers(&mut self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
+        self.follow(directory);
+        let (share, held) = (self.share(now), self.held());
+        let serving: BTreeSet<i32> = self
+            .partitions
+            .values()
+            .filter(|tracked| tracked.can_be_asked(now))
+            .filter_map(|tracked| tracked.source(now))
+            .collect();
+        serving
+            .into_iter()
+            .filter(|broker| !self.is_asked(*broker) && self.room(*broker, share, &held).is_some())
+            .collect()
+    }
+
+    fn is_asked(&self, broker: i32) -> bool {
+        self.talks
+            .get(&broker)
+            .is_some_and(|talk| talk.ticket.is_some())
+    }
+
+    /// What an answer of one broker may have, so that all of them together stay within the budget. A share for each,
+    /// and not what others have left: one that waits for new records must not keep the rest from being read.
+    fn share(&self, now: Instant) -> u64 {
+        let serving: BTreeSet<i32> = self
+            .partitions
+            .values()
+            .filter(|tracked| tracked.phase != Phase::Stopped)
+            .filter_map(|tracked| tracked.source(now))
+            .collect();
+        let serving = u64::try_from(serving.len()).unwrap_or(u64::MAX).max(1);
+        (self.limits.budget / serving).max(self.one_partition())
+    }
+
+    fn one_partition(&self) -> u64 {
+        u64::try_from(self.limits.partition_bytes).unwrap_or(0)
+    }
+
+    /// What the next answer of a broker may have; None when what is held leaves no room for it.
+    fn room(&self, broker: i32, share: u64, held: &BTreeMap<i32, u64>) -> Option<i32> {
+        let held = held.get(&broker).copied().unwrap_or(0);
+        if (1..=self.limits.patience_bytes).contains(&held) {
+            return None;
+        }
+        let room = share.saturating_mul(2).saturating_sub(held).min(share);
+        (room >= self.one_partition()).then(|| {
+            i32::try_from(room)
+                .unwrap_or(i32::MAX)
+                .min(self.limits.answer_bytes)
+        })
+    }
+
+    /// What to ask a broker that is ready. None when there is nothing to ask.
+    pub(crate) fn plan(
+        &mut self,
+        broker: i32,
+        directory: &Directory,
+        now: Instant,
+    ) -> Option<FetchRequest> {
+        if self.is_asked(broker) {
+            return None;
+        }
+        self.follow(directory);
+        let bytes = self.room(broker, self.share(now), &self.held())?;
+        let mut held = false;
+        let mut chosen: Vec<&mut Tracked> = Vec::new();
+        for tracked in self.partitions.values_mut() {
+            if tracked.source(now) == Some(broker) {
+                held |= matches!(tracked.phase, Phase::Held { .. });
+                if tracked.can_be_asked(now) {
+                    chosen.push(tracked);
+                }
+            }
+        }
+        if chosen.is_empty() {
+            return None;
+        }
+        chosen.sort_by_key(|tracked| tracked.served);
+        self.turn += 1;
+        let ticket = self.turn;
+        // one rack for the whole request: a partition that must be read from its leader holds back the others for a while
+        let rack = if chosen.iter().all(|tracked| tracked.may_move(now)) {
+            Arc::clone(&self.place.rack)
+        } else {
+            Arc::default()
+        };
+        let partition_bytes = self.limits.partition_bytes;
+        let wanted: Vec<(u64, Told)> = chosen
+            .into_iter()
+            .filter_map(|tracked| {
+                let topic_id = tracked.topic_id?;
+                let (leader, leader_epoch) = tracked.leader?;
+                tracked.phase = Phase::Asked(Asked {
+                    ticket,
+                    broker,
+                    leader_epoch,
+                    by_leader: leader == broker,
+                });
+                tracked.retry_at = None;
+                let asked = AskedPartition {
+                    index: tracked.index,
+                    leader_epoch,
+                    offset: tracked.offset,
+                    last_epoch: tracked.last_epoch,
+                    max_bytes: partition_bytes,
+                };
+                let told = Told {
+                    name: Arc::clone(&tracked.name),
+                    topic_id,
+                    asked,
+                };
+                Some((tracked.number, told))
+            })
+            .collect();
+        let talk = self.talks.entry(broker).or_default();
+        talk.ticket = Some(ticket);
+        talk.hurried = self.hurried.remove(&broker);
+        // topics go by name there, and a request that names nothing could not show it
+        let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
+        let ask = if self.sessions && !nameless {
+            talk.session.ask(wanted)
+        } else {
+            talk.session.ask_without(wanted)
+        };
+        let wait = if talk.hurried {
+            Duration::ZERO
+        } else if held {
+            self.limits.wait.min(SHORT_WAIT)
+        } else {
+            self.limits.wait
+        };
+        let frame = FetchRequest {
+            max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: self.limits.min_bytes,
+            max_bytes: bytes,
+            rack,
+            ..self.nothing()
+        };
+        Some(talk::request(frame, &ask))
+    }
+
+    /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
+    pub(crate) fn hurry(&mut self, directory: &Directory, now: Instant) {
+        self.hurried = self.brokers(directory, now);
+    }
+
+    /// Whether some broker that was hurried has not answered.
+    pub(crate) fn is_hurrying(&self) -> bool {
+        !self.hurried.is_empty() || self.talks.values().any(|talk| talk.hurried)
+    }
+
+    /// A request for nothing.
+    fn nothing(&self) -> FetchRequest {
+        FetchRequest {
+            max_wait_ms: 0,
+            min_bytes: 0,
+            max_bytes: 0,
+            isolation: self.isolation,
+            session_id: 0,
+            session_epoch: -1,
+            topics: Vec::new(),
+            forgotten: Vec::new(),
+            rack: Arc::default(),
+        }
+    }
+
+    /// The request that ends the session with a broker, if there is one.
+    pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
+        let ask = self.talks.get_mut(&broker)?.session.close()?;
+        Some(talk::request(self.nothing(), &ask))
+    }
+
+    /// Brokers that something was asked of.
+    pub(crate) fn asked_brokers(&self) -> Vec<i32> {
+        self.talks.keys().copied().collect()
+    }
+}
