@@ -94,6 +94,8 @@ _KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *_TIMESTAMPS})
 
 # what the provenance header adds to a record that is as large as the source allows
 _HEADER_ROOM = 4096
+# clusters in a ring of links, one of which would otherwise raise its limit because of its own raise
+_RING = 16
 
 _REPLICAS = 3
 
@@ -270,6 +272,18 @@ def topic_changes(
     return tuple(changes)
 
 
+def _raised_by_us(lacking: int) -> bool:
+    """
+    Whether the source has room for our header because a link leads there from here.
+
+    Such a link has set the source's limit to this copy's and the room.  Raising this one in turn would go round for
+    ever, and need not be: what the header makes larger came from here, and does not come back (loop guard).
+    """
+    rounds, odd = divmod(lacking, _HEADER_ROOM)
+    # one of them is what the wanted limit adds to the source's
+    return not odd and 1 <= rounds - 1 <= _RING
+
+
 def _serves(name: str, found: str | None, wanted: str) -> bool:
     """Whether a setting of an existing copy is right as it is."""
     if found is None:
@@ -277,7 +291,7 @@ def _serves(name: str, found: str | None, wanted: str) -> bool:
     if name == "max.message.bytes":
         # a higher limit refuses nothing; and lowering it with the source's would refuse what the source took
         # before and what is still on its way
-        return int(found) >= int(wanted)
+        return int(found) >= int(wanted) or _raised_by_us(int(wanted) - int(found))
     if name == "cleanup.policy":
         return set(found.replace(" ", "").split(",")) == set(wanted.replace(" ", "").split(","))
     return found == wanted

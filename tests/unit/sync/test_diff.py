@@ -159,6 +159,38 @@ def test_the_provenance_header_gets_room() -> None:
     assert desired_configs(configs(), DEFAULTS)["max.message.bytes"] == DEFAULTS["max.message.bytes"]
 
 
+def test_links_both_ways_raise_the_limit_once() -> None:
+    """The room for the header that one link makes is no reason for the link back to make more."""
+    limits = {"east": DEFAULTS["max.message.bytes"], "west": DEFAULTS["max.message.bytes"]}
+    raised = []
+    for source, target in [("east", "west"), ("west", "east")] * 3:
+        found = {
+            name: configs("topic", max__message__bytes=limit, message__timestamp__after__max__ms=FOR_EVER)
+            for name, limit in limits.items()
+        }
+        pair = TopicPair(facts(), found[source], "orders", facts(), found[target])
+        for change in topic_changes(pair, brokers=1, provenance_header=True):
+            assert isinstance(change, AlterConfig)
+            if "max.message.bytes" in change.values:
+                limits[target] = change.values["max.message.bytes"]
+                raised.append(target)
+
+    assert raised == ["west"]
+
+
+def test_a_limit_below_the_source_s_is_raised() -> None:
+    """Also with the room for the header that an equal one lacks."""
+    limit = int(DEFAULTS["max.message.bytes"])
+    for lacking in (0, 1, 5000, 1_000_000):
+        source, target = (
+            configs("topic", max__message__bytes=str(value)) for value in (limit + lacking, limit)
+        )
+        pair = TopicPair(facts(), source, "orders", facts(), target)
+        (change,) = topic_changes(pair, brokers=1, provenance_header=True)
+        assert isinstance(change, AlterConfig)
+        assert int(change.values["max.message.bytes"]) > limit + lacking
+
+
 def test_a_sensitive_or_untold_setting_is_left_out() -> None:
     """What the broker hides cannot be copied."""
     source = {
