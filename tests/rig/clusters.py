@@ -23,6 +23,9 @@ __all__ = ["PROXIED", "Bare", "Pair", "Rig", "Side"]
 PROXIED = "PROXIED"
 """Name of the listener whose advertised port is the proxy's."""
 
+# a machine that does much else at the time takes longer than a minute, and that says nothing about the mirror
+_START_SECONDS = 240.0
+
 
 class Side:
     """
@@ -44,7 +47,8 @@ class Side:
         (port,) = free_ports(1)
         listener = Listener(PROXIED, advertised_ports=(port,))
         self.cluster = LocalCluster.start(
-            ClusterSpec(name, heap="384m", extra_listeners=(listener,), properties=properties)
+            ClusterSpec(name, heap="384m", extra_listeners=(listener,), properties=properties),
+            timeout=_START_SECONDS,
         )
         with contextlib.ExitStack() as until_now:
             until_now.callback(self.cluster.destroy)
