@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 __all__ = [
     "Acks",
@@ -25,6 +25,8 @@ __all__ = [
 
 __version__: str
 build_profile: str
+
+_Tokens: TypeAlias = Callable[[str], tuple[str, float] | tuple[str, float, str, dict[str, str]]]
 
 @final
 class PatternSet:
@@ -323,12 +325,15 @@ class LogAudit:
     Args:
         properties: A consumer's, as librdkafka names them.
         seconds: How long to wait for a broker.
+        tokens: As of a `PlaneReader`.
 
     Raises:
         MirrorError: The native client cannot honour a property, or cannot log in or connect; the fix says more.
     """
 
-    def __new__(cls, properties: dict[str, str], seconds: float) -> LogAudit: ...
+    def __new__(
+        cls, properties: dict[str, str], seconds: float, tokens: _Tokens | None = None
+    ) -> LogAudit: ...
     def add(self, topic: str, partition: int, role: str, start: int, end: int, topic_id: str) -> None:
         """
         Read a partition from its log's start to an end; all are added before the first step.
@@ -386,6 +391,8 @@ class NativeLane:
         header: bool = False,
         guard: bool = False,
         origins: Sequence[str] | None = None,
+        source_tokens: _Tokens | None = None,
+        target_tokens: _Tokens | None = None,
     ) -> NativeLane:
         """
         Prepare a lane; connects nowhere yet.
@@ -400,6 +407,9 @@ class NativeLane:
             header: Write the provenance header into records.
             guard: Drop records whose provenance says that they would go round.
             origins: Ids of the clusters whose records are forwarded; None for any.
+            source_tokens: Gives tokens for the source's OAUTHBEARER; see `PlaneReader`.  Called from within any of
+                the calls below, when a connection is opened.
+            target_tokens: Likewise for the target's.
         """
 
     @staticmethod
@@ -478,6 +488,9 @@ class NativeLane:
     def abort(self, seconds: float) -> bool:
         """Abort; whether that was answered in time."""
 
+    def throttled(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        """Source, target: in how many answers brokers asked us to wait (KIP-219), and for how many seconds we did."""
+
     def close(self) -> None:
         """Close all connections."""
 
@@ -489,7 +502,7 @@ class PlaneReader:
         cls,
         properties: dict[str, str],
         seconds: float,
-        tokens: Callable[[str], tuple[str, float] | tuple[str, float, str, dict[str, str]]] | None = None,
+        tokens: _Tokens | None = None,
     ) -> PlaneReader:
         """
         Connect.
@@ -500,7 +513,8 @@ class PlaneReader:
             tokens: Gives tokens for ``sasl.mechanism: OAUTHBEARER``, in the form of confluent-kafka's ``oauth_cb``: is
                 called with ``sasl.oauthbearer.config``, and returns a token and the time since 1970, in seconds, at
                 which it expires; with these, if need be, a principal (not used) and SASL extensions. Called again
-                before the token expires; while it fails, connections wait.
+                before the token expires; while it fails, connections wait. The message of a `MirrorError` is
+                shown, of other exceptions only the name; what is no `Exception` is raised to the caller.
 
         Raises:
             UnreachableError: No broker answers.
@@ -509,9 +523,13 @@ class PlaneReader:
         """
 
     @staticmethod
-    def refusals(properties: dict[str, str]) -> list[tuple[str, str]]:
+    def refusals(properties: dict[str, str], tokens: _Tokens | None = None) -> list[tuple[str, str]]:
         """
         Properties that the native plane cannot honour, and why; none means that it can serve.
+
+        Args:
+            properties: librdkafka's properties, as text.
+            tokens: As of a new reader; not called.
 
         Raises:
             ClusterError: A value is wrong for every client.

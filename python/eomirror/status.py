@@ -33,6 +33,7 @@ __all__ = [
     "PartitionStatus",
     "groups_status",
     "link_status",
+    "planes_line",
 ]
 
 #: Records per second are averaged over this time before the newest commit.
@@ -140,6 +141,25 @@ def groups_status(
     )
 
 
+def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
+    """
+    Which planes serve a link, in a line; empty when no lane has said so.
+
+    Args:
+        lanes: Number, plane, and why it is not the native one, of each lane.
+    """
+    of: dict[tuple[str, str], list[str]] = {}
+    for number, plane, reason in lanes:
+        if plane:
+            of.setdefault((plane, reason), []).append(str(number))
+    parts = [
+        f"{'lane' if len(numbers) == 1 else 'lanes'} {', '.join(numbers)} on the {plane} plane"
+        + (f": {reason}" if reason else "")
+        for (plane, reason), numbers in of.items()
+    ]
+    return "; ".join(parts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
     """
@@ -151,7 +171,7 @@ class LinkStatus:
             has not moved for several intervals).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         generation: Newest lane layout.
-        lanes: Lane -> its newest attempt.
+        lanes: Lane -> its newest attempt, with the plane that moves its bytes and why that is not the native one.
         lag_records: Sum over partitions that are not parked; None when one is not known.
         lag_seconds: Largest over partitions that are not parked; None when one is not known.
         rate: Records per second, all partitions.
@@ -242,6 +262,8 @@ def link_status(
                 "host": attempt.host,
                 "pid": attempt.pid,
                 "since": attempt.timestamp,
+                "plane": attempt.plane,
+                "plane_reason": attempt.plane_reason,
             }
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             if attempt.generation == generation.generation

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
-def mirror_once(source: Any, target: Any, topic: str, folder: Path, spark: Any) -> dict[int, list[Any]]:
-    """Write to ``source``, mirror to ``target``, and give what was committed per partition."""
+def mirror_once(
+    source: Any, target: Any, topic: str, folder: Path, spark: Any
+) -> tuple[dict[int, list[Any]], str]:
+    """Write to ``source``, mirror to ``target``; what was committed per partition, and which planes served."""
     path = folder / "mirror.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -37,10 +39,14 @@ def mirror_once(source: Any, target: Any, topic: str, folder: Path, spark: Any) 
         assert mirror.run(until="caught-up").exit_code == 0
     reader = StatusReader(config.links[0], config.clusters["a"], config.clusters["b"])
     try:
-        assert reader.read().lag_records == 0
+        status = reader.read()
     finally:
         reader.close()
-    return committed
+    assert status.lag_records == 0
+    lanes = status.as_dict()["lanes"].values()
+    # every lane alike
+    ((plane, reason),) = {(lane["plane"], lane["plane_reason"]) for lane in lanes}
+    return committed, f"{plane}: {reason}" if reason else plane
 
 
 def test_sasl_ssl_with_scram(
@@ -49,9 +55,10 @@ def test_sasl_ssl_with_scram(
     """A source that asks for TLS and SCRAM: admin, planner, lanes, and status log in."""
     secured = start_cluster(ClusterSpec("secured", security="sasl_ssl"))
 
-    committed = mirror_once(secured, west, topic_name, tmp_path, spark_context)
+    committed, plane = mirror_once(secured, west, topic_name, tmp_path, spark_context)
 
     assert read_committed(west.client_properties, f"a.{topic_name}") == committed
+    assert plane == "native"
 
 
 def test_a_secured_target(
@@ -60,20 +67,24 @@ def test_a_secured_target(
     """A target that asks for TLS and SCRAM: owner, transactional producers, and state readers log in."""
     secured = start_cluster(ClusterSpec("secured", security="sasl_ssl"))
 
-    committed = mirror_once(east, secured, topic_name, tmp_path, spark_context)
+    committed, plane = mirror_once(east, secured, topic_name, tmp_path, spark_context)
 
     assert read_committed(secured.client_properties, f"a.{topic_name}") == committed
+    assert plane == "native"
 
 
 def test_from_kafka_3_9(kafka39: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
-    """An old source."""
-    committed = mirror_once(kafka39, west, topic_name, tmp_path, spark_context)
+    """An old source is read by the native plane: only the target needs transactions of the second protocol."""
+    committed, plane = mirror_once(kafka39, west, topic_name, tmp_path, spark_context)
 
     assert read_committed(west.client_properties, f"a.{topic_name}") == committed
+    assert plane == "native"
 
 
 def test_to_kafka_3_9(kafka39: Any, east: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> None:
-    """An old target: transaction protocol V1 on both sides of the wire."""
-    committed = mirror_once(east, kafka39, topic_name, tmp_path, spark_context)
+    """An old target has transactions of the first protocol: the client plane serves, and status says why."""
+    committed, plane = mirror_once(east, kafka39, topic_name, tmp_path, spark_context)
 
     assert read_committed(kafka39.client_properties, f"a.{topic_name}") == committed
+    assert plane.startswith("client: ")
+    assert "transaction.version" in plane

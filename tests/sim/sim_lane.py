@@ -22,6 +22,7 @@ from eomirror.lane.plane import (
     ProducerIdentity,
     Pumped,
     Sealed,
+    Serving,
     Treatment,
 )
 from eomirror.lane.pump import LanePump
@@ -271,6 +272,12 @@ class SimPlane:
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return {}
+
+    def serving(self) -> Serving:
+        return Serving("client")
+
+    def throttled(self) -> float | None:
+        return None
 
     def begin(self) -> ProducerIdentity:
         self._world.trouble()

@@ -8,7 +8,7 @@ from eomirror.formats.control import ControlView, Generation
 from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
 from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.status import LinkStatus, Observed, groups_status, link_status
+from eomirror.status import LinkStatus, Observed, groups_status, link_status, planes_line
 from eomirror.types import Assignment, SourcePartition
 
 ORDERS = SourcePartition("orders", 0)
@@ -110,3 +110,13 @@ def test_groups_are_told_from_checkpoints() -> None:
 
     assert (found.followed, found.offsets, found.last_checkpoint, found.unreadable) == (2, 2, 30, 1)
     assert groups_status([], {"east.orders"}).last_checkpoint is None
+
+
+def test_lanes_on_the_same_plane_are_told_together() -> None:
+    """Which plane serves, and why it is not the native one; an older release has not said."""
+    old = "the target has transaction.version 0"
+    assert planes_line([(0, "native", ""), (1, "native", "")]) == "lanes 0, 1 on the native plane"
+    assert planes_line([(0, "native", ""), (1, "client", old)]) == (
+        f"lane 0 on the native plane; lane 1 on the client plane: {old}"
+    )
+    assert planes_line([(0, "", "")]) == ""

@@ -17,6 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.verify_client import CommittedPartition
+from eomirror.native.tokens import with_tokens
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
@@ -42,7 +43,7 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
     return "; ".join(
         f"{cluster.alias}: {name}: {why}"
         for cluster in (source, target)
-        for name, why in PlaneReader.refusals(_text(cluster, role))
+        for name, why in PlaneReader.refusals(*with_tokens(_text(cluster, role)))
     )
 
 
@@ -88,8 +89,8 @@ class Comparer:
         self._readers: tuple[PlaneReader, PlaneReader] | None = None
         if native:
             self._readers = (
-                PlaneReader(_text(source, role), _CONNECT_SECONDS),
-                PlaneReader(_text(target, role), _CONNECT_SECONDS),
+                _reader(source, role),
+                _reader(target, role),
             )
 
     def compare(
@@ -252,6 +253,11 @@ def _letters(one: Scope) -> list[tuple[int, int]]:
 
 def _tuple(part: Range) -> tuple[str, int, int, int, int]:
     return part.topic, part.partition, part.start, part.end, part.tail
+
+
+def _reader(cluster: Cluster, role: str) -> PlaneReader:
+    properties, tokens = with_tokens(_text(cluster, role))
+    return PlaneReader(properties, _CONNECT_SECONDS, tokens)
 
 
 def _text(cluster: Cluster, role: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from eomirror.errors import DifferenceError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.native.tokens import with_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -225,7 +226,8 @@ def audit_link(
         topics = _topics(link, target, admin, client_id=client_id, clock=clock)
         if at_rest:
             _settle(admin, topics.every(), settle, clock)
-        audit = LogAudit(_flat(consumer_properties(target, client_id=client_id)), _CONNECT_SECONDS)
+        properties, tokens = with_tokens(_flat(consumer_properties(target, client_id=client_id)))
+        audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
         for producer_id in topics.producers:
             audit.learn(producer_id)
         for role, partitions in topics.by_role():

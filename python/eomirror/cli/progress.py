@@ -11,13 +11,14 @@ from rich.live import Live
 
 from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, table
 from eomirror.log import LossyStream
+from eomirror.status import planes_line
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from eomirror.progress import LinkSnapshot, RunReport, Snapshot
 
-__all__ = ["ProgressDisplay", "groups_line", "progress_line"]
+__all__ = ["ProgressDisplay", "groups_line", "lanes_line", "progress_line"]
 
 _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
@@ -50,6 +51,8 @@ class ProgressDisplay:
             self._last_line = snapshot.seconds
             for link in snapshot.links:
                 self.event(progress_line(link))
+                if text := lanes_line(link):
+                    self.event(f"{link.link}: {text}")
                 if text := groups_line(link):
                     self.event(f"{link.link}: {text}")
 
@@ -95,6 +98,13 @@ def progress_line(link: LinkSnapshot) -> str:
     )
 
 
+def lanes_line(link: LinkSnapshot) -> str:
+    """Which planes serve a link, and how long quotas have held it back; empty where there is nothing to say."""
+    line = planes_line((lane.lane, lane.plane, lane.plane_reason) for lane in link.lanes)
+    throttled = sum(lane.throttled_seconds or 0.0 for lane in link.lanes)
+    return f"{line}; held back by brokers' quotas for {human_seconds(throttled)}" if throttled else line
+
+
 def groups_line(link: LinkSnapshot) -> str:
     """How a link follows consumer groups, in a line; empty where there is nothing to say."""
     groups = link.groups
@@ -119,8 +129,7 @@ def _draw(snapshot: Snapshot) -> Any:
         lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
         parts.append(f"[bold]{link.link}[/bold]  {progress_line(link).partition(': ')[2]}")
         parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
-        if text := groups_line(link):
-            parts.append(f"[dim]{escape(text)}[/dim]")
+        parts += [f"[dim]{escape(text)}[/dim]" for text in (lanes_line(link), groups_line(link)) if text]
         rows = [
             {
                 "TOPIC": topic.topic,

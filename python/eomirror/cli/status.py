@@ -73,6 +73,7 @@ def _draw(found: list[LinkStatus]) -> None:
     from rich.markup import escape
 
     from eomirror.clock import SYSTEM_CLOCK
+    from eomirror.status import planes_line
 
     console = Console(highlight=False)
     for item in found:
@@ -85,6 +86,9 @@ def _draw(found: list[LinkStatus]) -> None:
         )
         if item.problem:
             console.print(f"[red]source not looked at[/red]: {escape(item.problem)}")
+        planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
+        if text := planes_line(planes):
+            console.print(escape(text))
         if item.groups is not None:
             age = None
             if item.groups.last_checkpoint is not None:

@@ -13,7 +13,7 @@ older mirror can pass over what a newer one wrote without destroying it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -137,6 +137,8 @@ class AttemptClaim:
         host: Where the worker runs, for people.
         pid: Of the worker, for people.
         timestamp: Milliseconds since the epoch.
+        plane: Which plane moves the lane's bytes, ``native`` or ``client``; empty when an older release wrote it.
+        plane_reason: Why it is not the native one.
     """
 
     lane: int
@@ -149,6 +151,8 @@ class AttemptClaim:
     host: str
     pid: int
     timestamp: int
+    plane: str = ""
+    plane_reason: str = ""
 
     def key(self) -> bytes:
         """Key of the record."""
@@ -245,8 +249,12 @@ def decode_attempt(lane: int, value: bytes, *, where: str) -> AttemptClaim:
                 f"{where}: the claim of lane {lane} has version {body['v']}, this release knows {VERSION}",
                 fix="run the release of eomirror that wrote it, or a newer one",
             )
-        names = [item.name for item in fields(AttemptClaim) if item.name != "lane"]
-        return AttemptClaim(lane=lane, **{name: body[name] for name in names})
+        needed = [
+            item.name for item in fields(AttemptClaim) if item.default is MISSING and item.name != "lane"
+        ]
+        later = [item.name for item in fields(AttemptClaim) if item.default is not MISSING]
+        told = {name: body[name] for name in needed} | {name: body[name] for name in later if name in body}
+        return AttemptClaim(lane=lane, **told)
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise StateError(
             f"{where}: the claim of lane {lane} is not readable",

@@ -42,6 +42,7 @@ from eomirror.lane.plane import (
     ProducerIdentity,
     Pumped,
     Sealed,
+    Serving,
     Start,
     Treatment,
 )
@@ -70,11 +71,13 @@ class ClientPlane:
     Args:
         spec: The lane.
         clock: Where time comes from.
+        reason: Why it serves and the native plane does not.
     """
 
-    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK, *, reason: str = "") -> None:
         self._spec = spec
         self._clock = clock
+        self._reason = reason
         self._names = LinkNames(spec.link.state_name)
         self._routes: dict[str, str] = {}
         self._planner = Planner(self._policy())
@@ -96,6 +99,14 @@ class ClientPlane:
         self._pace = Pace.of_link(spec.link.commit_interval, overdue=spec.overdue)
 
     # -- producer side ---------------------------------------------------------------------------
+
+    def serving(self) -> Serving:
+        """The client plane, and why it is that one."""
+        return Serving("client", self._reason)
+
+    def throttled(self) -> float | None:
+        """Not known: librdkafka waits by itself."""
+        return None
 
     def open(self) -> ProducerIdentity:
         """Throw away the producer, if there is one, and run InitProducerId with a new one."""

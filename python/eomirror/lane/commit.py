@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from eomirror.errors import TransactionFailedError
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import AttemptClaim
-from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed
+from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Serving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,7 +147,7 @@ def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[Metadat
     return _records((permit.positions, permit.chunks, permit.letters), topics)
 
 
-def claim_of(stamp: TransactionStamp, *, host: str, pid: int) -> AttemptClaim:
+def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) -> AttemptClaim:
     """What an attempt commits before its first data, so that an audit knows which producer wrote what follows."""
     return AttemptClaim(
         lane=stamp.lane,
@@ -160,6 +160,8 @@ def claim_of(stamp: TransactionStamp, *, host: str, pid: int) -> AttemptClaim:
         host=host,
         pid=pid,
         timestamp=stamp.timestamp,
+        plane=serving.plane,
+        plane_reason=serving.reason,
     )
 
 

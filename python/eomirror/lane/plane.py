@@ -30,6 +30,7 @@ __all__ = [
     "ProducerIdentity",
     "Pumped",
     "Sealed",
+    "Serving",
     "Start",
     "Treatment",
 ]
@@ -41,6 +42,20 @@ class ProducerIdentity:
 
     producer_id: int
     producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """
+    Which plane moves a lane's bytes.
+
+    Attributes:
+        plane: ``native`` or ``client``; empty before the first `Plane.open`.
+        reason: Why it is not the native one; empty when it is.
+    """
+
+    plane: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +232,12 @@ class CommitOutcome(enum.Enum):
 
 class Plane(Protocol):
     """Moves bytes for one lane.  Not safe for use from several threads."""
+
+    def serving(self) -> Serving:
+        """Which plane this is at the moment; changes with `open` only."""
+
+    def throttled(self) -> float | None:
+        """For how many seconds brokers' quotas have held this lane back (KIP-219); None where that is not known."""
 
     def open(self) -> ProducerIdentity:
         """

@@ -264,7 +264,7 @@ class LanePump:
     def _commit_claim(self) -> Event:
         self._identity = self._plane.begin()
         stamp = self._stamp()
-        claim = claim_of(stamp, host=socket.gethostname(), pid=os.getpid())
+        claim = claim_of(stamp, self._plane.serving(), host=socket.gethostname(), pid=os.getpid())
         topics = self._state.state_topics()
         lane_partition = stamp.lane % topics.positions_partitions
         records = [MetadataRecord(topics.positions, lane_partition, claim.key(), claim.value())]
@@ -538,7 +538,7 @@ class LanePump:
             self._tally.progress(
                 self.machine.state.value,
                 self._positions,
-                ends=self._plane.log_ends(),
+                self._plane,
                 stopped={topic: text for topic, (_, text) in self._stopped.items()},
                 unauthorized=self._unauthorized,
                 now=now,

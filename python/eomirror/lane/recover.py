@@ -17,8 +17,9 @@ from eomirror.errors import DataLossError, MirrorError, TopicError
 
 if TYPE_CHECKING:
     from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
 
-__all__ = ["Resume", "SourceFacts", "Stop", "TargetFacts", "decide_resume"]
+__all__ = ["Resume", "SourceFacts", "Stop", "TargetFacts", "decide_resume", "gap_error", "truncated_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,6 @@ def decide_resume(
         target: The target partition now.
         accept_gaps: ``on_gap: accept``.
     """
-    name = position.source
     refused = source.refused or target.refused
     if refused is not None:
         # a right that was taken away is about this topic; the others have theirs
@@ -100,7 +100,7 @@ def decide_resume(
     if source.topic_id is None:
         return Stop(
             TopicError(
-                f"{name}: the source topic is gone; it was mirrored up to offset {position.offset}",
+                f"{position.source}: the source topic is gone; it was mirrored up to offset {position.offset}",
                 fix=f"take {position.topic} out of the link's topics, or restore it",
             )
         )
@@ -110,20 +110,35 @@ def decide_resume(
     if stopped is not None:
         return Stop(stopped)
     if position.offset > source.high_watermark:
-        return Stop(
-            DataLossError(
-                f"{name}: the source was truncated or restored from an older state: it was mirrored up to "
-                f"offset {position.offset}, but the log ends at {source.high_watermark}",
-                fix="find out what happened to the source; the target may hold records that the source lost. "
-                f"To go on from the source as it is now: --adopt {name}={source.high_watermark}",
-            )
-        )
+        return Stop(truncated_error(position.source, position.offset, source.high_watermark))
     if position.offset < source.log_start:
         return _gap(position, source.log_start, accept_gaps=accept_gaps)
     if position.epoch_offset is not None and position.epoch_offset < source.log_start:
         # what the epoch belonged to is gone
         return Resume(position.offset, None)
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
+
+
+def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLossError:
+    """The error that names a gap ``[position, log_start)`` (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{position}, {log_start}) are gone from the source before they "
+        "were mirrored (retention or deleted records); part of the range may have held no records",
+        fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
+        "records longer, raise retention.ms of the source topic",
+        topic=source.topic,
+    )
+
+
+def truncated_error(source: SourcePartition, position: int, log_end: int) -> DataLossError:
+    """The error that names a log which ends before the position (rule 5)."""
+    return DataLossError(
+        f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
+        f"offset {position}, but the log ends at {log_end}",
+        fix="find out what happened to the source; the target may hold records that the source lost. "
+        f"To go on from the source as it is now: --adopt {source}={log_end}",
+        topic=source.topic,
+    )
 
 
 def _source_recreated(position: Position, topic_id: str) -> DataLossError:
@@ -162,11 +177,4 @@ def _gap(position: Position, log_start: int, *, accept_gaps: bool) -> Resume | S
     if accept_gaps:
         # the epoch belongs to a record that no longer exists: there is nothing left to compare it with
         return Resume(log_start, None, accepted_gap=(position.offset, log_start))
-    return Stop(
-        DataLossError(
-            f"{position.source}: offsets [{position.offset}, {log_start}) are gone from the source before they "
-            "were mirrored (retention or deleted records); part of the range may have held no records",
-            fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
-            "records longer, raise retention.ms of the source topic",
-        )
-    )
+    return Stop(gap_error(position.source, position.offset, log_start))

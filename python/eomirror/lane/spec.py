@@ -169,6 +169,9 @@ class LaneProgress:
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
         unauthorized_topics: Those of them that only lack a right.
+        plane: Which plane moves its bytes, ``native`` or ``client``; empty before the first producer.
+        plane_reason: Why it is not the native one.
+        throttled: For how many seconds brokers' quotas have held back that plane; None where that is not known.
     """
 
     lane: int
@@ -182,6 +185,9 @@ class LaneProgress:
     partitions: tuple[PartitionProgress, ...] = ()
     stopped_topics: dict[str, str] = field(default_factory=dict)
     unauthorized_topics: tuple[str, ...] = ()
+    plane: str = ""
+    plane_reason: str = ""
+    throttled: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from eomirror.errors import MirrorError
     from eomirror.formats.position import Position
+    from eomirror.lane.plane import Serving
     from eomirror.types import SourcePartition
 
 __all__ = ["AttemptTally"]
@@ -19,6 +20,19 @@ _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0
 # each report looks at every partition; what that takes is at most this share of a core, until pauses get too long
 _SHARE = 0.005
+
+
+class Telling(Protocol):
+    """What is asked of a plane here; see `eomirror.lane.plane.Plane`."""
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets of the source."""
+
+    def serving(self) -> Serving:
+        """Which plane it is."""
+
+    def throttled(self) -> float | None:
+        """Seconds for which quotas have held it back."""
 
 
 class AttemptTally:
@@ -65,8 +79,8 @@ class AttemptTally:
         self,
         state: str,
         positions: Mapping[SourcePartition, Position],
+        plane: Telling,
         *,
-        ends: Mapping[SourcePartition, int],
         stopped: dict[str, str],
         unauthorized: Collection[str] = (),
         now: float,
@@ -80,13 +94,14 @@ class AttemptTally:
         Args:
             state: Of the lane's machine.
             positions: As committed.
-            ends: Last stable offsets of the source, as far as known.
+            plane: Tells the last stable offsets of the source as far as known, and of itself.
             stopped: Topics that the lane stopped, and why.
             unauthorized: Those of them that only lack a right.
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
         self._told_at = now
+        ends, serving = plane.log_ends(), plane.serving()
         facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
         changed = [source for source, fact in facts.items() if self._told.get(source) != fact]
         self._told = facts
@@ -105,6 +120,9 @@ class AttemptTally:
             ),
             stopped_topics=stopped,
             unauthorized_topics=tuple(sorted(unauthorized)),
+            plane=serving.plane,
+            plane_reason=serving.reason,
+            throttled=plane.throttled(),
         )
 
     def report(

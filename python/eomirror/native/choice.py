@@ -11,6 +11,7 @@ from eomirror.errors import ClusterError
 from eomirror.kafka.plane import ClientPlane
 from eomirror.native.plane import NativePlane, lane_properties
 from eomirror.native.switch import SwitchingPlane
+from eomirror.native.tokens import with_tokens
 
 if TYPE_CHECKING:
     from eomirror.clock import Clock
@@ -46,14 +47,13 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
             fix="say plane: auto or plane: client on the link, or remove these properties",
         )
     if wanted == "client" or reasons:
-        log.info(
-            "plane_chosen", lane=spec.lane, plane="client", reason="; ".join(reasons) or "the link says so"
-        )
-        return ClientPlane(spec, clock)
+        reason = "; ".join(reasons) or "the link says so"
+        log.info("plane_chosen", lane=spec.lane, plane="client", reason=reason)
+        return ClientPlane(spec, clock, reason=reason)
     return SwitchingPlane(
         spec.lane,
         native=lambda: NativePlane(spec, topics.target_settings, clock),
-        client=lambda: ClientPlane(spec, clock),
+        client=lambda reason: ClientPlane(spec, clock, reason=reason),
         fall_back=wanted == "auto",
     )
 
@@ -64,7 +64,7 @@ def unhonoured(spec: LaneSpec) -> list[str]:
     found = [
         f"{cluster.alias}: {name}: {reason}"
         for cluster, properties in ((spec.source, source), (spec.target, target))
-        for name, reason in PlaneReader.refusals(properties)
+        for name, reason in PlaneReader.refusals(*with_tokens(properties))
     ]
     found += [
         f"{spec.target.alias}: {name}: batches keep the compression of their producers"

@@ -21,6 +21,7 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
+from eomirror.lane.recover import gap_error, truncated_error
 from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal
 from eomirror.types import SourcePartition
 
@@ -59,6 +60,8 @@ class NativeFailureError(Exception):
         fix: What to do about it.
         partition: Source partition that it concerns.
         refused: For kind ``refused``.
+        gap: For kind ``gap``, where the source has said where its log begins and ends: committed position, first
+            offset, offset behind the last.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class NativeFailureError(Exception):
         fix: str = "",
         partition: tuple[str, int] | None = None,
         refused: tuple[tuple[str, int] | None, str, int, int, int] | None = None,
+        gap: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -76,6 +80,7 @@ class NativeFailureError(Exception):
         self.fix = fix
         self.partition = None if partition is None else SourcePartition(*partition)
         self.refused = None if refused is None else RefusedBatch(*refused)
+        self.gap = gap
 
     @property
     def topic(self) -> str:
@@ -110,6 +115,20 @@ def _truncated(failure: NativeFailureError) -> MirrorError:
     )
 
 
+def _gap(failure: NativeFailureError) -> LaneError | MirrorError:
+    where = failure.partition
+    if where is None or failure.gap is None:
+        # recovery asks again where the log begins and ends
+        return _failed(failure)
+    position, start, end = failure.gap
+    if position < start:
+        return gap_error(where, position, start)
+    if position > end:
+        return truncated_error(where, position, end)
+    # the log has grown over the position since: only its epochs tell whether it is still the same
+    return _failed(failure)
+
+
 def _refused(failure: NativeFailureError) -> MirrorError:
     refused = failure.refused
     if refused is None or refused.source is None:
@@ -141,8 +160,8 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "superseded": lambda failure: FencedError(failure.message),
     "outcome-unknown": lambda failure: OutcomeUnknownError(failure.message),
     "truncated": _truncated,
-    # recovery compares the logs and the ids, and says exactly what is missing or what was replaced
-    "gap": _failed,
+    "gap": _gap,
+    # recovery compares the ids, and says exactly what was replaced
     "topic-gone": _failed,
     "damaged": _failed,
     "topic": lambda failure: TopicError(failure.message, fix=failure.fix, topic=failure.topic),
@@ -151,6 +170,14 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
 }
 
 
-def lane_error(failure: NativeFailureError) -> LaneError | MirrorError:
-    """The error that a lane understands; a kind without a row ends the attempt, and nothing is guessed."""
+def lane_error(failure: NativeFailureError, *, accept_gaps: bool = False) -> LaneError | MirrorError:
+    """
+    The error that a lane understands; a kind without a row ends the attempt, and nothing is guessed.
+
+    Args:
+        failure: What the extension raised.
+        accept_gaps: ``on_gap: accept``; a gap is then for recovery to record, in a transaction (rule 6).
+    """
+    if failure.kind == "gap" and accept_gaps:
+        return _failed(failure)
     return KINDS.get(failure.kind, _failed)(failure)

@@ -29,10 +29,12 @@ from eomirror.lane.plane import (
     ProducerIdentity,
     Pumped,
     Sealed,
+    Serving,
     Start,
     Treatment,
 )
 from eomirror.native.failure import NativeFailureError, lane_error
+from eomirror.native.tokens import with_tokens
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -98,9 +100,21 @@ class NativePlane:
 
     # -- producer side ---------------------------------------------------------------------------
 
+    def serving(self) -> Serving:
+        """The native plane."""
+        return Serving("native")
+
+    def throttled(self) -> float | None:
+        """For how long quotas of source and target have held this lane back."""
+        if self._lane is None:
+            return 0.0
+        with self._told():
+            (_, source), (_, target) = self._lane.throttled()
+        return source + target
+
     def open(self) -> ProducerIdentity:
         """Throw away the producer, if there is one, and run InitProducerId with a new one."""
-        with _told():
+        with self._told():
             if self._lane is None:
                 self._lane = self._new_lane()
             return ProducerIdentity(*self._lane.open(_INIT_SECONDS))
@@ -108,14 +122,14 @@ class NativePlane:
     def begin(self) -> ProducerIdentity:
         """Begin a transaction."""
         self._used = 0
-        with _told():
+        with self._told():
             identity = ProducerIdentity(*self._open_lane.begin(self._spec.link.transaction_timeout))
         self._begun = self._clock.monotonic()
         return identity
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
-        with _told():
+        with self._told():
             self._open_lane.write(
                 [(record.topic, record.partition, record.key, record.value) for record in records],
                 self._clock.wall_ms(),
@@ -123,7 +137,7 @@ class NativePlane:
 
     def forecast(self) -> Sealed | None:
         """What `seal` will say if the target partitions are ours alone."""
-        with _told():
+        with self._told():
             accounts = self._open_lane.foresee()
         if accounts is None:
             return None
@@ -131,14 +145,14 @@ class NativePlane:
 
     def seal(self, seconds: float) -> Sealed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
-        with _told():
+        with self._told():
             accounts = self._open_lane.settle(seconds)
         self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
         return Sealed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
-        with _told():
+        with self._told():
             self._open_lane.commit(self._spec.link.transaction_timeout)
         return CommitOutcome.CLEAN
 
@@ -159,7 +173,7 @@ class NativePlane:
     def start(self, starts: Sequence[Start]) -> None:
         """Begin to fetch these partitions, besides those that are fetched already."""
         self._route({start.source.topic: start for start in starts})
-        with _told():
+        with self._told():
             self._open_lane.start(
                 [
                     (
@@ -178,7 +192,7 @@ class NativePlane:
         # settings may have changed, and topics have been replaced
         self._routed.clear()
         if self._lane is not None:
-            with _told():
+            with self._told():
                 self._lane.restart()
 
     def treat(self, treatment: Treatment) -> None:
@@ -188,12 +202,12 @@ class NativePlane:
 
     def await_records(self, seconds: float) -> bool:
         """Wait for something to mirror; positions move past what holds nothing."""
-        with _told():
+        with self._told():
             return self._open_lane.await_records(seconds)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Partitions whose next offset moved since the last commit."""
-        with _told():
+        with self._told():
             return {
                 SourcePartition(topic, partition): Advance(offset, leader_epoch)
                 for topic, partition, offset, leader_epoch in self._open_lane.advances()
@@ -201,7 +215,7 @@ class NativePlane:
 
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
-        with _told():
+        with self._told():
             records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
         self._used += size
         return Pumped(records, size, drained=drained, enough=full)
@@ -214,17 +228,24 @@ class NativePlane:
 
     def pinned(self) -> AbstractSet[str]:
         """Source topics of the open transaction that both sides know by id."""
-        with _told():
+        with self._told():
             return frozenset(self._open_lane.pinned())
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Last stable offsets as the fetches show them."""
         if self._lane is None:
             return {}
-        with _told():
+        with self._told():
             return {SourcePartition(topic, partition): end for topic, partition, end in self._lane.log_ends()}
 
     # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except NativeFailureError as failure:
+            raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
 
     @property
     def _open_lane(self) -> NativeLane:
@@ -234,7 +255,7 @@ class NativePlane:
 
     def _new_lane(self) -> NativeLane:
         spec = self._spec
-        source, target = lane_properties(spec)
+        (source, source_tokens), (target, target_tokens) = map(with_tokens, lane_properties(spec))
         if spec.overdue:
             # what was fetched for a partition is sent in one transaction: a slow target gets no more than it takes
             most = int(source.get(_ANSWER, _ANSWER_BYTES))
@@ -242,6 +263,8 @@ class NativePlane:
         return NativeLane(
             source,
             target,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
             transactional_id=LinkNames(spec.link.state_name).transactional_id(spec.lane),
             transaction_timeout=spec.link.transaction_timeout,
             source_cluster_id=spec.source_cluster_id,
@@ -260,7 +283,7 @@ class NativePlane:
         for topic, start in fresh.items():
             settings = found.get(start.target_topic, {})
             size = settings.get("max.message.bytes") or ""
-            with _told():
+            with self._told():
                 self._open_lane.route(
                     topic,
                     start.target_topic,
@@ -269,14 +292,6 @@ class NativePlane:
                     log_append_time=settings.get("message.timestamp.type") == "LogAppendTime",
                 )
             self._routed.add(topic)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except NativeFailureError as failure:
-        raise lane_error(failure) from failure
 
 
 def _id(topic_id: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.lane.plane import CommitOutcome, Treatment
+from eomirror.lane.plane import CommitOutcome, Serving, Treatment
 from eomirror.native.failure import NativeFailureError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = ["SwitchingPlane"]
 log = structlog.get_logger(__name__)
 
 _NATIVE, _CLIENT = "native", "client"
+_SEARCH = "a record that the target refuses is being sought"
 
 
 class SwitchingPlane:
@@ -45,21 +46,30 @@ class SwitchingPlane:
     Args:
         lane: Number of the lane, for the log.
         native: Makes a native plane.
-        client: Makes a client plane.
+        client: Makes a client plane that serves for a reason.
         fall_back: Whether the client plane may serve where the native one cannot.
     """
 
     def __init__(
-        self, lane: int, *, native: Callable[[], Plane], client: Callable[[], Plane], fall_back: bool
+        self, lane: int, *, native: Callable[[], Plane], client: Callable[[str], Plane], fall_back: bool
     ) -> None:
         self._lane = lane
         self._native, self._client = native, client
         self._fall_back = fall_back
         self._treatment = Treatment()
-        self._unhonoured = False
+        # what only the client plane can serve; empty when there is nothing
+        self._unhonoured = ""
         self._plane: Plane | None = None
         # what `_plane` is; empty before the first
         self._serves = ""
+
+    def serving(self) -> Serving:
+        """Which of the two serves."""
+        return Serving() if self._plane is None else self._plane.serving()
+
+    def throttled(self) -> float | None:
+        """For how long quotas have held back the one that serves."""
+        return None if self._plane is None else self._plane.throttled()
 
     def open(self) -> ProducerIdentity:
         """Choose a plane, and run InitProducerId with a new producer of it."""
@@ -70,7 +80,7 @@ class SwitchingPlane:
             if not (self._fall_back and _is_unhonoured(error)):
                 raise
             log.info("client_plane_chosen", lane=self._lane, reason=str(error.__cause__))
-            self._unhonoured = True
+            self._unhonoured = str(error.__cause__)
             self._choose()
             return self._serving.open()
 
@@ -159,7 +169,7 @@ class SwitchingPlane:
         if wanted == self._serves:
             return
         self.close()
-        self._plane = self._native() if wanted == _NATIVE else self._client()
+        self._plane = self._native() if wanted == _NATIVE else self._client(self._unhonoured or _SEARCH)
         if wanted == _CLIENT:
             self._plane.treat(self._treatment)
         self._serves = wanted

@@ -118,6 +118,8 @@ class Progress:
             return
         lane.state = progress.state
         lane.commit_ms = progress.commit_ms
+        lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
+        lane.throttled = progress.throttled
         lane.current = Counters(
             transactions=progress.transactions,
             records=progress.records,
@@ -304,8 +306,8 @@ class _Lane:
     """A lane's work: what earlier attempts of this run left, and what the present one says."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "failed", "heard", "last_failure", "resting", "retries",
-        "state",
+        "attempt_id", "before", "commit_ms", "current", "failed", "heard", "last_failure", "plane", "plane_reason",
+        "resting", "retries", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -314,6 +316,8 @@ class _Lane:
         self.current = Counters()
         self.state = "starting"
         self.commit_ms = 0.0
+        self.plane = self.plane_reason = ""
+        self.throttled: float | None = None
         self.retries = 0
         self.last_failure = ""
         # the present attempt has ended early
@@ -348,4 +352,7 @@ class _Lane:
             last_failure=self.last_failure,
             commit_ms=self.commit_ms,
             counters=self.total,
+            plane=self.plane,
+            plane_reason=self.plane_reason,
+            throttled_seconds=self.throttled,
         )

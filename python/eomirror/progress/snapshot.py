@@ -123,6 +123,10 @@ class LaneSnapshot:
         last_failure: Why the last of them ended.
         commit_ms: How long its last commit took.
         counters: Its work in this run.
+        plane: Which plane moves its bytes, ``native`` or ``client``; empty before it has said so.
+        plane_reason: Why it is not the native one.
+        throttled_seconds: For how long brokers' quotas have held it back since it opened its plane; None where that
+            is not known.
     """
 
     lane: int
@@ -133,6 +137,9 @@ class LaneSnapshot:
     last_failure: str = ""
     commit_ms: float = 0.0
     counters: Counters = field(default_factory=Counters)
+    plane: str = ""
+    plane_reason: str = ""
+    throttled_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,6 +140,9 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
             ],
             "stopped_topics": progress.stopped_topics,
             "unauthorized_topics": progress.unauthorized_topics,
+            "plane": progress.plane,
+            "plane_reason": progress.plane_reason,
+            "throttled": progress.throttled,
         }
         for chunk in chunks
     ]

@@ -34,7 +34,7 @@ pub enum OffsetSpec {
 }
 
 impl OffsetSpec {
-    const fn timestamp(self) -> i64 {
+    pub(crate) const fn timestamp(self) -> i64 {
         match self {
             Self::Earliest => -2,
             Self::Latest => -1,
@@ -338,23 +338,33 @@ impl Client {
         &mut self.directory
     }
 
-    /// Reads an answer; one that makes no sense ends the connection it came over.
+    /// Reads an answer; one that makes no sense ends the connection it came over. A broker that asks to be left alone is.
     pub(crate) fn read<R: Request>(
         &mut self,
         peer: Peer,
         version: i16,
         body: Bytes,
     ) -> Result<R::Answer, Error> {
-        protocol::read::<R>(version, body).map_err(|broken| {
-            let error = Error::Malformed {
-                peer: self.network.name(peer),
-                what: R::API.name,
-                reason: broken.reason,
-            };
-            let now = self.clock.now();
-            self.network.fail(peer, error.clone(), now);
-            error
-        })
+        match protocol::read::<R>(version, body) {
+            Ok(answer) => {
+                if let Ok(millis @ 1..) = u64::try_from(R::throttle_ms(&answer)) {
+                    let now = self.clock.now();
+                    self.network
+                        .throttle(peer, Duration::from_millis(millis), now);
+                }
+                Ok(answer)
+            }
+            Err(broken) => {
+                let error = Error::Malformed {
+                    peer: self.network.name(peer),
+                    what: R::API.name,
+                    reason: broken.reason,
+                };
+                let now = self.clock.now();
+                self.network.fail(peer, error.clone(), now);
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn take_metadata(&mut self, metadata: ClusterMetadata) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Reading whole record batches from the leaders of partitions.
 
 mod ask;
+mod bounds;
 mod fetcher;
 mod said;
 mod state;
@@ -155,12 +156,24 @@ pub struct FetchedRecords {
     pub records: Bytes,
 }
 
+/// Where a log begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogBounds {
+    /// First offset that exists.
+    pub start: i64,
+    /// The high watermark: one past the last offset that anybody can read.
+    pub end: i64,
+}
+
 /// Why a partition is not read any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// The position is not within the log: ask where it begins and ends.
-    OutOfRange,
+    /// The position is not within the log.
+    OutOfRange {
+        /// Where the log begins and ends, as its leader said afterwards; None where it did not say.
+        log: Option<LogBounds>,
+    },
     /// The log was truncated: in `epoch` it ended at `end_offset`, which is before the position.
     Truncated {
         /// The largest epoch that the leader has at or below ours.
@@ -185,7 +198,13 @@ pub enum Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfRange => write!(f, "the position is not within the log"),
+            Self::OutOfRange { log: None } => write!(f, "the position is not within the log"),
+            Self::OutOfRange {
+                log: Some(LogBounds { start, end }),
+            } => write!(
+                f,
+                "the position is not within the log, which has offsets [{start}, {end})"
+            ),
             Self::Truncated { epoch, end_offset } => {
                 write!(
                     f,

@@ -33,7 +33,7 @@ mod source;
 use eomirror_core::batch;
 
 pub use account::Account;
-pub use failure::{Failure, FailureKind, RefusedBatch};
+pub use failure::{Failure, FailureKind, Gap, RefusedBatch};
 pub use mover::Lane;
 pub use ours::OurRecord;
 pub use route::Route;

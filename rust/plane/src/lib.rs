@@ -49,10 +49,10 @@ pub use clock::{Clock, SystemClock};
 pub use directory::{Directory, Endpoint, PartitionFacts, TopicFacts};
 pub use error::{Error, ErrorCode, Kind};
 pub use fetch::{
-    Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, Outcome, Stop,
+    Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
     TopicPartition,
 };
-pub use network::{Network, Traffic, wait};
+pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, Refusal, disposition};
 pub use protocol::fetch::AbortedTransaction;

@@ -69,6 +69,7 @@ pub struct Network {
     next: u64,
     answers: Vec<Answer>,
     traffic: Traffic,
+    throttled: Throttled,
     /// The token that was given last, and until when it is shown to brokers.
     token: Option<(Token, Instant)>,
 }
@@ -80,6 +81,26 @@ pub struct Traffic {
     pub sent: u64,
     /// Of answers.
     pub received: u64,
+}
+
+/// How brokers' quotas held us back (KIP-13, KIP-219).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Throttled {
+    /// Answers in which a broker asked to be left alone.
+    pub answers: u64,
+    /// For how long brokers were left alone because of that; for several brokers, the sum.
+    pub time: Duration,
+}
+
+impl Throttled {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            answers: self.answers.saturating_add(other.answers),
+            time: self.time.saturating_add(other.time),
+        }
+    }
 }
 
 impl Network {
@@ -109,6 +130,7 @@ impl Network {
             next: 0,
             answers: Vec::new(),
             traffic: Traffic::default(),
+            throttled: Throttled::default(),
             token: None,
         })
     }
@@ -117,6 +139,12 @@ impl Network {
     #[must_use]
     pub const fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    /// How quotas held us back so far.
+    #[must_use]
+    pub const fn throttled(&self) -> Throttled {
+        self.throttled
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -162,6 +190,11 @@ impl Network {
                 .entry(Peer::Broker(*id))
                 .or_insert_with(|| Link::to(endpoint.clone()));
         }
+    }
+
+    /// Whether it is known where a peer is.
+    pub(crate) fn is_known(&self, peer: Peer) -> bool {
+        self.links.contains_key(&peer)
     }
 
     /// Whether a peer is connected, without changing that.
@@ -316,10 +349,15 @@ impl Network {
         id
     }
 
-    /// Leaves a peer alone until then: it said that we ask too much (KIP-219), or it answered nonsense.
-    pub(crate) fn rest(&mut self, peer: Peer, until: Instant) {
+    /// Leaves a peer alone for so long: it said that we ask too much (KIP-219). It has stopped to read from the
+    /// connection, so what we sent would only wait there, and count against its deadline.
+    pub(crate) fn throttle(&mut self, peer: Peer, pause: Duration, now: Instant) {
+        let until = now + pause;
+        self.throttled.answers += 1;
         if let Some(link) = self.links.get_mut(&peer) {
-            link.rest_until = Some(link.rest_until.map_or(until, |earlier| earlier.max(until)));
+            let before = link.rest_until.map_or(now, |earlier| earlier.max(now));
+            self.throttled.time += until.saturating_duration_since(before);
+            link.rest_until = Some(before.max(until));
         }
     }
 

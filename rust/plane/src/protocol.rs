@@ -49,6 +49,9 @@ pub(crate) trait Request {
 
     /// The body of an answer, after its header.
     fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, Broken>;
+
+    /// For how long the broker wants to be left alone (KIP-219), in milliseconds; 0 for not at all.
+    fn throttle_ms(answer: &Self::Answer) -> i32;
 }
 
 /// Writes a whole frame: length, request header, body. In pieces, so that records are not copied.

@@ -15,16 +15,20 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use eomirror_plane::{
     Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
-    Outcome, Properties, Secret, SystemClock, Token, TokenSource,
+    LogBounds, Outcome, Properties, Secret, Stop, SystemClock, Token, TokenSource,
 };
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
 use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse, RequestHeader,
-    SaslAuthenticateResponse, SaslHandshakeResponse, TopicName,
+    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest,
+    ListOffsetsResponse, MetadataResponse, RequestHeader, SaslAuthenticateResponse,
+    SaslHandshakeResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
 use uuid::Uuid;
@@ -115,6 +119,7 @@ fn serve(
         let correlation = header.correlation_id;
         let answer = match key {
             18 => framed(correlation, false, &versions(nature), version),
+            2 => framed(correlation, true, &listed(&mut request, version), version),
             3 => framed(correlation, true, &metadata(port, nature), version),
             17 => framed(
                 correlation,
@@ -184,6 +189,7 @@ fn versions(nature: Nature) -> ApiVersionsResponse {
     };
     ApiVersionsResponse::default().with_api_keys(vec![
         api(1, low, high),
+        api(2, 6, 10),
         api(3, 0, 13),
         api(17, 0, 1),
         api(18, 0, 4),
@@ -206,6 +212,23 @@ fn metadata(port: u16, nature: Nature) -> MetadataResponse {
     MetadataResponse::default()
         .with_brokers(vec![broker])
         .with_topics(vec![topic])
+}
+
+/// Where the log begins and ends.
+fn listed(request: &mut Bytes, version: i16) -> ListOffsetsResponse {
+    let asked = ListOffsetsRequest::decode(request, version).unwrap();
+    let [topic] = &asked.topics[..] else {
+        panic!("one topic was expected: {asked:?}");
+    };
+    let offset = match topic.partitions[0].timestamp {
+        -2 => 40,
+        _ => 90,
+    };
+    let partition = ListOffsetsPartitionResponse::default().with_offset(offset);
+    let topic = ListOffsetsTopicResponse::default()
+        .with_name(topic.name.clone())
+        .with_partitions(vec![partition]);
+    ListOffsetsResponse::default().with_topics(vec![topic])
 }
 
 fn fetched(nature: Nature, version: i16, throttle_ms: i32, code: i16) -> FetchResponse {
@@ -272,6 +295,21 @@ fn a_broker_that_asks_to_be_left_alone_is_left_alone() {
     assert_eq!((first.offset, second.offset), (5, 6));
     let pause = second.at - first.at;
     assert!(pause >= Duration::from_millis(400), "{pause:?}");
+    let throttled = fetcher.network().throttled();
+    assert_eq!(throttled.answers, 2);
+    assert_eq!(throttled.time, Duration::from_millis(800));
+}
+
+#[test]
+fn a_position_outside_of_the_log_is_told_with_the_ends_of_the_log() {
+    let broker = Broker::start(MODERN, &[Reply::Code(1)]);
+    let mut fetcher = fetcher(broker.port, "60000");
+    let polled = fetcher.poll(soon()).unwrap();
+    let log = Some(LogBounds { start: 40, end: 90 });
+    assert_eq!(
+        polled[0].outcome,
+        Outcome::Stopped(Stop::OutOfRange { log })
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use eomirror_core::audit::{Audit, Finding, LogId, Report, Role, TransactionName}
 use eomirror_core::batch::Batches;
 use eomirror_plane::{
     Assignment, Client, Clock, FetchedPartition, Fetcher, IsolationLevel, Limits, Outcome,
-    Properties, SystemClock, TopicPartition,
+    SystemClock, TopicPartition,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::detach::without_interpreter;
 use crate::error::failure;
+use crate::tokens::{self, Interruptions};
 
 /// No call holds the caller up for longer, so that Python sees signals.
 const LONGEST: Duration = Duration::from_millis(100);
@@ -51,11 +52,17 @@ enum Trouble {
 #[pymethods]
 impl LogAudit {
     #[new]
-    #[pyo3(signature = (properties, seconds))]
-    fn new(py: Python<'_>, properties: BTreeMap<String, String>, seconds: f64) -> PyResult<Self> {
+    #[pyo3(signature = (properties, seconds, tokens=None))]
+    fn new(
+        py: Python<'_>,
+        properties: BTreeMap<String, String>,
+        seconds: f64,
+        tokens: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
         let wait = duration(seconds)?;
+        let interruptions = Interruptions::default();
         let work: Result<Work, eomirror_plane::Error> = without_interpreter(py, || {
-            let properties = Properties::parse(properties)?;
+            let properties = tokens::parse(properties, tokens, &interruptions)?;
             let limits = Limits::from_properties(&properties);
             let clock = Arc::new(SystemClock);
             let deadline = clock.now() + wait;
@@ -69,6 +76,7 @@ impl LogAudit {
                 bytes: 0,
             })
         });
+        interruptions.check()?;
         match work {
             Ok(work) => Ok(Self {
                 work: Mutex::new(Some(work)),

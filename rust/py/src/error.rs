@@ -85,11 +85,15 @@ pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failur
             refused.code,
         )
     });
+    let gap = failure
+        .gap
+        .map(|gap| (gap.position, gap.log.start, gap.log.end));
     let named = pyo3::types::PyDict::new(py);
     let raised = named
         .set_item("fix", failure.fix)
         .and_then(|()| named.set_item("partition", partition))
         .and_then(|()| named.set_item("refused", refused))
+        .and_then(|()| named.set_item("gap", gap))
         .and_then(|()| {
             let positional = (failure.kind.name(), failure.message.as_str());
             py.get_type::<python::NativeFailureError>()
@@ -99,6 +103,14 @@ pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failur
         Ok(value) => PyErr::from_value(value),
         Err(error) => error,
     }
+}
+
+/// What an exception of ours says; None for all others. Our own errors hold no secrets.
+pub(crate) fn own_message(py: Python<'_>, error: &PyErr) -> Option<String> {
+    if !error.is_instance_of::<python::MirrorError>(py) {
+        return None;
+    }
+    error.value(py).getattr("message").ok()?.extract().ok()
 }
 
 /// A topic that cannot be read to where it should.

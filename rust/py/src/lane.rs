@@ -10,7 +10,7 @@ use eomirror_core::relay::{Target, Treatment};
 use eomirror_plane::lane::{
     Account, Failure, FailureKind, Lane, OurRecord, Route, Settings, Start,
 };
-use eomirror_plane::{Clock, ProducerSettings, Properties, SystemClock, TopicId, TopicPartition};
+use eomirror_plane::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -18,6 +18,7 @@ use crate::detach::without_interpreter;
 use crate::error::{lane_failed, raise};
 use crate::partition_account::PartitionAccount;
 use crate::plane::duration;
+use crate::tokens::{self, Interruptions};
 
 /// No call keeps Python from its signals for longer.
 const SLICE: Duration = Duration::from_millis(50);
@@ -27,6 +28,9 @@ type StartTuple = (String, i32, i64, Option<i32>, Option<i64>, Option<String>);
 
 /// Topic, partition, key, value.
 type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
+
+/// Answers that asked us to wait, and for how many seconds we did.
+type ThrottledTuple = (u64, f64);
 
 /// Topic, partition, next offset, leader epoch.
 type AdvanceTuple = (String, i32, i64, Option<i32>);
@@ -42,6 +46,7 @@ pub(crate) struct NativeLane {
     guard: bool,
     origins: Option<HashSet<String>>,
     lane: Mutex<Option<Lane>>,
+    interruptions: Interruptions,
 }
 
 #[pymethods]
@@ -49,7 +54,7 @@ impl NativeLane {
     #[new]
     #[pyo3(signature = (
         source, target, *, transactional_id, transaction_timeout, source_cluster_id, target_cluster_id,
-        header=false, guard=false, origins=None
+        header=false, guard=false, origins=None, source_tokens=None, target_tokens=None
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
@@ -63,11 +68,16 @@ impl NativeLane {
         header: bool,
         guard: bool,
         origins: Option<Vec<String>>,
+        source_tokens: Option<Py<PyAny>>,
+        target_tokens: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let timeout = duration(transaction_timeout)?;
+        let interruptions = Interruptions::default();
         let lane = without_interpreter(py, || {
-            let parse = |given| Properties::parse(given).map_err(Failure::from);
-            let (source, target) = (parse(source)?, parse(target)?);
+            let parse =
+                |given, tokens| tokens::parse(given, tokens, &interruptions).map_err(Failure::from);
+            let source = parse(source, source_tokens)?;
+            let target = parse(target, target_tokens)?;
             let mut producer = ProducerSettings::new(transactional_id, &target);
             producer.transaction_timeout = timeout;
             Lane::new(
@@ -83,6 +93,7 @@ impl NativeLane {
             guard,
             origins: origins.map(HashSet::from_iter),
             lane: Mutex::new(Some(lane.map_err(|failure| lane_failed(py, &failure))?)),
+            interruptions,
         })
     }
 
@@ -280,9 +291,15 @@ impl NativeLane {
         }
     }
 
+    fn throttled(&self, py: Python<'_>) -> PyResult<(ThrottledTuple, ThrottledTuple)> {
+        let told = |one: Throttled| (one.answers, one.time.as_secs_f64());
+        let (source, target) = self.with(py, |lane| Ok(lane.throttled()))?;
+        Ok((told(source), told(target)))
+    }
+
     fn close(&self, py: Python<'_>) {
-        let lane = self.lock().take();
-        without_interpreter(py, move || drop(lane));
+        // a call of another thread may hold the lane and want the interpreter, for a token
+        without_interpreter(py, || drop(self.lock().take()));
     }
 }
 
@@ -309,6 +326,7 @@ impl NativeLane {
                 None => Err(Failure::misused("this lane is closed")),
             }
         });
+        self.interruptions.check()?;
         called.map_err(|failure| lane_failed(py, &failure))
     }
 

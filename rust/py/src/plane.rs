@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eomirror_plane::{
-    Client, Clock, Error, Fetcher, IsolationLevel, Limits, Properties, SystemClock,
-};
+use eomirror_plane::{Client, Clock, Error, Fetcher, IsolationLevel, Limits, SystemClock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
 use crate::error::plane_failed;
-use crate::tokens;
+use crate::tokens::{self, Interruptions};
 
 /// A connection, and whose partition it reads at the moment.
 pub(crate) struct Reading {
@@ -38,14 +36,16 @@ impl PlaneReader {
         tokens: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let wait = duration(seconds)?;
+        let interruptions = Interruptions::default();
         let connected = without_interpreter(py, || {
-            let properties = tokens::parse(properties, tokens)?;
+            let properties = tokens::parse(properties, tokens, &interruptions)?;
             let limits = Limits::from_properties(&properties);
             let clock = Arc::new(SystemClock);
             let deadline = clock.now() + wait;
             let client = Client::connect(properties, clock, deadline)?;
             Ok(Fetcher::new(client, IsolationLevel::ReadCommitted, limits))
         });
+        interruptions.check()?;
         match connected {
             Ok(fetcher) => Ok(Self {
                 reading: Mutex::new(Reading {
@@ -59,11 +59,13 @@ impl PlaneReader {
 
     /// Properties that the native plane cannot honour, and why.
     #[staticmethod]
+    #[pyo3(signature = (properties, tokens=None))]
     fn refusals(
         py: Python<'_>,
         properties: BTreeMap<String, String>,
+        tokens: Option<Py<PyAny>>,
     ) -> PyResult<Vec<(String, String)>> {
-        match Properties::parse(properties) {
+        match tokens::parse(properties, tokens, &Interruptions::default()) {
             Ok(_) => Ok(Vec::new()),
             Err(Error::Unhonoured { refusals }) => Ok(refusals
                 .into_iter()

@@ -1,24 +1,47 @@
 //! Tokens of OAUTHBEARER from a Python callable, of the form that confluent-kafka's `oauth_cb` has.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eomirror_plane::{Clock as _, Error, Properties, Secret, SystemClock, Token, TokenSource};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+
+use crate::error::own_message;
 
 /// The property that such a callable is given, as librdkafka gives it.
 const CONFIG: &str = "sasl.oauthbearer.config";
+
+/// What was raised in a callable and is no error: a signal's handler, an exit. It belongs to whoever called us.
+#[derive(Clone, Default)]
+pub(crate) struct Interruptions(Arc<Mutex<Option<PyErr>>>);
+
+impl Interruptions {
+    /// Raises it, once; called with nothing of ours held.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        match self.lock().take() {
+            Some(raised) => Err(raised),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PyErr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Reads properties; `callback` gives the tokens, if they come from Python.
 pub(crate) fn parse(
     properties: BTreeMap<String, String>,
     callback: Option<Py<PyAny>>,
+    interruptions: &Interruptions,
 ) -> Result<Properties, Error> {
     let tokens = callback.map(|callback| -> Arc<dyn TokenSource> {
         Arc::new(PythonTokens {
             callback,
             config: properties.get(CONFIG).cloned().unwrap_or_default(),
+            interruptions: interruptions.clone(),
         })
     });
     Properties::parse_with(properties, tokens)
@@ -27,6 +50,7 @@ pub(crate) fn parse(
 struct PythonTokens {
     callback: Py<PyAny>,
     config: String,
+    interruptions: Interruptions,
 }
 
 impl TokenSource for PythonTokens {
@@ -49,10 +73,17 @@ impl PythonTokens {
         let answer = self
             .callback
             .call1(py, (self.config.as_str(),))
-            // its text may hold what it asked with
-            .map_err(|error| match error.get_type(py).name() {
-                Ok(name) => format!("the callable raised {name}"),
-                Err(_) => "the callable failed".to_owned(),
+            // the text of a stranger may hold what it asked with
+            .map_err(|error| {
+                let reason = match (own_message(py, &error), error.get_type(py).name()) {
+                    (Some(message), _) => message,
+                    (None, Ok(name)) => format!("the callable raised {name}"),
+                    (None, Err(_)) => "the callable failed".to_owned(),
+                };
+                if !error.is_instance_of::<PyException>(py) {
+                    *self.interruptions.lock() = Some(error);
+                }
+                reason
             })?;
         let answer = answer.bind(py);
         if let Ok((value, ends)) = answer.extract::<(String, f64)>() {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -115,6 +117,20 @@ def test_an_attempt_is_read_back() -> None:
 
     assert decode_key(claim.key(), where="") == 4
     assert decode_attempt(4, claim.value(), where="") == claim
+    told = replace(claim, plane="client", plane_reason="the link says so")
+    assert decode_attempt(4, told.value(), where="") == told
+
+
+def test_the_claim_of_an_older_release_says_nothing_of_its_plane() -> None:
+    """Fields that came later may be missing; the others may not."""
+    body = {
+        "v": 1, "generation": 7, "run": "r", "epoch": 1, "attempt": 2, "producer_id": 5, "producer_epoch": 6,
+        "host": "h", "pid": 8, "timestamp": 9,
+    }  # fmt: skip
+    assert decode_attempt(4, orjson.dumps(body), where="").plane == ""
+    del body["run"]
+    with pytest.raises(StateError):
+        decode_attempt(4, orjson.dumps(body), where="")
 
 
 def test_control_is_folded_to_what_it_says_last() -> None:

@@ -18,6 +18,7 @@ from eomirror.lane.plane import (
     ProducerIdentity,
     Pumped,
     Sealed,
+    Serving,
     Start,
     Treatment,
 )
@@ -181,6 +182,12 @@ class FakePlane:
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         return dict(self.next)
+
+    def serving(self) -> Serving:
+        return Serving("client", "it is a fake")
+
+    def throttled(self) -> float | None:
+        return None
 
     def begin(self) -> ProducerIdentity:
         self.calls.append("begin")

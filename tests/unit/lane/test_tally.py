@@ -10,11 +10,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position, spec
 
+from eomirror.lane.plane import Serving
 from eomirror.lane.tally import AttemptTally
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from eomirror.lane.spec import PartitionProgress
+
+
+class Plane:
+    """What a plane tells of itself."""
+
+    def __init__(self, ends: dict[SourcePartition, int]) -> None:
+        self.ends = ends
+
+    def log_ends(self) -> dict[SourcePartition, int]:
+        return self.ends
+
+    def serving(self) -> Serving:
+        return Serving("client", "it is told")
+
+    def throttled(self) -> float | None:
+        return 1.5
 
 
 def told(
@@ -25,7 +42,8 @@ def told(
 ) -> list[PartitionProgress]:
     """Partitions in the next sign of life."""
     known = {source: position(source, offset, source_timestamp=1_000) for source, offset in positions.items()}
-    said = tally.progress("idle", known, ends=ends, stopped={}, now=now, wall_ms=5_000)
+    said = tally.progress("idle", known, Plane(ends), stopped={}, now=now, wall_ms=5_000)
+    assert (said.plane, said.plane_reason, said.throttled) == ("client", "it is told", 1.5)
     return list(said.partitions)
 
 

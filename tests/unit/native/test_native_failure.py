@@ -96,3 +96,29 @@ def test_a_refused_record_of_the_lane_itself_is_not_sought_in_the_source() -> No
 def test_a_kind_that_is_not_known_ends_the_attempt() -> None:
     """Nothing is guessed of an extension that is newer than this table."""
     assert type(lane_error(failure("of tomorrow"))) is TransactionFailedError
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected", "words"),
+    [
+        ((102, 150, 400), DataLossError, "offsets [102, 150) are gone from the source"),
+        ((102, 0, 90), DataLossError, "mirrored up to offset 102, but the log ends at 90"),
+        # the log has grown over the position since
+        ((102, 0, 400), TransactionFailedError, "it went wrong"),
+        (None, TransactionFailedError, "it went wrong"),
+    ],
+)
+def test_a_gap_is_named_by_what_the_source_said_of_its_log(
+    gap: tuple[int, int, int] | None, expected: type[Exception], words: str
+) -> None:
+    """EO-6: the committed position and the log's ends make the range; without them recovery looks again."""
+    error = lane_error(NativeFailureError("gap", "it went wrong", partition=("orders", 2), gap=gap))
+    assert type(error) is expected
+    assert words in str(error)
+    assert getattr(error, "topic", "") == ("orders" if expected is DataLossError else "")
+
+
+def test_a_gap_that_the_user_accepts_is_left_to_recovery() -> None:
+    """It records the range in the transaction that moves the position (EO-6)."""
+    failure = NativeFailureError("gap", "it went wrong", partition=("orders", 2), gap=(102, 150, 400))
+    assert type(lane_error(failure, accept_gaps=True)) is TransactionFailedError

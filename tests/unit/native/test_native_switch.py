@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eomirror.errors import ClusterError
-from eomirror.lane.plane import CommitOutcome, ProducerIdentity, Treatment
+from eomirror.lane.plane import CommitOutcome, ProducerIdentity, Serving, Treatment
 from eomirror.native.failure import NativeFailureError, lane_error
 from eomirror.native.switch import SwitchingPlane
 from eomirror.types import SourcePartition
@@ -18,8 +18,11 @@ SEARCH = Treatment(ranges={SourcePartition("orders", 0): ((100, 10),)})
 class Recorder:
     """A plane that notes what is asked of it."""
 
-    def __init__(self, name: str, calls: list[str], refuses: str = "") -> None:
-        self.name, self.calls, self.refuses = name, calls, refuses
+    def __init__(self, name: str, calls: list[str], refuses: str = "", *, reason: str = "") -> None:
+        self.name, self.calls, self.refuses, self.reason = name, calls, refuses, reason
+
+    def serving(self) -> Serving:
+        return Serving(self.name, self.reason)
 
     def open(self) -> ProducerIdentity:
         self.calls.append(f"{self.name} open")
@@ -48,7 +51,7 @@ def switching(calls: list[str], *, refuses: str = "", fall_back: bool = True) ->
     return SwitchingPlane(
         0,
         native=lambda: made("native", calls, refuses),
-        client=lambda: made("client", calls),
+        client=lambda reason: made("client", calls, reason=reason),
         fall_back=fall_back,
     )
 
@@ -62,6 +65,7 @@ def test_the_native_plane_serves_and_keeps_serving() -> None:
     plane.open()
     assert plane.commit() is CommitOutcome.CLEAN
     assert calls == ["native open", "native restart", "native open", "native commit"]
+    assert plane.serving() == Serving("native")
 
 
 def test_a_refused_record_is_sought_by_the_client_plane() -> None:
@@ -73,6 +77,7 @@ def test_a_refused_record_is_sought_by_the_client_plane() -> None:
     plane.restart()
     plane.open()
     assert calls[1:] == ["native restart", "native close", "client treat 1", "client open"]
+    assert plane.serving() == Serving("client", "a record that the target refuses is being sought")
 
 
 def test_a_search_that_is_over_gives_the_lane_back_with_its_next_commit() -> None:
@@ -98,6 +103,7 @@ def test_a_target_of_the_old_protocol_is_served_by_the_client_plane() -> None:
     assert calls == [
         "native open", "native close", "client treat 0", "client open", "client commit", "client open",
     ]  # fmt: skip
+    assert plane.serving() == Serving("client", "transaction.version is 1")
 
 
 def test_a_link_that_asks_for_the_native_plane_is_told_that_it_cannot_serve() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from eomirror.cli.progress import progress_line
+from eomirror.cli.progress import lanes_line, progress_line
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress
 from eomirror.progress import SILENT_SECONDS, PartitionSnapshot, Progress, Snapshot
 from eomirror.types import SourcePartition
@@ -201,3 +201,17 @@ def test_a_link_that_has_not_seen_its_topics_has_no_lag_yet() -> None:
     assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (None, None)
     made.state = "running"
     assert (made.snapshot(1).lag_records, made.snapshot(1).lag_seconds) == (0, 0.0)
+
+
+def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> None:
+    """For people in a line, for programs in the snapshot."""
+    made = progress()
+    assert lanes_line(made.snapshot(1)) == ""
+    made.take(said(0, plane="native", throttled=2.0), attempt=1, now=1)
+    made.take(said(1, plane="client", plane_reason="the link says so"), attempt=1, now=1)
+    snapshot = made.snapshot(1)
+    assert [lane.throttled_seconds for lane in snapshot.lanes] == [2.0, None]
+    assert lanes_line(snapshot) == (
+        "lane 0 on the native plane; lane 1 on the client plane: the link says so; "
+        "held back by brokers' quotas for 2.0 s"
+    )

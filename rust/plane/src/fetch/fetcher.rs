@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::bounds::Bounds;
 use super::state::FetchState;
-use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
+use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Network, Peer, RequestId, State};
@@ -31,6 +32,7 @@ const METADATA_PAUSE: Duration = Duration::from_millis(100);
 pub struct Fetcher {
     client: Client,
     state: FetchState,
+    bounds: Bounds,
     limits: Limits,
     /// Which broker an outstanding Fetch went to.
     fetches: BTreeMap<RequestId, i32>,
@@ -57,6 +59,7 @@ impl Fetcher {
             process: std::process::id(),
             client,
             state,
+            bounds: Bounds::default(),
             limits,
             fetches: BTreeMap::new(),
             metadata: None,
@@ -72,6 +75,7 @@ impl Fetcher {
     /// was stopped begins anew.
     pub fn assign(&mut self, assignments: &[Assignment]) {
         self.state.assign(assignments);
+        self.bounds.clear();
         let state = &self.state;
         // what stopped has been assigned anew, or is not wanted any more
         self.fetched.retain(|fetched| {
@@ -244,6 +248,13 @@ impl Fetcher {
             }
             return;
         }
+        let answer = match self.bounds.take(answer, &mut self.client) {
+            Ok(bounded) => {
+                self.fetched.extend(bounded);
+                return;
+            }
+            Err(answer) => answer,
+        };
         let Some(broker) = self.fetches.remove(&answer.id) else {
             return;
         };
@@ -252,15 +263,16 @@ impl Fetcher {
         });
         match read {
             Ok(answer) => {
-                if let Ok(millis @ 1..) = u64::try_from(answer.throttle_ms) {
-                    self.client
-                        .network()
-                        .rest(Peer::Broker(broker), now + Duration::from_millis(millis));
-                }
                 let fetched = self
                     .state
                     .answered(broker, answer, self.client.directory_mut(), now);
-                self.fetched.extend(fetched);
+                for one in fetched {
+                    if one.outcome == Outcome::Stopped(Stop::OutOfRange { log: None }) {
+                        self.bounds.ask(one, broker, &mut self.client, now);
+                    } else {
+                        self.fetched.push(one);
+                    }
+                }
             }
             Err(error) => {
                 self.state.failed(broker, &error.to_string(), now);

@@ -207,7 +207,7 @@ impl Tracked {
                 self.delay(code.to_string(), now, limits.retry);
                 return (None, false);
             }
-            Meaning::OutOfRange => Stop::OutOfRange,
+            Meaning::OutOfRange => Stop::OutOfRange { log: None },
             Meaning::Refused | Meaning::Final => Stop::Refused { code },
         };
         self.phase = Phase::Stopped;

@@ -6,7 +6,7 @@ use eomirror_core::batch::BatchError;
 use eomirror_core::relay::RelayError;
 
 use crate::error::{Error, Kind, Meaning};
-use crate::fetch::{Stop, TopicPartition};
+use crate::fetch::{LogBounds, Stop, TopicPartition};
 
 /// What a [`Failure`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,6 +105,15 @@ pub struct RefusedBatch {
     pub code: i16,
 }
 
+/// A committed position, and the log that it is not in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// Next offset to fetch as it is committed; what was fetched behind it is in no committed transaction.
+    pub position: i64,
+    /// The log as its leader described it afterwards.
+    pub log: LogBounds,
+}
+
 /// Why a lane cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -118,6 +127,8 @@ pub struct Failure {
     pub partition: Option<TopicPartition>,
     /// What the target refuses, for [`FailureKind::Refused`].
     pub refused: Option<Box<RefusedBatch>>,
+    /// What is missing, for [`FailureKind::Gap`]; None where the source did not say where its log begins and ends.
+    pub gap: Option<Gap>,
 }
 
 impl fmt::Display for Failure {
@@ -143,6 +154,7 @@ impl Failure {
             fix,
             partition: None,
             refused: None,
+            gap: None,
         }
     }
 
@@ -163,10 +175,10 @@ impl Failure {
         Self::new(FailureKind::Unaccounted, message, fix)
     }
 
-    /// A partition is not read any more.
-    pub(super) fn stopped(partition: &TopicPartition, stop: &Stop) -> Self {
+    /// A partition is not read any more, whose committed position is this.
+    pub(super) fn stopped(partition: &TopicPartition, position: i64, stop: &Stop) -> Self {
         let (kind, fix) = match stop {
-            Stop::OutOfRange => (FailureKind::Gap, "compare the position with the log"),
+            Stop::OutOfRange { .. } => (FailureKind::Gap, "compare the position with the log"),
             Stop::Truncated { .. } => (
                 FailureKind::Truncated,
                 "find out whether the source was restored",
@@ -187,7 +199,14 @@ impl Failure {
                 _ => (FailureKind::Abortable, "look into the broker's log"),
             },
         };
-        Self::new(kind, format!("{partition}: {stop}"), fix).about(partition)
+        let mut failure = Self::new(kind, format!("{partition}: {stop}"), fix).about(partition);
+        if let Stop::OutOfRange { log: Some(log) } = stop {
+            failure.gap = Some(Gap {
+                position,
+                log: *log,
+            });
+        }
+        failure
     }
 
     /// The bytes of a partition cannot be sent on.
@@ -291,9 +310,9 @@ mod tests {
 
     use eomirror_core::transaction::SourceRange;
 
-    use super::{Failure, FailureKind};
+    use super::{Failure, FailureKind, Gap};
     use crate::error::{Error, ErrorCode};
-    use crate::fetch::{Stop, TopicPartition};
+    use crate::fetch::{LogBounds, Stop, TopicPartition};
 
     fn refused(code: i16) -> Failure {
         let range = SourceRange {
@@ -352,13 +371,23 @@ mod tests {
             code: ErrorCode(29),
         };
         for (stop, kind) in [
-            (Stop::OutOfRange, FailureKind::Gap),
+            (Stop::OutOfRange { log: None }, FailureKind::Gap),
             (Stop::Gone, FailureKind::TopicGone),
             (truncated, FailureKind::Truncated),
             (denied, FailureKind::Unauthorized),
         ] {
-            let failure = Failure::stopped(&at, &stop);
+            let failure = Failure::stopped(&at, 5, &stop);
             assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
+            assert_eq!(failure.gap, None);
         }
+    }
+
+    #[test]
+    fn a_gap_is_told_from_the_committed_position_to_the_log() {
+        let log = LogBounds { start: 40, end: 90 };
+        let stop = Stop::OutOfRange { log: Some(log) };
+        let failure = Failure::stopped(&TopicPartition::new("s", 1), 5, &stop);
+        assert_eq!(failure.gap, Some(Gap { position: 5, log }));
+        assert!(failure.message.ends_with("[40, 90)"), "{failure}");
     }
 }

@@ -129,7 +129,8 @@ impl Lane {
             };
             match fetched.outcome {
                 Outcome::Stopped(stop) => {
-                    return Err(Failure::stopped(&fetched.partition, &stop));
+                    let position = self.sources[number as usize].committed;
+                    return Err(Failure::stopped(&fetched.partition, position, &stop));
                 }
                 Outcome::Records(records) => self.look(number, fetched.offset, records),
             }

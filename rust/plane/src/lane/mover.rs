@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::fetch::{FetchedPartition, Fetcher, Limits, TopicPartition};
-use crate::network::wait;
+use crate::network::{Throttled, wait};
 use crate::protocol::IsolationLevel;
 use crate::transaction::{Acknowledgement, TRANSACTIONS_V2, TransactionalProducer};
 
@@ -80,6 +80,8 @@ pub struct Lane {
     pub(super) stale: bool,
     /// What is in the open transaction waits for the state records.
     lingering: bool,
+    /// How the target held producers back that are gone.
+    throttled_before: Throttled,
 }
 
 impl Lane {
@@ -114,6 +116,7 @@ impl Lane {
             used: 0,
             stale: false,
             lingering: false,
+            throttled_before: Throttled::default(),
         })
     }
 
@@ -124,6 +127,7 @@ impl Lane {
         self.books.clear();
         self.settled.clear();
         self.next_target.clear();
+        self.throttled_before = self.throttled_by_target();
         self.target = Target::None;
         let client = Client::unconnected(self.settings.target.clone(), Arc::clone(&self.clock))
             .map_err(Failure::from)?;
@@ -152,6 +156,21 @@ impl Lane {
             Err(Error::TimedOut { .. }) => Ok(None),
             Err(error) => Err(self.failure(&error)),
         }
+    }
+
+    /// How quotas of the source and of the target have held this lane back.
+    pub fn throttled(&mut self) -> (Throttled, Throttled) {
+        let source = self.fetcher.network().throttled();
+        (source, self.throttled_by_target())
+    }
+
+    fn throttled_by_target(&mut self) -> Throttled {
+        let network = match &mut self.target {
+            Target::None => return self.throttled_before,
+            Target::Connecting(client) => client.network(),
+            Target::Open(producer) => producer.network(),
+        };
+        self.throttled_before.plus(network.throttled())
     }
 
     /// Begins a transaction; tells the identity that its records carry. None when `until` came first.

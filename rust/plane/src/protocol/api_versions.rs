@@ -91,6 +91,10 @@ impl Request for ApiVersions {
         }
         Ok(spoken)
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 #[cfg(test)]

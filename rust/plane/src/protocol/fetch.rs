@@ -203,6 +203,10 @@ impl Request for FetchRequest {
             topics,
         })
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 fn partition(from: &mut Reader) -> Result<AnsweredPartition, Broken> {

@@ -92,6 +92,10 @@ impl Request for ListOffsetsRequest {
             partitions: topics.into_iter().flatten().collect(),
         })
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 #[cfg(test)]

@@ -99,6 +99,10 @@ impl Request for MetadataRequest {
             topics,
         })
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 fn topic(from: &mut Reader) -> Result<TopicMetadata, Broken> {

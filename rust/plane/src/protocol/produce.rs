@@ -116,6 +116,10 @@ impl Request for ProduceRequest {
             partitions: topics.into_iter().flatten().collect(),
         })
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenPartition, Broken> {

@@ -39,6 +39,10 @@ impl Request for SaslHandshake {
             offered: from.array(2, Reader::string)?,
         })
     }
+
+    fn throttle_ms(_: &Self::Answer) -> i32 {
+        0 // brokers throttle nobody who is still unknown
+    }
 }
 
 /// One message of the mechanism's exchange. Holds credentials, so it has no `Debug`.
@@ -98,6 +102,10 @@ impl Request for SaslAuthenticate {
             message,
             lifetime_ms,
         })
+    }
+
+    fn throttle_ms(_: &Self::Answer) -> i32 {
+        0 // brokers throttle nobody who is still unknown
     }
 }
 

@@ -61,6 +61,10 @@ impl Request for FindCoordinator {
             broker,
         })
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 /// Asks for an identity, and ends what an earlier producer of this transactional id left open.
@@ -114,6 +118,10 @@ impl Request for InitProducerId {
     fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
         identity(from)
     }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
 }
 
 /// Commits or aborts; the answer has the identity for the next transaction.
@@ -145,6 +153,10 @@ impl Request for EndTxn {
 
     fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
         identity(from)
+    }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
     }
 }
 

@@ -107,12 +107,6 @@ impl TransactionalProducer {
                 return passing(Err(error));
             }
         };
-        if let Ok(millis @ 1..) = u64::try_from(answer.throttle_ms) {
-            let until = now + Duration::from_millis(millis);
-            self.client
-                .network()
-                .rest(Peer::Broker(produced.broker), until);
-        }
         let mut reasons = BTreeMap::new();
         let mut results = Vec::with_capacity(answer.partitions.len());
         for written in answer.partitions {
@@ -183,6 +177,13 @@ impl TransactionalProducer {
                 match self.client.network().open(peer, now) {
                     State::Ready => peer,
                     State::Opening => return Ok(()),
+                    // it is there, and wants to be left alone for a while
+                    State::Resting { until, last: None }
+                        if self.client.network().is_known(peer) =>
+                    {
+                        self.wake(Some(until));
+                        return Ok(());
+                    }
                     State::Resting { last, .. } => {
                         // it may be gone, or metadata does not name it yet
                         self.coordinator.lost(now);
@@ -247,7 +248,9 @@ impl TransactionalProducer {
                 State::Opening => {}
                 State::Resting { until, last } => {
                     self.wake(Some(until));
-                    self.leaders.doubt();
+                    if last.is_some() || !self.client.network().is_known(Peer::Broker(broker)) {
+                        self.leaders.doubt();
+                    }
                     passing(last.map_or(Ok(()), Err))?;
                 }
             }
@@ -292,7 +295,6 @@ impl TransactionalProducer {
             .into_iter()
             .map(|topic| (topic.id, topic.name));
         let produced = Produced {
-            broker,
             ticket: outgoing.ticket,
             names: names.collect(),
         };

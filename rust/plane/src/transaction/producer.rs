@@ -63,7 +63,6 @@ pub struct TransactionalProducer {
 
 /// A Produce that is not answered yet.
 pub(super) struct Produced {
-    pub(super) broker: i32,
     pub(super) ticket: Ticket,
     /// Names of the topics that go by id in the answer.
     pub(super) names: Vec<(TopicId, String)>,

@@ -81,7 +81,7 @@ fn nothing_that_a_replica_complains_of_stops_a_partition() {
             let fetched = reader.answer(1, vec![complaint]);
             assert_eq!(
                 stop_of(&fetched),
-                &Stop::OutOfRange,
+                &Stop::OutOfRange { log: None },
                 "the leader is believed"
             );
         } else {

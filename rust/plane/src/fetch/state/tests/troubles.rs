@@ -66,7 +66,7 @@ fn what_cannot_get_better_stops_the_partition_and_no_other() {
         code: ErrorCode(code),
     };
     for (code, stop) in [
-        (1, Stop::OutOfRange),
+        (1, Stop::OutOfRange { log: None }),
         (29, refused(29)),
         (17, refused(17)),
         (109, refused(109)),

@@ -1,0 +1,132 @@
+"""OAUTHBEARER through a whole mirror on the native plane: tokens of an endpoint, and tokens that nobody signed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.demo.cluster import ClusterSpec
+from rig.link import TestLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from eomirror.demo.cluster import LocalCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+CANARY = "canary-Zq"
+
+
+class TokenEndpoint(ThreadingHTTPServer):
+    """Gives tokens that nobody signed to whoever knows the secret; notes how often it is asked, and by whom."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.given: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: TokenEndpoint
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        known = base64.b64encode(f"mirror:{CANARY}".encode()).decode()
+        allowed = self.headers["Authorization"] == f"Basic {known}"
+        now = int(time.time())
+        claims = {"sub": "mirror", "scope": "read", "iat": now, "exp": now + 300}
+        parts = (json.dumps(part).encode() for part in ({"alg": "none", "typ": "JWT"}, claims))
+        token = ".".join([base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]) + "."
+        self.server.given.append(self.headers.get("User-Agent", ""))
+        body = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 300}).encode()
+        self.send_response(200 if allowed else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
+        """Say nothing."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[TokenEndpoint]:
+    """A token endpoint in a thread."""
+    server = TokenEndpoint()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def guarded(start_cluster: Callable[[ClusterSpec], LocalCluster]) -> LocalCluster:
+    """A cluster that takes tokens with the scope ``read``, and ends sessions after two seconds (KIP-368)."""
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    demand = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.client.oauthbearer.sasl.jaas.config": (
+            f'{module} required unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="read";'
+        ),
+        "connections.max.reauth.ms": "2000",
+    }
+    return start_cluster(ClusterSpec("guarded", security="sasl_plaintext", properties=demand))
+
+
+def test_a_mirror_logs_in_with_tokens(
+    guarded: LocalCluster,
+    west: Any,
+    endpoint: TokenEndpoint,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+) -> None:
+    """
+    A cluster's section as librdkafka has it serves both planes: admin and lanes log in, again when sessions end.
+
+    Lanes are on the native plane, which asks the endpoint through Python.
+    """
+    bare = {name: value for name, value in guarded.client_properties.items() if not name.startswith("sasl.")}
+    oidc = {
+        **bare,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "mirror",
+        "sasl.oauthbearer.client.secret": CANARY,
+        "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+    }
+    unsecured = {
+        **bare,
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": "principal=mirror scope=read",
+    }
+    link = TestLink(
+        guarded.client_properties, west.client_properties, topic_name, tmp_path, spark_context, lanes=1
+    )
+    link.settings["plane"] = "native"
+    link.create("orders")
+    for section in (oidc, unsecured):
+        link.clusters["east"] = section
+        with link.running() as run:
+            for _ in range(3):
+                link.write("orders", 50)
+                run.wait(lambda: link.whole("orders"))
+                # a session ends meanwhile
+                time.sleep(1.2)
+        link.check("orders")
+    # those of the native plane come from Python
+    assert any(agent.startswith("Python-urllib") for agent in endpoint.given)
