@@ -61,6 +61,10 @@ unit *ARGS:
     python scripts/ci.py --suite unit -m "not slow" "$@"
     cargo test --workspace --exclude eomirror-py --locked --quiet
 
+# mutated bytes for every reader of the core and the native plane, each so long, all of them at the same time
+fuzz SECONDS="60" SEED="4711":
+    cargo run --release --locked --quiet -p eomirror-fuzz -- all --seconds {{SECONDS}} --seed {{SEED}} --at-once 8
+
 # tests on real brokers and Spark, started by the fixtures
 integration *ARGS:
     python scripts/ci.py --suite integration -m "not slow" "$@"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p eomirror-fuzz -- TARGET [--seconds 60] [--seed 4711]
-//! cargo run --release -p eomirror-fuzz -- all --seconds 10
+//! cargo run --release -p eomirror-fuzz -- all --seconds 60 --at-once 8
 //! ```
 //!
 //! It works with stable Rust, so it needs no instrumentation and knows nothing of coverage; instead inputs start from
@@ -16,8 +16,10 @@ mod mutate;
 mod protocol;
 mod targets;
 
+use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use mutate::Random;
@@ -32,6 +34,8 @@ struct Arguments {
     targets: Vec<&'static Target>,
     seconds: u64,
     seed: u64,
+    /// Targets that run at the same time, each in a process of its own: memory is measured by process.
+    at_once: u64,
 }
 
 struct Report {
@@ -46,12 +50,15 @@ fn main() -> ExitCode {
         Err(reason) => {
             let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
             eprintln!(
-                "{reason}; usage: eomirror-fuzz all|{} [--seconds 60] [--seed 4711]",
+                "{reason}; usage: eomirror-fuzz all|{} [--seconds 60] [--seed 4711] [--at-once 1]",
                 names.join("|")
             );
             return ExitCode::from(2);
         }
     };
+    if arguments.at_once > 1 && arguments.targets.len() > 1 {
+        return at_once(&arguments);
+    }
     for target in arguments.targets {
         let time = Duration::from_secs(arguments.seconds);
         match run(target, arguments.seed, time) {
@@ -82,13 +89,14 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
     if targets.is_empty() {
         return Err(format!("no target {name:?}"));
     }
-    let (mut seconds, mut seed) = (60, 4711);
+    let (mut seconds, mut seed, mut at_once) = (60, 4711, 1);
     while let Some(word) = words.next() {
         let number = words.next().and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| format!("{word} wants a number"))?;
         match &word[..] {
             "--seconds" => seconds = number,
             "--seed" => seed = number,
+            "--at-once" => at_once = number,
             _ => return Err(format!("no option {word:?}")),
         }
     }
@@ -96,7 +104,40 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
         targets,
         seconds,
         seed,
+        at_once,
     })
+}
+
+/// Runs every target in a process of its own, so many at a time; what they print goes where ours does.
+fn at_once(arguments: &Arguments) -> ExitCode {
+    let start = |target: &Target| {
+        Command::new(std::env::current_exe()?)
+            .arg(target.name)
+            .args(["--seconds", &arguments.seconds.to_string()])
+            .args(["--seed", &arguments.seed.to_string()])
+            .spawn()
+    };
+    let mut running: VecDeque<io::Result<Child>> = VecDeque::new();
+    let mut failed = false;
+    let mut end = |running: &mut VecDeque<io::Result<Child>>| {
+        let ended = running.pop_front();
+        let status = ended.map(|child| child.and_then(|mut child| child.wait()));
+        failed |= !matches!(status, Some(Ok(status)) if status.success());
+    };
+    for target in &arguments.targets {
+        if running.len() as u64 >= arguments.at_once {
+            end(&mut running);
+        }
+        running.push_back(start(target));
+    }
+    while !running.is_empty() {
+        end(&mut running);
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// Mutates and feeds until the time is over.
@@ -193,10 +234,10 @@ mod tests {
     #[test]
     fn options_are_read_and_unknown_ones_refused() {
         let parse = |line: &str| arguments(line.split(' ').map(str::to_owned));
-        let all = parse("all --seconds 3 --seed 9").ok();
+        let all = parse("all --seconds 3 --seed 9 --at-once 2").ok();
         assert_eq!(
-            all.map(|all| (all.targets.len(), all.seconds, all.seed)),
-            Some((TARGETS.len(), 3, 9))
+            all.map(|all| (all.targets.len(), all.seconds, all.seed, all.at_once)),
+            Some((TARGETS.len(), 3, 9, 2))
         );
         for wrong in ["nothing", "relay --seconds", "relay --minutes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
