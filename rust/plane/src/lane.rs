@@ -27,6 +27,7 @@ mod failure;
 mod intake;
 mod mover;
 mod ours;
+mod pins;
 mod route;
 mod source;
 

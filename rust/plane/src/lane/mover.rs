@@ -432,52 +432,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant
-    /// (rule 5): their records are fetched and written by topic id, and both ids were given. What [`Lane::settle`]
-    /// accepts afterwards is of these topics.
-    #[must_use]
-    pub fn pinned(&self) -> BTreeSet<&str> {
-        let Target::Open(producer) = &self.target else {
-            return BTreeSet::new();
-        };
-        if !self.fetcher.goes_by_id() || !producer.goes_by_id() {
-            return BTreeSet::new();
-        }
-        let sources = self
-            .books
-            .keys()
-            .map(|number| &self.sources[*number as usize]);
-        sources
-            .filter(|source| source.pinned && source.route.target_id.is_some())
-            .map(|source| source.partition.topic.as_str())
-            .collect()
-    }
-
-    /// Rule 5: what was written by topic id must be the topic that was meant.
-    fn check_targets(&mut self) -> Result<(), Failure> {
-        let Target::Open(producer) = &mut self.target else {
-            return Err(misuse("settle"));
-        };
-        let directory = producer.client().directory();
-        for number in self.books.keys() {
-            let source = &self.sources[*number as usize];
-            let Some(meant) = source.route.target_id else {
-                continue;
-            };
-            let topic = &source.target.topic;
-            let found = directory.topic(topic).map(|facts| facts.id);
-            if let Some(found) = found.filter(|found| !found.is_none() && *found != meant) {
-                return Err(Failure::new(
-                    FailureKind::TopicGone,
-                    format!("EO-5: target topic {topic} had id {meant} and now has {found}"),
-                    "compare the topics' ids",
-                )
-                .about(&source.partition));
-            }
-        }
-        Ok(())
-    }
-
     fn producer(&mut self) -> Result<&mut TransactionalProducer, Failure> {
         match &mut self.target {
             Target::Open(producer) => Ok(producer),
