@@ -22,6 +22,7 @@ build:
 # compile what the Rust tests need, so that their stage only runs them
 build-tests:
     cargo test --workspace --exclude eomirror-py --locked --no-run
+    cargo build --release --locked -p eomirror-fuzz
 
 # format Python and Rust
 fmt:

@@ -88,9 +88,8 @@ PLANES = ("client", "native")
 
 STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
-    Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit")),
-    # a minute, and what compiles it in release mode
-    Stage("fuzz", 5, ("fuzz",), tests=False),
+    # fuzzing takes a minute, and is compiled with the tests
+    Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit", "fuzz")),
     Stage("integration", 8, ("integration",), test_files("integration")),
     # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
     Stage("faults", 12, ("faults", "engine", "audit"), test_files("faults")),
