@@ -10,10 +10,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
+from eomirror.errors import StateError
 from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_partition
+from eomirror.formats.offset_map import offset_map_key, offset_map_partition
+from eomirror.formats.position import Position
 from eomirror.kafka import offset_map_sweep
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.ownership import LinkOwner
@@ -195,3 +198,37 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
     # but for the nearest one, which answers for a log start in a hole
     assert len(flow.map()) == EACH // 2 + 1 + 1 + 1
     flow.check(places[EACH // 2 :])
+
+
+@pytest.mark.parametrize(("bad", "what"), [(b"\x09", "version 9"), (b"\x01\x01t", "not readable")])
+def test_what_is_no_chunk_is_passed_over_or_named(west: Any, topic_name: str, bad: bytes, what: str) -> None:
+    """A foreign key is in nobody's way; a chunk that cannot be read is an error that says where, never a guess."""
+    properties = dict(west.client_properties)
+    link = {"name": topic_name, "source": "east", "target": "west", "topics": ["orders"]}
+    config = load_config({"clusters": {"east": properties, "west": properties}, "links": [link]})
+    position = Position(
+        topic="orders", partition=0, offset=100, source_cluster_id="S", topic_id="A", target_topic="east.orders",
+        target_partition=0, target_topic_id="B", target_offset=108, generation=1, lane=0, run="r", epoch=1,
+        attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=1,
+    )  # fmt: skip
+    topic = LinkNames(topic_name).offset_map_topic
+    create_topic(properties, topic)
+    producer = Producer(properties)
+
+    def write(key: bytes | None, value: bytes | None) -> None:
+        producer.produce(topic, value, key, 0)
+        producer.flush(30)
+
+    write(b"foreign", b"record")
+    write(None, b"no key")
+    write(offset_map_key(position.source, "another", 0), bad)
+    write(offset_map_key(position.source, "A", 0), encode_offset_map("east.orders", 0, [(0, 9, 100)]))
+    reader = OffsetMapReader(config.links[0], config.clusters["west"])
+    try:
+        assert reader.answers([Question(position, 5)]) == [("exact", 14)]
+        write(offset_map_key(position.source, "A", 7), bad)
+        with pytest.raises(StateError, match=what) as raised:
+            reader.answers([Question(position, 5)])
+        assert f"{topic}-0@4" in raised.value.message
+    finally:
+        reader.close()
