@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Standing", "somewhere"]
 
 _SECONDS = 30
-_TRIES = 4
+_TRIES = 20
 
 _Answer = TypeVar("_Answer")
 
@@ -53,13 +53,14 @@ class Standing:
         """A group without members has committed these offsets."""
         places = [TopicPartition(*where, offset) for where, offset in offsets.items()]
 
-        def set_them() -> Any:
+        def set_them() -> None:
             wanted = [ConsumerGroupTopicPartitions(group, places)]
             (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=_SECONDS).values()
-            return future.result(2 * _SECONDS)
+            for each in future.result(2 * _SECONDS).topic_partitions:
+                if each.error is not None:
+                    raise KafkaException(each.error)
 
-        for each in _again(set_them).topic_partitions:
-            assert each.error is None, each
+        _again(set_them)
 
     def standing(self, group: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """What a group has committed; a partition without is left out."""
@@ -88,7 +89,7 @@ class Standing:
 
 
 def _again(ask: Callable[[], _Answer]) -> _Answer:
-    """A coordinator that is new on a busy machine may take longer than a request."""
+    """A coordinator that is new on a busy machine has to be found again, or takes longer than a request."""
     for _ in range(_TRIES - 1):
         try:
             return ask()
