@@ -2,9 +2,10 @@
 End-to-end latency at a fixed rate, and the stall at every epoch change.
 
 One producer process sends every record twice: to the source, where both mirrors fetch it, and to a topic on the
-target, which shows what producing and consuming alone take.  A record holds the moment it was sent; readers in
-processes of their own, read_committed on the target, take the moment it arrives.  All processes read the same
-monotonic clock, so no clocks are compared.
+target, which shows what producing and consuming alone take.  The records of 5 ms go together and to one partition,
+as Kafka's own producers send them.  A record holds the moment it was sent; readers in processes of their own,
+read_committed on the target, take the moment it arrives.  All processes read the same monotonic clock, so no clocks
+are compared.
 
 The stall is taken from the link's positions topic: at an epoch change, the time between the last commit of the
 old epoch and the first of the new one, per lane.  Since every lane has records all the time, this is how long
@@ -14,20 +15,15 @@ its records had to wait.
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
-import struct
 import time
-from array import array
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-from confluent_kafka import Consumer, Producer, TopicPartition
+from typing import TYPE_CHECKING, Any
 
 from bench.measure import Neighbours, TreeMeter, as_megabytes
 from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
+from bench.stamped import DIRECT_TOPIC, PARTITIONS, START_SECONDS, Reader, Sender
 from bench.topics import Topics
 from bench.verify import WrongCopyError
 from bench.workloads import Workload
@@ -35,18 +31,19 @@ from eomirror.formats.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from multiprocessing.synchronize import Event
-    from types import TracebackType
 
     from bench.peers.process import MirrorProcess, Peer, Site
 
-__all__ = ["Latency", "LatencyResult", "Stalls", "measure_latency", "percentile", "stalls_of", "summarize"]
+__all__ = [
+    "Latency",
+    "LatencyResult",
+    "Stalls",
+    "measure_latency",
+    "percentile",
+    "stalls_of",
+    "summarize",
+]
 
-_STAMP = struct.Struct("<qq")
-_VALUE_BYTES = 100
-_PARTITIONS = 6
-_DIRECT_TOPIC = "bench-latency-direct"
-_START_SECONDS = 120.0
 _DRAIN_SECONDS = 10.0
 _PROCESSES = multiprocessing.get_context("spawn")
 
@@ -228,11 +225,11 @@ def measure_latency(
     Raises:
         WrongCopyError: A reader saw a record missing, twice or out of order.
     """
-    workload = Workload(name="latency", title="latency", partitions=_PARTITIONS, rate=rate)
+    workload = Workload(name="latency", title="latency", partitions=PARTITIONS, rate=rate)
     mirror = Mirror(plane=plane, epoch=epoch)
     peers: list[Peer] = [mirror, MirrorMaker(exactly_once=True, tuned=False)]
-    Topics(site.source).create(workload.topic, _PARTITIONS)
-    Topics(site.target).create(_DIRECT_TOPIC, _PARTITIONS)
+    Topics(site.source).create(workload.topic, PARTITIONS)
+    Topics(site.target).create(DIRECT_TOPIC, PARTITIONS)
     with contextlib.ExitStack() as stack:
         running: dict[str, MirrorProcess] = {}
         meters: dict[str, TreeMeter] = {}
@@ -243,14 +240,14 @@ def measure_latency(
             stack.callback(meters[peer.name].stop)
         stop_reading = _PROCESSES.Event()
         stack.callback(stop_reading.set)
-        sender = stack.enter_context(_Sender(site, workload.topic, rate))
-        readers = {"direct": _Reader(site, "direct", _DIRECT_TOPIC, stop_reading)}
+        sender = stack.enter_context(Sender(site, workload.topic, rate))
+        readers = {"direct": Reader(site, "direct", DIRECT_TOPIC, stop_reading, rate)}
         for peer in peers:
             topic = peer.target_topic(workload)
             _await_topic(site, topic, running[peer.name])
-            readers[peer.name] = _Reader(site, peer.name, topic, stop_reading)
+            readers[peer.name] = Reader(site, peer.name, topic, stop_reading, rate)
         positions = LinkNames(mirror.link(workload)).positions_topic
-        commits = _Reader(site, "commits", positions, stop_reading)
+        commits = Reader(site, "commits", positions, stop_reading, rate)
         for name, reader in readers.items():
             reader.await_first(running.get(name))
         neighbours = Neighbours()
@@ -286,7 +283,7 @@ def _pass_time(end: float, running: Mapping[str, MirrorProcess]) -> None:
 
 
 def _judge(
-    peers: Sequence[Peer], readers: Mapping[str, _Reader], *, begin: float, end: float
+    peers: Sequence[Peer], readers: Mapping[str, Reader], *, begin: float, end: float
 ) -> tuple[list[Latency], dict[str, str]]:
     """Latencies of the paths that delivered everything once and in order, and what is wrong with the others."""
     titles = {peer.name: peer.title for peer in peers} | {"direct": "produce and consume"}
@@ -316,163 +313,10 @@ def _with_load(path: Latency, meter: TreeMeter | None, begin: float, end: float)
 
 
 def _await_topic(site: Site, topic: str, process: MirrorProcess) -> None:
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + START_SECONDS
     topics = Topics(site.target)
     while topics.partitions(topic) == 0:
         process.check()
         if time.monotonic() > until:
-            raise TimeoutError(f"{topic} was not created in {_START_SECONDS:g} s:\n{process.log_tail()}")
+            raise TimeoutError(f"{topic} was not created in {START_SECONDS:g} s:\n{process.log_tail()}")
         time.sleep(0.2)
-
-
-class _Sender:
-    """Produces from a process of its own until it is stopped; a context manager."""
-
-    def __init__(self, site: Site, topic: str, rate: int) -> None:
-        self._stop = _PROCESSES.Event()
-        self._process = _PROCESSES.Process(target=_send, args=(site, topic, rate, self._stop), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Send no more, and wait for acknowledgements."""
-        self._stop.set()
-        self._process.join(60)
-
-
-def _send(site: Site, topic: str, rate: int, stop: Event) -> None:
-    common = {"linger.ms": 0, "enable.idempotence": True, "client.id": "bench-latency", "log_level": 3}
-    paths = [
-        (Producer({**common, "bootstrap.servers": site.source}), topic),
-        (Producer({**common, "bootstrap.servers": site.target}), _DIRECT_TOPIC),
-    ]
-    padding = bytes(_VALUE_BYTES - _STAMP.size)
-    started = time.monotonic()
-    count = 0
-    while not stop.is_set():
-        due = int((time.monotonic() - started) * rate)
-        while count < due:
-            value = _STAMP.pack(time.monotonic_ns(), count) + padding
-            for producer, name in paths:
-                producer.produce(name, value=value, partition=count % _PARTITIONS)
-            count += 1
-        for producer, _ in paths:
-            producer.poll(0)
-        time.sleep(0.0005)
-    for producer, name in paths:
-        if producer.flush(30):
-            raise RuntimeError(f"records of {name} were not acknowledged")
-
-
-class _Reader:
-    """Reads a topic from a process of its own and leaves what it saw in a file."""
-
-    def __init__(self, site: Site, name: str, topic: str, stop: Event) -> None:
-        self._path = site.folder / f"latency-{name}.bin"
-        self._name = name
-        self._first = _PROCESSES.Event()
-        what = _read_commits if name == "commits" else _read_stamps
-        self._process = _PROCESSES.Process(
-            target=what, args=(site.target, topic, str(self._path), self._first, stop), daemon=True
-        )
-        self._process.start()
-
-    def await_first(self, process: MirrorProcess | None) -> None:
-        """Wait until something has arrived."""
-        until = time.monotonic() + _START_SECONDS
-        while not self._first.wait(0.5):
-            if process is not None:
-                process.check()
-            if time.monotonic() > until:
-                tail = process.log_tail() if process is not None else ""
-                raise TimeoutError(f"{self._name}: nothing arrived in {_START_SECONDS:g} s\n{tail}")
-
-    def pairs(self) -> array[int]:
-        """Sent and received in turn; ends the process."""
-        if self._finish():
-            raise WrongCopyError(f"{self._name}: a record is missing, twice or out of order")
-        found = array("q")
-        with self._path.open("rb") as file:
-            found.frombytes(file.read())
-        return found
-
-    def commits(self, begin: float, end: float) -> list[tuple[int, int, int]]:
-        """Lane, epoch and wall-clock ms of commits within a time of the monotonic clock; ends the process."""
-        self._finish()
-        offset_ms = time.time() * 1000 - time.monotonic() * 1000
-        lines = self._path.read_text("ascii").splitlines()
-        rows = [json.loads(line) for line in lines]
-        return [(lane, epoch, at) for lane, epoch, at in rows if begin * 1000 <= at - offset_ms <= end * 1000]
-
-    def _finish(self) -> int:
-        self._process.join(60)
-        return self._process.exitcode or 0
-
-
-def _consumer(servers: str, topic: str, partitions: int) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "client.id": "bench-latency",
-            "group.id": "bench-latency",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "log_level": 3,
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    return consumer
-
-
-def _read_stamps(servers: str, topic: str, path: str, first: Event, stop: Event) -> None:
-    consumer = _consumer(servers, topic, _PARTITIONS)
-    pairs = array("q")
-    following: dict[int, int] = {}
-    wrong = 0
-    while not stop.is_set():
-        message = consumer.poll(0.2)
-        if message is None or message.error() is not None:
-            continue
-        now = time.monotonic_ns()
-        sent, count = _STAMP.unpack_from(message.value())
-        number = message.partition()
-        wrong += count != following.get(number, number)
-        following[number] = count + _PARTITIONS
-        pairs.append(sent)
-        pairs.append(now)
-        first.set()
-    consumer.close()
-    Path(path).write_bytes(pairs.tobytes())
-    raise SystemExit(1 if wrong else 0)
-
-
-def _read_commits(servers: str, topic: str, path: str, first: Event, stop: Event) -> None:
-    partitions = 0
-    while not partitions and not stop.is_set():
-        partitions = Topics(servers).partitions(topic)
-        time.sleep(0.2)
-    consumer = _consumer(servers, topic, partitions)
-    seen: list[tuple[int, int, int]] = []
-    latest: dict[int, tuple[int, int]] = {}
-    while not stop.is_set():
-        for message in consumer.consume(500, 0.2):
-            if message.error() is not None or message.value() is None:
-                continue
-            body = json.loads(message.value())
-            if not body.get("records"):
-                continue
-            first.set()
-            # a transaction holds one position per partition; one of them is enough
-            txn = (body["epoch"], body["txn"])
-            if latest.get(body["lane"]) != txn:
-                latest[body["lane"]] = txn
-                seen.append((body["lane"], body["epoch"], message.timestamp()[1]))
-    consumer.close()
-    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in seen), encoding="ascii")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from bench.latency import Stalls, percentile, stalls_of, summarize
 from bench.measure import Memory, Progress, kind_of, parse_pss, steady_window, whole_window
 from bench.report import Comparison, keep, markdown, table, without_results
+from bench.stamped import burst_of, next_in_partition
 from bench.throughput import Figures
 
 OURS = Figures(
@@ -168,3 +169,15 @@ def test_results_name_no_place_of_the_machine() -> None:
         workload="100b", title="100 B", failures={"MM2": "ended with 1:\nlog of this machine"}
     )
     assert failed.as_dict()["failures"] == {"MM2": "ended with 1:"}
+
+
+def test_a_partition_s_records_follow_each_other_in_bursts() -> None:
+    """A reader of one partition can tell the record that comes next, whatever others get."""
+    burst = burst_of(600)
+    partitions: dict[int, list[int]] = {}
+    for count in range(100):
+        partitions.setdefault(count // burst % 6, []).append(count)
+    assert burst == 3
+    for counts in partitions.values():
+        assert [next_in_partition(count, burst) for count in counts[:-1]] == counts[1:]
+    assert burst_of(1) == 1
