@@ -63,6 +63,8 @@ log = structlog.get_logger(__name__)
 # an advance without records is committed within a second (rule 4)
 _ADVANCE_SECONDS = 0.8
 _AWAIT_SLICE_SECONDS = 0.1
+# so long ago the target was there when it answered
+_ANSWERED_SECONDS = 5.0
 # of the transaction timeout
 _OVERDUE = 0.9
 
@@ -289,7 +291,9 @@ class LanePump:
         self._report()
         leaving = self._leaving()
         if leaving is not None:
-            if leaving[0] is Ending.STOPPED and self._tidying.leave():
+            # nobody who asks for an end shall wait for a target that may be down: it has answered lately, or is left
+            answered = self._clock.monotonic() - self._opened < _ANSWERED_SECONDS
+            if leaving[0] is Ending.STOPPED and answered and self._tidying.leave():
                 return Event.ADVANCE_DUE
             self._end(*leaving)
             return Event.LEAVE
