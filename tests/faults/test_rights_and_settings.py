@@ -141,7 +141,8 @@ def says(scene: Scene, mirror: CommandMirror, *words: str) -> None:
         return any(mirror.said(word) > count for word, count in zip(words, before, strict=True))
 
     scene.wait(said, _PATIENCE, f"no word of {words}")
-    assert mirror.said("fix:") or mirror.said('"fix"'), mirror.tree.last_lines()
+    # a commit that is refused is of unknown outcome first; what to do is said by who tries next
+    scene.wait(lambda: mirror.said("fix:") or mirror.said('"fix"'), _PATIENCE, "no word of what to do")
 
 
 @pytest.mark.fault("F30")
