@@ -114,11 +114,14 @@ class GroupFollower:
                 self._placed = self._last_checkpoints() if self._link.sync_group_offsets else {}
             self._look(mirrored)
             self._looked_at = began
+            if self._link.guard:
+                self._problem = ""
+                return self._pause(began)  # lanes write no checkpoints there
             told = self._book.to_tell(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
             for lane, items in told.items():
                 self._tell(lane, items)
             self._look_up()
-            if self._link.sync_group_offsets and not self._link.guard:
+            if self._link.sync_group_offsets:
                 self._move()
                 self._remove()
             self._problem = ""
@@ -126,6 +129,9 @@ class GroupFollower:
             if error.message != self._problem:
                 log.warning("groups_not_followed", link=self._link.name, reason=error.message, fix=error.fix)
             self._problem = error.message
+        return self._pause(began)
+
+    def _pause(self, began: float) -> float:
         took = self._clock.monotonic() - began
         # with very many groups the source is asked as often as it answers, and has as long to rest
         return max(self._link.group_interval - took, took if took > self._link.group_interval else 0.0)
@@ -137,7 +143,7 @@ class GroupFollower:
         reasons = (self._unreadable.copy(), self._skipped.copy(), self._kept)
         for why in (why for each in reasons for why in each.values()):
             skipped[why] = skipped.get(why, 0) + 1
-        if self._link.sync_group_offsets and self._link.guard and self._followed:
+        if self._link.guard and self._followed:
             # an offset there would also say that what was written there first has been read
             skipped["their topics are written on both sides, where no single offset is exact"] = (
                 self._followed

@@ -108,6 +108,14 @@ def test_a_caught_up_lane_pays_for_syncs_once_a_second() -> None:
     assert commit(TAIL_SECONDS + 0.1, (8, 4, 2_000)) == [(2_007, 2_003)]
 
 
+@pytest.mark.parametrize("guard", [False, True])
+def test_no_checkpoints_where_equal_names_are_written_on_both_sides(guard: bool) -> None:
+    """One link's map cannot say there where a consumer goes on, and Java's client asks nobody else."""
+    link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard)
+
+    assert Companions(link).follows is not guard
+
+
 def test_off_means_nothing_is_written() -> None:
     """Nor is there ever a transaction for it."""
     lane = companions("off")

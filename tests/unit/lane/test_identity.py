@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.unit.lane.fakes import FakeClock, FakePlane, position
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import FakeClock, FakePlane, position
 
 from eomirror.lane.identity import AskedTopics
 from eomirror.types import SourcePartition
