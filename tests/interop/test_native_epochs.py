@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
+# more than other tests leave idle
+_WORKERS = 16
+
 
 def committed(link: TestLink) -> list[dict[str, Any]]:
     """Claims and positions of the link's one lane, in the order in which they were committed."""
@@ -23,6 +28,32 @@ def committed(link: TestLink) -> list[dict[str, Any]]:
     # a lane writes to its own partition
     (records,) = [records for records in found.values() if records]
     return [{**orjson.loads(key or b"{}"), **orjson.loads(value or b"{}")} for key, value, _, _ in records]
+
+
+def mirror_some_epochs(link: TestLink) -> None:
+    """Records in each of three epochs, while a mirror runs."""
+
+    def epochs() -> int:
+        return max((item["epoch"] for item in committed(link)), default=0)
+
+    with link.running() as run:
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+        for number in range(2, 4):
+            run.wait(lambda number=number: epochs() >= number)
+            link.write("orders", 50)
+            run.wait(lambda: link.whole("orders"))
+
+
+def keep_busy(spark_context: Any, done: Path) -> None:
+    """Take the workers that are idle, until a file appears."""
+
+    def wait(_: Any) -> None:
+        deadline = time.monotonic() + 240
+        while not done.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    spark_context.parallelize(range(_WORKERS), _WORKERS).foreach(wait)
 
 
 def test_a_native_lane_keeps_its_producer_through_epoch_changes(
@@ -39,17 +70,15 @@ def test_a_native_lane_keeps_its_producer_through_epoch_changes(
         epoch="5s",
     )  # fmt: skip
     link.create("orders", partitions=2)
-
-    def epochs() -> int:
-        return max((item["epoch"] for item in committed(link)), default=0)
-
-    with link.running() as run:
-        link.write("orders", 50)
-        run.wait(lambda: link.whole("orders"))
-        for number in range(2, 4):
-            run.wait(lambda number=number: epochs() >= number)
-            link.write("orders", 50)
-            run.wait(lambda: link.whole("orders"))
+    # Spark gives a task the worker that has been idle for longest: with some of other tests at hand it would go round
+    done = tmp_path / "done"
+    busy = threading.Thread(target=keep_busy, args=(spark_context, done))
+    busy.start()
+    try:
+        mirror_some_epochs(link)
+    finally:
+        done.touch()
+        busy.join(60)
     link.check("orders")
 
     history = committed(link)

@@ -86,6 +86,7 @@ def guarded(start_cluster: Callable[[ClusterSpec], LocalCluster]) -> LocalCluste
     return start_cluster(ClusterSpec("guarded", security="sasl_plaintext", properties=demand))
 
 
+@pytest.mark.slow
 def test_a_mirror_logs_in_with_tokens(
     guarded: LocalCluster,
     west: Any,

@@ -97,6 +97,7 @@ def copy_all(lane: NativeLane, topic: str, records: int) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.slow
 def test_quotas_are_obeyed_and_counted(
     lane: NativeLane, east: Any, west: Any, topic_name: str, rng: random.Random
 ) -> None:

@@ -87,7 +87,7 @@ def test_a_position_beyond_the_log_and_a_topic_that_is_created_anew_stop_with_th
     write(properties, topic_name, 30)
 
     with follow(properties, topic_name, 31) as reader:
-        assert reader.line() == "stopped the position is not within the log"
+        assert reader.line() == "stopped the position is not within the log, which has offsets [0, 30)"
 
     with follow(properties, topic_name, 20) as reader:
         reader.read_to(20, 30)

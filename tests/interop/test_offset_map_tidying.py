@@ -162,6 +162,7 @@ def merged(flow: Flow) -> list[int]:
     return sorted(found["merged"] for key in flow.map() if "merged" in (found := orjson.loads(key)))
 
 
+@pytest.mark.slow
 def test_many_transactions_leave_few_chunks_and_the_same_map(
     east: Any, west: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
