@@ -200,10 +200,10 @@ _KEYS = (
     ),
     LinkKey(
         "commit_interval_min",
-        *_duration(0.001, 900, "10ms"),
+        *_duration(0.001, 900, "3ms"),
         "Time between commits of a lane that has caught up; at most `commit_interval`.",
-        0.01,
-        "10ms",
+        0.003,
+        "3ms",
     ),
     LinkKey(
         "epoch",

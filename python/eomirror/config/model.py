@@ -99,7 +99,7 @@ class Link:
     lanes: int = 2
     plane: str = "auto"
     commit_interval: float = 0.1
-    commit_interval_min: float = 0.01
+    commit_interval_min: float = 0.003
     epoch: float = 300.0
     on_gap: str = "stop"
     on_refused: str = "stop"

@@ -44,7 +44,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     link = configuration().links[0]
     assert (link.name, link.state_name) == ("east->west", "east.west")
     assert (link.lanes, link.plane, link.on_gap, link.start) == (2, "auto", "stop", "earliest")
-    assert (link.commit_interval, link.commit_interval_min, link.epoch) == (0.1, 0.01, 300.0)
+    assert (link.commit_interval, link.commit_interval_min, link.epoch) == (0.1, 0.003, 300.0)
     assert (link.transaction_timeout, link.replication_factor, link.groups) == (15.0, None, (".*",))
     assert link.target_topic("orders") == "east.orders"
 
