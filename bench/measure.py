@@ -70,12 +70,14 @@ class Memory:
         driver: Of the process that was started, unless it is a JVM.
         jvm: Of Java processes.
         workers: Of all others.
+        worker: Of the largest of them: one lane.
     """
 
     total: int = 0
     driver: int = 0
     jvm: int = 0
     workers: int = 0
+    worker: int = 0
 
     def peak(self, now: Memory) -> Memory:
         """The larger of both, each for itself."""
@@ -84,6 +86,7 @@ class Memory:
             max(self.driver, now.driver),
             max(self.jvm, now.jvm),
             max(self.workers, now.workers),
+            max(self.worker, now.worker),
         )
 
 
@@ -210,11 +213,15 @@ class TreeMeter:
 
     def _take_memory(self) -> None:
         sizes: dict[Kind, int] = {"driver": 0, "jvm": 0, "workers": 0}
+        worker = 0
         for key, process in self._tree().items():
             with contextlib.suppress(psutil.Error, OSError):
                 kind = kind_of(process.name(), is_root=key[0] == self._root.pid)
-                sizes[kind] += parse_pss(Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii"))
-        now = Memory(sum(sizes.values()), sizes["driver"], sizes["jvm"], sizes["workers"])
+                size = parse_pss(Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii"))
+                sizes[kind] += size
+                if kind == "workers":
+                    worker = max(worker, size)
+        now = Memory(sum(sizes.values()), sizes["driver"], sizes["jvm"], sizes["workers"], worker)
         with self._lock:
             self._memory.append((time.monotonic(), now))
 
@@ -336,4 +343,5 @@ def as_megabytes(memory: Memory) -> dict[str, Any]:
         "driver": round(memory.driver / 2**20),
         "jvm": round(memory.jvm / 2**20),
         "workers": round(memory.workers / 2**20),
+        "worker": round(memory.worker / 2**20),
     }

@@ -90,7 +90,7 @@ _COLUMNS = (
     "MB/s",
     "CPU us/record",
     "cores",
-    "PSS MiB (JVM, workers)",
+    "PSS MiB (JVM, driver, workers, one of them)",
     "steady s",
     "verified",
     "others' cores",
@@ -108,7 +108,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
                 f"{one.megabytes_per_second:,.1f}",
                 f"{one.cpu_microseconds_per_record:,.2f}",
                 f"{one.cpu_cores:.2f}",
-                f"{memory['total']} ({memory['jvm']}, {memory['driver'] + memory['workers']})",
+                f"{memory['total']} ({memory['jvm']}, {memory['driver']}, {memory['workers']}, {memory['worker']})",
                 # a bulk copy that was completed ran out of records, so its steady state may be short
                 f"{one.seconds:.1f}{'*' if one.complete and not comparison.paced else ''}",
                 f"{one.verified:,}",

@@ -88,6 +88,8 @@ def read_ledger(servers: str, topic: str, partitions: int) -> Ledger:
             "check.crcs": True,
             "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": 128 * 1024,
+            # by default a full queue is left to itself for a second, and is empty long before
+            "fetch.queue.backoff.ms": 5,
         }
     )
     try:

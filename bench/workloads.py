@@ -43,6 +43,7 @@ class Workload:
         batch_records: Largest number of records in a source batch; 0 for as many as fit 256 KiB.
         expected_rate: Records/s that the fastest mirror is expected to reach; decides how much is loaded.
         rate: Records/s of a paced workload; 0 for bulk.
+        provenance: This mirror writes its provenance header, so that every record is encoded anew; others copy.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Workload:
     batch_records: int = 0
     expected_rate: int = 0
     rate: int = 0
+    provenance: bool = False
 
     @property
     def topic(self) -> str:
@@ -73,22 +75,29 @@ class Workload:
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (
-        Workload(name="100b", title="100 B, uncompressed", value_bytes=100, expected_rate=1_400_000),
-        Workload(name="1kb", title="1 kB, uncompressed", value_bytes=1000, expected_rate=330_000),
+        Workload(name="100b", title="100 B, uncompressed", value_bytes=100, expected_rate=2_600_000),
+        Workload(name="1kb", title="1 kB, uncompressed", value_bytes=1000, expected_rate=360_000),
         Workload(
             name="json-zstd",
             title="1 kB JSON, zstd",
             content="json",
             value_bytes=1000,
             codec="zstd",
-            expected_rate=150_000,
+            expected_rate=250_000,
         ),
         Workload(
             name="small-batches",
             title="100 B, 10 records a batch",
             value_bytes=100,
             batch_records=10,
-            expected_rate=420_000,
+            expected_rate=1_000_000,
+        ),
+        Workload(
+            name="provenance",
+            title="100 B, a header added to each",
+            value_bytes=100,
+            expected_rate=1_000_000,
+            provenance=True,
         ),
         Workload(
             name="trickle",

@@ -75,6 +75,8 @@ class Mirror:
         if workload.codec != "none":
             target["producer"] = {"compression.type": workload.codec}
         defaults: dict[str, Any] = {"lanes": 2, "plane": self.plane}
+        if workload.provenance:
+            defaults["provenance"] = "on"
         if self.epoch:
             defaults["epoch"] = self.epoch
         return {

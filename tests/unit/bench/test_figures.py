@@ -22,7 +22,7 @@ OURS = Figures(
     megabytes_per_second=10.0,
     cpu_cores=0.5,
     cpu_microseconds_per_record=5.0,
-    memory={"total": 500, "driver": 100, "jvm": 200, "workers": 200},
+    memory={"total": 500, "driver": 100, "jvm": 200, "workers": 200, "worker": 120},
 )
 THEIRS = replace(
     OURS,
