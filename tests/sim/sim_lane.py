@@ -504,7 +504,7 @@ class SimAttempt:
         event = self.pump._carry_out(self.next)
         self.next = self.pump.machine.step(event)
         if world.trace is not None:
-            world.say(self, "<-", event.value, self.pump._reason)
+            world.say(self, "<-", event.value, self.pump.outcome.reason)
 
 
 def spec_of(

@@ -260,12 +260,12 @@ class World:
         for attempt in self.attempts:
             if attempt.next.value == "end" and not attempt.dead and not attempt.busy:
                 # a lane that left between two transactions keeps its producer for a while, and may go on with it
-                left = attempt.pump._ending is Ending.EPOCH and not attempt.pump._stopped
+                left = attempt.pump.outcome.ending is Ending.EPOCH and not attempt.pump.stopped
                 attempt.dead = not (left and self.draw(2) and attempt.resume(self))
             if attempt.dead:
                 self.taken |= attempt.pump.machine.taken
                 attempt.owner.refused |= {
-                    topic for topic, (_, text) in attempt.pump._stopped.items() if "refuses" in text
+                    topic for topic, (_, text) in attempt.pump.stopped.items() if "refuses" in text
                 }
         self.attempts = [attempt for attempt in self.attempts if not attempt.dead]
         self.owners = [owner for owner in self.owners if not owner.dead]

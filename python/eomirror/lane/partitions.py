@@ -1,0 +1,208 @@
+"""
+What a lane knows of its partitions: which they are, where each stands, and which topics it has stopped (pure).
+
+One broken partition stops its topic: what the others of it say can no longer be believed.  The other topics of the
+lane go on (rules 5 and 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.errors import AuthorizationError, FencedError, MirrorError
+from eomirror.formats.control import Gap
+from eomirror.lane.commit import behind_gap
+from eomirror.lane.plane import Sealed, Start
+from eomirror.lane.recover import Stop, decide_resume
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.formats.position import Position
+    from eomirror.lane.commit import TransactionStamp
+    from eomirror.lane.recover import Resume, SourceFacts, TargetFacts
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.types import SourcePartition
+
+__all__ = ["LanePartitions", "Resumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """
+    What follows from a comparison of positions with both clusters.
+
+    Attributes:
+        starts: Where to begin to fetch what is sound.
+        stopped: Topics that were stopped by it, and why.
+    """
+
+    starts: Sequence[Start]
+    stopped: Sequence[tuple[str, MirrorError]]
+
+
+class LanePartitions:
+    """
+    The partitions of one lane.
+
+    Args:
+        assigned: What it mirrors at first.
+
+    Attributes:
+        positions: As committed, of every partition whose topic goes on.
+        gaps: Accepted, and to be recorded by the next claim (rule 6).
+        stopped: Each stopped topic's exit code and text for the user.
+        unauthorized: Those of them that only lack a right.
+        targets: Target topics by source topic.
+    """
+
+    def __init__(self, assigned: Iterable[AssignedPartition]) -> None:
+        self.positions: dict[SourcePartition, Position] = {}
+        self.gaps: list[Gap] = []
+        self.stopped: dict[str, tuple[int, str]] = {}
+        self.unauthorized: set[str] = set()
+        self.targets: dict[str, str] = {}
+        self._assigned: dict[SourcePartition, AssignedPartition] = {}
+        self.assign(assigned)
+
+    @property
+    def assigned(self) -> tuple[AssignedPartition, ...]:
+        """Everything that the lane was given, revisions included."""
+        return tuple(self._assigned.values())
+
+    def assign(self, added: Iterable[AssignedPartition]) -> None:
+        """From now on these belong to the lane too."""
+        for item in added:
+            self._assigned[item.source] = item
+            self.targets[item.source.topic] = item.target_topic
+
+    def new_among(self, told: Iterable[AssignedPartition]) -> tuple[AssignedPartition, ...]:
+        """Those that the lane does not have; of several for one partition the last counts."""
+        by_source = {item.source: item for item in told}
+        return tuple(item for source, item in by_source.items() if source not in self._assigned)
+
+    def forget(self) -> None:
+        """The lane begins again from what the target says."""
+        self.positions.clear()
+        self.gaps.clear()
+
+    def take(
+        self,
+        wanted: Iterable[AssignedPartition],
+        known: Mapping[SourcePartition, Position],
+        *,
+        generation: int,
+        topic: str,
+    ) -> None:
+        """
+        Take over what the target says of partitions.
+
+        Args:
+            wanted: The partitions.
+            known: The valid position of every source partition of the link (rule 3).
+            generation: The lane's.
+            topic: Where the positions stand.
+
+        Raises:
+            FencedError: A newer generation has written positions (EO-2).
+            MirrorError: A partition has none.
+        """
+        newest = max((position.generation for position in known.values()), default=0)
+        if newest > generation:
+            raise FencedError(f"a position of generation {newest} exists")
+        for item in wanted:
+            position = known.get(item.source)
+            if position is None:
+                raise MirrorError(
+                    f"{item.source}: control knows this partition, but it has no position in {topic}",
+                    fix=f"say where to go on: --adopt {item.source}=OFFSET",
+                )
+            self.positions[item.source] = position
+
+    def resume(
+        self,
+        positions: Iterable[Position],
+        facts: Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]],
+        *,
+        accept_gaps: bool,
+        run: str,
+        wall_ms: int,
+    ) -> Resumed:
+        """
+        Compare positions with both clusters (rules 5 and 6).
+
+        What is sound is to be fetched; whole topics that are not are stopped.
+
+        Args:
+            positions: Which, among `positions`.
+            facts: Both sides of each, now.
+            accept_gaps: ``on_gap: accept``.
+            run: Of the mirror; it accepts the gaps.
+            wall_ms: Wall clock.
+        """
+        starts: list[Start] = []
+        stopped: list[tuple[str, MirrorError]] = []
+        for position in positions:
+            decision = decide_resume(position, *facts[position.source], accept_gaps=accept_gaps)
+            if isinstance(decision, Stop):
+                if self.stop(position.topic, decision.error):
+                    stopped.append((position.topic, decision.error))
+                continue
+            starts.append(_start(position, decision))
+            if decision.accepted_gap is not None and position.topic not in self.stopped:
+                self.gaps.append(_gap(position, decision.accepted_gap, run, wall_ms))
+        # a later partition may have stopped the topic of an earlier one
+        return Resumed([start for start in starts if start.source.topic not in self.stopped], stopped)
+
+    def stop(self, topic: str, error: MirrorError) -> bool:
+        """Leave a whole topic out from now on; whether it was not stopped before."""
+        fresh = topic not in self.stopped
+        if fresh:
+            self.stopped[topic] = (error.exit_code, str(error))
+            if isinstance(error, AuthorizationError):
+                self.unauthorized.add(topic)
+        for source in [source for source in self.positions if source.topic == topic]:
+            del self.positions[source]
+        self.gaps = [gap for gap in self.gaps if gap.topic != topic]
+        return fresh
+
+    def committed(self, positions: Iterable[Position]) -> None:
+        """A transaction with these positions is committed."""
+        self.positions.update({position.source: position for position in positions})
+
+    def moved_behind_gaps(self, stamp: TransactionStamp) -> list[tuple[Gap, Position]]:
+        """Each gap to be recorded, and the position behind it; both become true together (rule 6)."""
+        return [(gap, behind_gap(self.positions[gap.source], gap, stamp)) for gap in self.gaps]
+
+    def of_ours(self, sealed: Sealed) -> Sealed:
+        """Leave out advances of topics that were stopped while their last fetches were on the way."""
+        advances = {
+            source: advance for source, advance in sealed.advances.items() if source in self.positions
+        }
+        return Sealed(sealed.accounts, advances)
+
+
+def _start(position: Position, decision: Resume) -> Start:
+    return Start(
+        position.source,
+        decision.offset,
+        decision.leader_epoch,
+        position.target_topic,
+        decision.epoch_offset,
+        position.topic_id,
+        position.target_topic_id,
+    )
+
+
+def _gap(position: Position, span: tuple[int, int], run: str, wall_ms: int) -> Gap:
+    start, end = span
+    return Gap(
+        topic=position.topic,
+        partition=position.partition,
+        start=start,
+        end=end,
+        reason="log start beyond the position",
+        run=run,
+        timestamp=wall_ms,
+    )

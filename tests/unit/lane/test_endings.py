@@ -1,0 +1,58 @@
+"""What each kind of error means for an attempt of a lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    DataLossError,
+    FencedError,
+    LaneError,
+    MirrorError,
+    OutcomeUnknownError,
+    TransactionFailedError,
+    UnreachableError,
+)
+from eomirror.lane.commit import TopicsChangedError
+from eomirror.lane.endings import judge
+from eomirror.lane.machine import TRANSITIONS, Command, Event, LaneState
+from eomirror.lane.spec import Ending
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "ending"),
+    [
+        (FencedError("newer"), Event.FENCED, Ending.SUPERSEDED),
+        (TopicsChangedError("EO-5"), Event.TOPICS_CHANGED, Ending.REBUILD),
+        (OutcomeUnknownError("?"), Event.FAILED, Ending.REBUILD),
+        (TransactionFailedError("!"), Event.FAILED, Ending.REBUILD),
+        (UnreachableError("no way"), Event.FAILED, Ending.REBUILD),
+        (AuthorizationError("lacks Write", fix="grant it"), Event.REFUSED, Ending.UNAUTHORIZED),
+        (ClusterError("no such mechanism"), Event.REFUSED, Ending.FAILED),
+    ],
+)
+def test_each_kind_of_error_has_its_event_and_its_ending(
+    error: LaneError | MirrorError, event: Event, ending: Ending
+) -> None:
+    """What heals by itself is rebuilt, what a person must do is told, and the machine knows the event."""
+    verdict = judge(error, Command.SEAL)
+
+    assert (verdict.event, verdict.outcome.ending, verdict.topic) == (event, ending, "")
+    assert (verdict.outcome.error is error) == (event is Event.REFUSED)
+    assert (LaneState.SEALING, event) in TRANSITIONS
+
+
+def test_an_error_of_one_topic_stops_that_topic_and_the_lane_is_rebuilt() -> None:
+    """The others go on without it."""
+    verdict = judge(DataLossError("gone", topic="orders"), Command.AWAIT_RECORDS)
+
+    assert (verdict.event, verdict.outcome.ending, verdict.topic) == (Event.FAILED, Ending.REBUILD, "orders")
+    assert verdict.outcome.error is None
+    assert verdict.outcome.reason == "topic orders is stopped: gone"
+
+
+def test_topics_that_changed_are_an_event_of_the_seal_only() -> None:
+    """Elsewhere the machine has no such arrow, and a failure says the same."""
+    assert judge(TopicsChangedError("EO-5"), Command.COMMIT).event is Event.FAILED
