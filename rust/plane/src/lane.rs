@@ -30,6 +30,7 @@ mod ours;
 mod pins;
 mod route;
 mod source;
+mod target;
 
 use eomirror_core::batch;
 

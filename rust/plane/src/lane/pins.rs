@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::failure::{Failure, FailureKind};
-use super::mover::{Lane, Target, misuse};
+use super::mover::{Lane, misuse};
+use super::target::Target;
 
 impl Lane {
     /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant
