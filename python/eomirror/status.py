@@ -2,7 +2,9 @@
 Where a link stands, told from its topics alone: pure, records in and a picture out.
 
 Nothing here needs a running mirror.  Lag in records is the source's last stable offset minus the position;
-lag in seconds is the age of the oldest record that is not mirrored yet, by its own timestamp.
+lag in seconds is the age of the oldest record that is not mirrored yet, by its own timestamp and our clock.  Rates and
+ages of what the mirror wrote are told by its own clock, as `eomirror.sight` found it; where that is not ours, nobody
+knows which one is wrong, and lag in seconds is not known.
 
 A position is only compared with the topics it speaks of: `eomirror.lane.recover.decide_resume`, which decides what
 a lane does when it comes up, is asked here as well, so that ``problem`` names what stops (or would stop) a topic.
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import AttemptClaim, Position
     from eomirror.lane.recover import SourceFacts, TargetFacts
+    from eomirror.sight import Sight
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -39,8 +42,8 @@ __all__ = [
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
 
-# an owner that has missed this many renewals is called silent
-_SILENT_INTERVALS = 3
+# clocks of machines that are kept in step are closer to each other than this, and records from the future are none
+_IN_STEP_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class PartitionStatus:
         position: Next offset to fetch, as committed.
         source_lso: Last stable offset of the source; None when not known.
         lag_records: Offsets between both (markers count); None when not known, and with a ``problem``.
-        lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known.
+        lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known, such as for one
+            from the future.
         records: Records mirrored since the link first ran.
         rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
         last_commit: When the position was committed, ms since the epoch.
@@ -168,8 +172,10 @@ class LinkStatus:
     Attributes:
         link: Its name.
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, or ``silent`` (the owner's claim
-            has not moved for several intervals).
+            does not move).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
+        clock_offset_seconds: How far the owner's clock is ahead of ours, where they disagree; 0 where they agree, or
+            nobody knows.
         generation: Newest lane layout.
         lanes: Lane -> its newest attempt, with the plane that moves its bytes and why that is not the native one.
         lag_records: Sum over partitions that are not parked; None when one is not known.
@@ -184,6 +190,7 @@ class LinkStatus:
     link: str
     state: str
     owner: dict[str, Any] | None = None
+    clock_offset_seconds: float = 0.0
     generation: int | None = None
     lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
     lag_records: int | None = None
@@ -214,6 +221,7 @@ def link_status(
     observed: Mapping[SourcePartition, Observed],
     oldest: Mapping[SourcePartition, int],
     now_ms: int,
+    sight: Sight,
     accept_gaps: bool = False,
     problem: str = "",
 ) -> LinkStatus:
@@ -228,19 +236,22 @@ def link_status(
         attempts: Claims of lanes.
         observed: Both sides of each partition, as far as the clusters answered.
         oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
-        now_ms: Wall clock.
+        now_ms: Our wall clock.
+        sight: What we made of the owner's claim.
         accept_gaps: ``on_gap: accept``.
         problem: Why the source could not be looked at.
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
-    rates = _rates(history, now_ms)
+    owner_ms = now_ms + sight.offset_ms
+    in_step = abs(sight.offset_ms) <= _IN_STEP_MS
+    rates = _rates(history, owner_ms)
     generation = control.generation
     partitions = tuple(
         _partition(
             position,
             observed.get(source),
-            oldest.get(source),
+            oldest.get(source) if in_step else None,
             rate=rates.get(source, 0.0),
             now_ms=now_ms,
             accept_gaps=accept_gaps,
@@ -251,8 +262,9 @@ def link_status(
     mirrored = [item for item in partitions if not item.parked]
     return LinkStatus(
         link=link,
-        state=_state(control, now_ms),
-        owner=_owner(control, now_ms),
+        state=sight.state,
+        owner=_owner(control, owner_ms),
+        clock_offset_seconds=sight.offset_ms / 1000,
         generation=generation.generation,
         lanes={
             attempt.lane: {
@@ -310,7 +322,7 @@ def _partition(
             lag = max(0, observed.lso - position.offset)
     if lag == 0:
         seconds = 0.0
-    elif lag is not None and oldest_ms is not None:
+    elif lag is not None and oldest_ms is not None and oldest_ms <= now_ms + _IN_STEP_MS:
         seconds = max(0.0, (now_ms - oldest_ms) / 1000)
     return PartitionStatus(
         topic=position.topic,
@@ -339,14 +351,7 @@ def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, fl
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
 
 
-def _state(control: ControlView, now_ms: int) -> str:
-    claim = control.claim
-    if claim is None or claim.released:
-        return "stopped"
-    return "silent" if now_ms - claim.timestamp > _SILENT_INTERVALS * claim.interval_ms else "running"
-
-
-def _owner(control: ControlView, now_ms: int) -> dict[str, Any] | None:
+def _owner(control: ControlView, owner_ms: int) -> dict[str, Any] | None:
     claim = control.claim
     if claim is None:
         return None
@@ -355,7 +360,7 @@ def _owner(control: ControlView, now_ms: int) -> dict[str, Any] | None:
         "host": claim.host,
         "pid": claim.pid,
         "released": claim.released,
-        "claim_age_seconds": max(0.0, (now_ms - claim.timestamp) / 1000),
+        "claim_age_seconds": max(0.0, (owner_ms - claim.timestamp) / 1000),
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eomirror.clock import SystemClock
 from eomirror.config import load_config
 from eomirror.kafka.status_reader import StatusReader
 
@@ -48,12 +49,22 @@ time.time = lambda: time.time_ns() / 1e9
 """
 
 
+class ShiftedClock(SystemClock):
+    """A machine whose wall clock is wrong by so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self._shift_ms = seconds * 1000
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._shift_ms
+
+
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("first", [DAY, -DAY])
 def test_a_clock_that_is_a_day_wrong_changes_nothing(
     command_scene: Scene, tmp_path: Path, first: int
 ) -> None:
-    """F34: wrong from the start, put right under the running mirror, wrong the other way in the next run."""
+    """F34: wrong from the start, put right under the running mirror, wrong the other way; and an onlooker's."""
     scene = command_scene
     clock = tmp_path / "clock"
     site = tmp_path / "site"
@@ -88,8 +99,16 @@ def test_a_clock_that_is_a_day_wrong_changes_nothing(
     scene.catch_up()
 
     config = load_config(scene.settings(proxied=False))
-    reader = StatusReader(config.links[0], config.clusters["source"], config.clusters["target"])
-    assert reader.read().as_dict()["state"] == "running"
-    reader.close()
+    for shift in (0, first, -first):
+        # the onlooker's clock, this time
+        reader = StatusReader(
+            config.links[0], config.clusters["source"], config.clusters["target"], clock=ShiftedClock(shift)
+        )
+        for _ in range(2):
+            status = reader.read()
+            assert status.state == "running", shift
+            assert status.clock_offset_seconds == pytest.approx(-shift, abs=10.0 if shift else 0.0)
+            assert status.lag_records == 0
+        reader.close()
     scene.judge()
     assert len(scene.check_generations()) == 3

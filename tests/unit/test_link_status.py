@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from eomirror.formats.control import ControlView, Generation
+import pytest
+
+from eomirror.formats.control import Claim, ControlView, Generation
 from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
 from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.sight import Sight
 from eomirror.status import LinkStatus, Observed, groups_status, link_status, planes_line
 from eomirror.types import Assignment, SourcePartition
 
@@ -32,19 +36,39 @@ def seen(source: SourcePartition, lso: int | None, **changes: Any) -> Observed:
     return Observed(SourceFacts(**facts), lso, TargetFacts(f"id-a.{source.topic}", 8))
 
 
-def picture(*observed: tuple[SourcePartition, Observed], assigned: Any = (ORDERS, PAY)) -> LinkStatus:
+CLAIM = Claim(
+    run="r",
+    host="h",
+    pid=1,
+    boot="",
+    started="",
+    sequence=3,
+    interval_ms=5_000,
+    released=False,
+    timestamp=4_000,
+)
+
+
+def picture(
+    *observed: tuple[SourcePartition, Observed],
+    assigned: Any = (ORDERS, PAY),
+    history: Any = (),
+    now_ms: int = 5_000,
+    offset_ms: int = 0,
+) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
     generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
     return link_status(
         "a->b",
-        ControlView(generation),
+        ControlView(generation, CLAIM),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
-        history=(),
+        history=history,
         attempts=(),
         observed=dict(observed),
         oldest={ORDERS: 4_000},
-        now_ms=5_000,
+        now_ms=now_ms,
+        sight=Sight("running", offset_ms),
     )
 
 
@@ -99,6 +123,30 @@ def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
     found = picture()
     assert found.lag_records is None
     assert [item.problem for item in found.partitions] == ["", ""]
+
+
+@pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
+def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -> None:
+    """F34: rate and age of the claim follow the owner's clock; who is wrong about the record's age nobody knows."""
+    history = [replace(position(ORDERS, 10), records=50)]  # of 1,000 ms on the owner's clock
+    found = picture(
+        (ORDERS, seen(ORDERS, 13)),
+        (PAY, seen(PAY, 10)),
+        history=history,
+        now_ms=5_000 - ahead_ms,
+        offset_ms=ahead_ms,
+    )
+    assert (found.state, found.clock_offset_seconds) == ("running", ahead_ms / 1000)
+    assert (found.lag_records, found.lag_seconds, found.rate) == (3, None, 5.0)
+    assert found.owner is not None
+    assert found.owner["claim_age_seconds"] == 1.0
+    assert found.partitions[1].lag_seconds == 0.0, "at its end, whatever the clocks say"
+
+
+def test_a_record_from_the_future_has_no_age() -> None:
+    """Its application's clock is wrong, or ours; a lag of 0 s would be an invention."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)), now_ms=-86_400_000)
+    assert (found.lag_records, found.lag_seconds) == (3, None)
 
 
 def test_groups_are_told_from_checkpoints() -> None:

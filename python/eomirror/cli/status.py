@@ -39,7 +39,8 @@ def status(
 
     Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.  A dash stands
     for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
-    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.
+    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  An owner whose claim
+    looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -84,6 +85,13 @@ def _draw(found: list[LinkStatus]) -> None:
             + f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
             + f"  {human_rate(item.rate)}"
         )
+        if item.clock_offset_seconds:
+            how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
+            far = human_seconds(abs(item.clock_offset_seconds))
+            console.print(
+                f"[yellow]clocks disagree[/yellow]: the owner's is {far} {how} this machine's, "
+                "so lag in seconds is not known"
+            )
         if item.problem:
             console.print(f"[red]source not looked at[/red]: {escape(item.problem)}")
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
@@ -92,7 +100,8 @@ def _draw(found: list[LinkStatus]) -> None:
         if item.groups is not None:
             age = None
             if item.groups.last_checkpoint is not None:
-                age = max(0.0, (SYSTEM_CLOCK.wall_ms() - item.groups.last_checkpoint) / 1000)
+                since = (SYSTEM_CLOCK.wall_ms() - item.groups.last_checkpoint) / 1000
+                age = max(0.0, since + item.clock_offset_seconds)
             console.print(
                 f"{human_count(item.groups.followed)} groups followed, {human_count(item.groups.offsets)} checkpoints, "
                 f"the newest {human_seconds(age)} old"

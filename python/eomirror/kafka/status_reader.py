@@ -15,9 +15,11 @@ from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.claim import is_dead
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.sight import Sight, look_at_claim
 from eomirror.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
 from eomirror.types import SourcePartition
 
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Link
+    from eomirror.formats.control import ControlView
 
 __all__ = ["StatusReader"]
 
 _PEEK_SECONDS = 2.0
+# between two looks at a claim that is watched
+_LOOK_SECONDS = 0.5
 
 
 class StatusReader:
@@ -45,6 +50,8 @@ class StatusReader:
     def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._link = link
         self._clock = clock
+        # how far the owner's clock is ahead of ours, as far as we know
+        self._offset_ms = 0
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("status")
         self._source = ClusterAdmin(source, client_id=role)
@@ -54,7 +61,7 @@ class StatusReader:
 
     def read(self) -> LinkStatus:
         """
-        Where the link stands now.
+        Where the link stands now; takes some seconds more where the owner's claim has to be watched.
 
         Raises:
             ClusterError: The target cannot be reached.  A source that is down only leaves lags unknown, a topic
@@ -63,8 +70,7 @@ class StatusReader:
         topics = [self._names.control_topic, self._names.positions_topic]
         if any(facts is None for facts in self._target.describe_topics(topics).values()):
             return LinkStatus(link=self._link.name, state="never ran")
-        _, control_records = self._reader.read(self._names.control_topic, wait_for_open=False)
-        control = decode_control([(record.key, record.value, record.where) for record in control_records])
+        control, sight = self._look()
         _, records = self._reader.read(self._names.positions_topic, wait_for_open=False)
         history: list[Position] = []
         attempts: dict[int, AttemptClaim] = {}
@@ -99,11 +105,36 @@ class StatusReader:
             observed=observed,
             oldest=self._oldest(behind),
             now_ms=self._clock.wall_ms(),
+            sight=sight,
             accept_gaps=self._link.on_gap == "accept",
             problem=problem,
         )
         targets = {position.target_topic for position in mirrored}
         return replace(found, groups=self._groups(targets)) if self._link.groups else found
+
+    def _look(self) -> tuple[ControlView, Sight]:
+        """The control topic, and what its claim says of the owner."""
+        began = self._clock.monotonic()
+        first = control = self._control()
+        while True:
+            claim = control.claim
+            sight = look_at_claim(
+                first.claim,
+                claim,
+                watched=self._clock.monotonic() - began,
+                now_ms=self._clock.wall_ms(),
+                offset_ms=self._offset_ms,
+                dead=claim is not None and is_dead(claim),
+            )
+            if sight.state:
+                self._offset_ms = sight.offset_ms
+                return control, sight
+            self._clock.sleep(_LOOK_SECONDS)
+            control = self._control()
+
+    def _control(self) -> ControlView:
+        _, records = self._reader.read(self._names.control_topic, wait_for_open=False)
+        return decode_control([(record.key, record.value, record.where) for record in records])
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
         """What checkpoints say; None where the topic does not exist (yet)."""
