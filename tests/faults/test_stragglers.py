@@ -16,7 +16,7 @@ from fix_rig import REPEATS
 from rig.audited import assert_audited
 from rig.frames import Api
 from rig.plane import plane_under_test
-from rig.rules import CutAfter, DropAnswers, Hold, Match
+from rig.rules import AnswerWith, CutAfter, DropAnswers, Hold, Match
 
 if TYPE_CHECKING:
     import random
@@ -31,6 +31,7 @@ pytestmark = [
 ]  # fmt: skip
 
 REFUSED = {47, 90}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+ABORTABLE = 120  # TRANSACTION_ABORTABLE: the broker asks for an abort (KIP-890)
 # Protocol V2 (KIP-890): a successor may have begun before the last transaction's markers are written everywhere.  A
 # Produce is then found to be a copy (0: the offset that the first one got; 45, 46: of an older batch), and an EndTxn is
 # one that was carried out (0), that is being carried out (51), or of no transaction (48).  Judge and audit say whether
@@ -99,7 +100,7 @@ def test_a_straggling_produce_of_the_lane_writes_nothing(
 @pytest.mark.fault("F6")
 def test_a_straggling_abort_of_the_lane_ends_nothing(scene: Scene, rng: random.Random) -> None:
     """F6, EO-9: the lane's abort is held, and delivered when its next producer has something open."""
-    scene.start(lanes=1, link={"transaction_timeout": "6s"}, socket_timeout_ms="2000")
+    scene.start(lanes=1, socket_timeout_ms="2000")
     proxy = scene.target.proxy
     aborts = Match(api_key=Api.END_TXN, transactional_id=scene.lane_id, commit=False)
     produces = Match(api_key=Api.PRODUCE, transactional_id=scene.lane_id)
@@ -107,11 +108,10 @@ def test_a_straggling_abort_of_the_lane_ends_nothing(scene: Scene, rng: random.R
         rule = f"abort {number}"
         inits = proxy.requests(Api.INIT_PRODUCER_ID, scene.lane_id)
         proxy.arm(rule, Hold(match=aborts))
-        # a lane whose records are not acknowledged in time gives its transaction up
-        proxy.arm("lost", DropAnswers(match=produces))
+        proxy.arm("refused", AnswerWith(match=produces, error=ABORTABLE))
         proxy.await_event("held", rule, seconds=90.0)
         scene.entry.injected()
-        proxy.disarm("lost")
+        proxy.disarm("refused")
         proxy.await_requests(inits + 1, Api.INIT_PRODUCER_ID, scene.lane_id, seconds=90.0)
         written = proxy.requests(Api.PRODUCE, scene.lane_id)
         proxy.await_requests(written + rng.randint(1, 20), Api.PRODUCE, scene.lane_id, seconds=60.0)

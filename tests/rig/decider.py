@@ -12,8 +12,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rig.frames import Request, answer_error, correlation_id, parse_request
-from rig.rules import CutAfter, Delay, DropAnswers, HalfOpen, Hold, Lifetimes, Match, Refuse, Resets, Throttle
+from rig.frames import Request, answer_error, correlation_id, parse_request, with_error
+from rig.rules import (
+    AnswerWith,
+    CutAfter,
+    Delay,
+    DropAnswers,
+    HalfOpen,
+    Hold,
+    Lifetimes,
+    Match,
+    Refuse,
+    Resets,
+    Throttle,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +59,14 @@ class Verdict:
         at: When to deliver, on the clock whose time was given.
         cut: Break the client's connection, after that.
         rule: Name of the rule that holds it.
+        instead: What to deliver in the frame's place; None for the frame itself.
     """
 
     kind: Kind
     at: float = 0.0
     cut: bool = False
     rule: str = ""
+    instead: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +90,9 @@ class Event:
 
     Attributes:
         kind: ``connected``, ``refused``, ``held`` (by its rule), ``behind`` (queued behind a held one), ``released``,
-            ``cut`` (the client's side), ``dropped`` (an answer), ``swallowed``, ``late answer`` (the broker's, to a
-            request that was held), ``lost answer`` (to a request whose client was cut off), ``reset`` (by chance).
+            ``cut`` (the client's side), ``dropped`` (an answer), ``falsified`` (an answer), ``swallowed``,
+            ``late answer`` (the broker's, to a request that was held), ``lost answer`` (to a request whose client was
+            cut off), ``reset`` (by chance).
         at: When.
         connection: Number of the connection.
         rule: Name of the rule; empty where there is none.
@@ -250,12 +265,24 @@ class Decider:
                 armed.done += 1
                 self._note("dropped", now, number, armed.name, request, answer_error(request, frame))
                 return Verdict(Kind.DROP)
-        return Verdict(Kind.DELIVER, self._delivery(connection, "down", len(frame), now))
+        instead = None if request is None else self._falsified(number, request, frame, now)
+        return Verdict(Kind.DELIVER, self._delivery(connection, "down", len(frame), now), instead=instead)
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _of(self, kind: type) -> Iterator[_Armed]:
         return (armed for armed in self._rules.values() if isinstance(armed.rule, kind))
+
+    def _falsified(self, number: int, request: Request, frame: bytes, now: float) -> bytes | None:
+        """The answer with an error code that the broker did not give, if a rule asks for it."""
+        for armed in self._of(AnswerWith):
+            if armed.done < armed.rule.times and armed.rule.match.fits(request):
+                instead = with_error(request, frame, armed.rule.error)
+                if instead is not None:
+                    armed.done += 1
+                    self._note("falsified", now, number, armed.name, request, answer_error(request, frame))
+                    return instead
+        return None
 
     @staticmethod
     def _strikes(armed: _Armed, request: Request) -> bool:

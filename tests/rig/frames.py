@@ -11,7 +11,9 @@ import enum
 import struct
 from dataclasses import dataclass
 
-__all__ = ["Api", "FrameError", "FrameSplitter", "Request", "answer_error", "correlation_id", "parse_request"]
+__all__ = [
+    "Api", "FrameError", "FrameSplitter", "Request", "answer_error", "correlation_id", "parse_request", "with_error",
+]  # fmt: skip
 
 # brokers refuse larger ones (socket.request.max.bytes), and an answer is no larger than what was asked for
 _MOST_BYTES = 256 * 1024 * 1024
@@ -144,13 +146,24 @@ def answer_error(request: Request, frame: bytes) -> int | None:
 
     None for other requests, and for what cannot be read.
     """
+    place = _error_place(request, frame)
+    return None if place is None else _Reader(frame, place).int16()
+
+
+def with_error(request: Request, frame: bytes, error: int) -> bytes | None:
+    """The same answer with another error code, where `answer_error` finds it; None where it finds none."""
+    place = _error_place(request, frame)
+    return None if place is None else frame[:place] + struct.pack(">h", error) + frame[place + 2 :]
+
+
+def _error_place(request: Request, frame: bytes) -> int | None:
     reader = _Reader(frame, 8)
     try:
         if request.flexible:
             reader.tagged_fields()
         if request.api_key in (Api.END_TXN, Api.INIT_PRODUCER_ID):
             reader.skip(4)  # throttle time
-            return reader.int16()
+            return reader.before(2)
         if request.api_key == Api.PRODUCE:
             topics = reader.compact_length() if request.flexible else reader.int32()
             if topics < 1:
@@ -163,7 +176,7 @@ def answer_error(request: Request, frame: bytes) -> int | None:
             if partitions < 1:
                 return None
             reader.skip(4)  # index
-            return reader.int16()
+            return reader.before(2)
     except struct.error:
         return None
     return None
@@ -182,6 +195,12 @@ class _Reader:
             raise struct.error(f"no {count} bytes at {self._place}")
         self._place += count
         return found
+
+    def before(self, count: int) -> int:
+        """The place of the next so many bytes, which are there."""
+        place = self._place
+        self.skip(count)
+        return place
 
     def int16(self) -> int:
         return int.from_bytes(self.skip(2), "big", signed=True)

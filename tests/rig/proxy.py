@@ -262,7 +262,9 @@ class FaultProxy:
         async for frame in connection.frames(connection.upstream):
             verdict = self._ask(self._decider.answer, connection, frame)
             if verdict.kind is Kind.DELIVER:
-                connection.to_client.put_nowait((verdict, frame))
+                connection.to_client.put_nowait(
+                    (verdict, frame if verdict.instead is None else verdict.instead)
+                )
             self._end_if_done(connection)
         with contextlib.suppress(TimeoutError):
             # what the broker said before it hung up still belongs to the client

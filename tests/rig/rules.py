@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rig.frames import Request
 
 __all__ = [
-    "ANY", "CutAfter", "Delay", "DropAnswers", "HalfOpen", "Hold", "Lifetimes", "Match", "Refuse", "Resets", "Rule",
-    "Throttle",
+    "ANY", "AnswerWith", "CutAfter", "Delay", "DropAnswers", "HalfOpen", "Hold", "Lifetimes", "Match", "Refuse",
+    "Resets", "Rule", "Throttle",
 ]  # fmt: skip
 
 
@@ -100,6 +100,22 @@ class DropAnswers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerWith:
+    """
+    Deliver requests, and put an error code into the broker's answers: it did what it says it refuses.
+
+    Attributes:
+        match: Which requests' answers; of a Produce, the first partition is refused.
+        error: The code (https://kafka.apache.org/protocol#protocol_error_codes).
+        times: How many answers.
+    """
+
+    match: Match
+    error: int
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
     """
     Deliver every frame later, in both directions; the order of a connection stays.
@@ -156,4 +172,4 @@ class Refuse:
     until: float
 
 
-Rule = Hold | CutAfter | DropAnswers | Delay | Throttle | HalfOpen | Lifetimes | Refuse | Resets
+Rule = Hold | CutAfter | DropAnswers | AnswerWith | Delay | Throttle | HalfOpen | Lifetimes | Refuse | Resets

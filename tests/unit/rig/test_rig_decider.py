@@ -8,6 +8,7 @@ from rig.decider import Decider, Kind, Verdict
 from rig.frames import Api
 from rig.rules import (
     ANY,
+    AnswerWith,
     CutAfter,
     Delay,
     DropAnswers,
@@ -134,6 +135,18 @@ def test_only_the_named_answers_are_dropped_and_only_so_often() -> None:
     assert decider.answer(1, answer(2), 0.0) == DELIVER
     assert decider.answer(1, answer(3), 0.0) == DELIVER
     assert decider.answers[Api.END_TXN] == 2
+
+
+def test_an_answer_is_falsified_as_often_as_asked_and_the_event_has_what_the_broker_said() -> None:
+    """The request was carried out; the client is told another code."""
+    decider = connected(AnswerWith(match=Match(api_key=Api.END_TXN), error=120))
+    for correlation, frame in enumerate((plain(Api.FETCH, 1), end_txn(2), end_txn(3)), start=1):
+        assert decider.request(1, frame, 0.0) == DELIVER, correlation
+
+    assert decider.answer(1, answer(1), 0.0) == DELIVER
+    assert decider.answer(1, answer(2), 0.0) == Verdict(Kind.DELIVER, instead=answer(2, 120))
+    assert decider.answer(1, answer(3), 0.0) == DELIVER
+    assert [(event.kind, event.error) for event in decider.events[1:]] == [("falsified", 0)]
 
 
 def test_half_open_kills_what_is_connected_for_good() -> None:

@@ -4,7 +4,16 @@ import struct
 
 import pytest
 
-from rig.frames import Api, FrameError, FrameSplitter, Request, answer_error, correlation_id, parse_request
+from rig.frames import (
+    Api,
+    FrameError,
+    FrameSplitter,
+    Request,
+    answer_error,
+    correlation_id,
+    parse_request,
+    with_error,
+)
 
 
 def framed(body: bytes) -> bytes:
@@ -83,3 +92,10 @@ def test_the_error_code_of_an_answer(request_: Request, body: bytes, error: int 
 
     assert correlation_id(frame) == 7
     assert answer_error(request_, frame) == error
+    falsified = with_error(request_, frame, 120)
+    if error is None:
+        assert falsified is None
+    else:
+        assert falsified is not None
+        assert answer_error(request_, falsified) == 120
+        assert with_error(request_, falsified, error) == frame
