@@ -4,14 +4,16 @@ Breaks things for hours: runs all fault tests over and over, each time with anot
     python scripts/faults_long.py --hours 8               everything, 20,000 records a test
     python scripts/faults_long.py --hours 1 --faults F3,F5  only these faults
     python scripts/faults_long.py --plane native ...      the native plane; the client plane by default
+    python scripts/faults_long.py --rounds 1 --files test_paused,test_clocks   these files once, in this order
+    python scripts/faults_long.py --seed N --skip 7 ...   goes on with the eighth file that the run of this seed has
     python scripts/faults_long.py --report FILE.jsonl     the report of what was measured before
     python scripts/faults_long.py --ledger FILE.jsonl ...  adds to what was measured before
 
 Every test adds its line to docs/reports/DATE-faults-PLANE.jsonl as it ends, and docs/reports/DATE-faults-PLANE.md is
 written anew after each file of tests, so that a run that is broken off still reports.  Runs add up: each begins with a
-line of its own, which names command, plane, commit and machine, and the report is about all of them.  A failed test
-does not end a run; its output is kept in target/faults-long, and its line has the seed that repeats it.  Standard
-library only.
+line of its own, which names command, plane, commit and machine, and the report is about all of them.  Order and seeds
+of all files follow from --seed, so a run that was broken off goes on with --skip.  A failed test does not end a run;
+its output is kept in target/faults-long, and its line has the seed that repeats it.  Standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "docs" / "reports"
@@ -182,22 +187,48 @@ def report(found_lines: list[dict[str, Any]], *, date: str) -> str:
     return "\n".join(text) + "\n"
 
 
-def run_file(path: Path, *, seed: int, ledger: Path, options: argparse.Namespace, number: int) -> int:
-    """All fault tests of one file, slow ones included; pytest's exit code."""
+def schedule(
+    groups: list[list[Path]], *, seed: int, rounds: int, shuffled: bool, skip: int = 0
+) -> Iterator[tuple[int, list[Path], int]]:
+    """
+    Which files of tests run when, and with which seed.
+
+    Args:
+        groups: Of one round; the files of a group share a process, its brokers and its Spark context.
+        seed: Everything follows from it.
+        rounds: How many; 0 for ever.
+        shuffled: Each round in another order.
+        skip: So many groups have run already.
+    """
+    rng = random.Random(seed)  # noqa: S311  seeded on purpose
+    number = 0
+    while not rounds or number < rounds * len(groups):
+        for group in rng.sample(groups, len(groups)) if shuffled else groups:
+            number += 1
+            drawn = rng.getrandbits(32)
+            if number > skip:
+                yield number, group, drawn
+
+
+def run_files(paths: list[Path], *, seed: int, ledger: Path, options: argparse.Namespace, number: int) -> int:
+    """All fault tests of some files, slow ones included; pytest's exit code."""
     environment = {
         **os.environ,
         "EOMIRROR_SEED": str(seed),
         "EOMIRROR_FAULT_LEDGER": str(ledger),
         "EOMIRROR_FAULT_RECORDS": str(options.records),
+        "EOMIRROR_FAULT_RATE": str(options.rate),
         "EOMIRROR_FAULT_SECONDS": str(options.seconds),
         "EOMIRROR_FAULT_ABORTED": str(options.aborted),
         "EOMIRROR_REPEATS": str(options.repeats),
         "EOMIRROR_FAULT_ONLY": options.faults,
         _PLANE: options.plane,
     }
-    command = [sys.executable, "-m", "pytest", "-q", str(path.relative_to(ROOT))]
+    chosen = ["-k", options.tests] if options.tests else []
+    names = [str(path.relative_to(ROOT)) for path in paths]
+    command = [sys.executable, "-m", "pytest", "-q", *chosen, *names]
     LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"{number:04}-{path.stem}-{seed}.log"
+    log = LOGS / f"{number:04}-{paths[0].stem}-{seed}.log"
     with log.open("wb") as output:
         try:
             code = subprocess.run(
@@ -223,6 +254,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--hours", type=float, default=1.0, help="no file of tests begins later [1]")
     parser.add_argument("--records", type=int, default=20_000, help="at least so many in a test [20000]")
+    parser.add_argument("--rate", type=float, default=500.0, help="records a second, where it is free [500]")
     parser.add_argument("--repeats", type=int, default=5, help="of each seeded fault in a test [5]")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long links stay cut [60]")
     parser.add_argument("--aborted", type=int, default=1_800_000, help="aborted records in a row [1800000]")
@@ -230,6 +262,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--plane", choices=PLANES, default=os.environ.get(_PLANE, PLANES[0]), help="of the mirrors [client]"
     )
     parser.add_argument("--faults", default="", help="only these, as in F3,F5")
+    parser.add_argument(
+        "--files", default="", help="only these, in this order, as in test_paused,test_clocks"
+    )
+    parser.add_argument("--tests", default="", help="only these, as pytest's -k")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="all of --files in one process: quicker, but none survives a crash",
+    )
+    parser.add_argument("--rounds", type=int, default=0, help="end after so many rounds of all files [0: no]")
+    parser.add_argument("--skip", type=int, default=0, help="so many files have run already [0]")
     parser.add_argument(
         "--seed", type=int, default=secrets.randbits(32), help="repeats the order and all seeds"
     )
@@ -257,23 +300,33 @@ def main(arguments: list[str]) -> int:
     if options.report:
         write()
         return 0
-    rng = random.Random(options.seed)  # noqa: S311  seeded on purpose
-    files, number, worst = sorted(TESTS.glob("test_*.py")), 0, 0
+    files = [TESTS / f"{name}.py" for name in filter(None, options.files.split(","))]
+    if missing := [path.name for path in files if not path.is_file()]:
+        print(f"no such files in {TESTS}: {', '.join(missing)}", file=sys.stderr)
+        return 2
+    single = [[path] for path in files or sorted(TESTS.glob("test_*.py"))]
+    plan = schedule(
+        [files] if options.together and files else single,
+        seed=options.seed,
+        rounds=options.rounds,
+        shuffled=not files,
+        skip=options.skip,
+    )
+    worst = 0
     print(f"seed {options.seed}; lines go to {ledger}", flush=True)
     with ledger.open("a", encoding="utf-8") as file:
         file.write(json.dumps(run_line(command, options.plane), separators=(",", ":")) + "\n")
-    while True:
-        for path in rng.sample(files, len(files)):
-            seed = rng.getrandbits(32)
-            if time.monotonic() - began > options.hours * 3600:
-                write()
-                return int(worst != 0)
-            number += 1
-            code = run_file(path, seed=seed, ledger=ledger, options=options, number=number)
-            worst = worst or (code if code != _NO_TESTS else 0)
-            write()
-            spent = (time.monotonic() - began) / 60
-            print(f"{spent:6.1f} min  {path.stem}  seed {seed}  exit {code}", flush=True)
+    for number, paths, seed in plan:
+        if time.monotonic() - began > options.hours * 3600:
+            break
+        code = run_files(paths, seed=seed, ledger=ledger, options=options, number=number)
+        worst = worst or (code if code != _NO_TESTS else 0)
+        write()
+        spent = (time.monotonic() - began) / 60
+        names = ", ".join(path.stem for path in paths)
+        print(f"{spent:6.1f} min  {number}: {names}  seed {seed}  exit {code}", flush=True)
+    write()
+    return int(worst != 0)
 
 
 if __name__ == "__main__":

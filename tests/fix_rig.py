@@ -22,6 +22,9 @@ REPEATS = int(os.environ.get("EOMIRROR_REPEATS", "2"))
 RECORDS = int(os.environ.get("EOMIRROR_FAULT_RECORDS", "4000"))
 """How many records a fault test writes at least; up to a million in a long run."""
 
+RATE = float(os.environ.get("EOMIRROR_FAULT_RATE", "500"))
+"""Records per second of a scene that asks for no rate of its own."""
+
 _OUTCOME = pytest.StashKey[str]()
 
 # compaction is waited for in tests; by default the cleaner looks every 15 s
@@ -105,6 +108,7 @@ def _made(request: pytest.FixtureRequest, spark: Any) -> Scene:
 
     value = request.getfixturevalue
     marker = request.node.get_closest_marker("scene")
+    options = {"rate": RATE, **(marker.kwargs if marker is not None else {})}
     return Scene(
         value("rig"),
         value("topic_name"),
@@ -112,7 +116,7 @@ def _made(request: pytest.FixtureRequest, spark: Any) -> Scene:
         entry=value("entry"),
         folder=value("tmp_path"),
         spark=spark,
-        **(marker.kwargs if marker is not None else {}),
+        **options,
     )
 
 

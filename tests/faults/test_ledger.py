@@ -100,6 +100,20 @@ def test_the_report_has_a_row_for_each_fault_and_names_what_failed(script: Modul
     assert all(row[1] for row in rows), "a fault without a title in docs/faults.md"
 
 
+def test_a_run_that_was_broken_off_goes_on_where_it_was(script: ModuleType) -> None:
+    """Order and seeds follow from one seed; each round has every file once, named files in the order given."""
+    files = [[Path(name)] for name in "abcde"]
+    whole = list(script.schedule(files, seed=7, rounds=3, shuffled=True))
+
+    assert list(script.schedule(files, seed=7, rounds=3, shuffled=True, skip=8)) == whole[8:]
+    assert [number for number, _, _ in whole] == list(range(1, 16))
+    rounds = [[path for _, path, _ in whole[begin : begin + 5]] for begin in (0, 5, 10)]
+    assert [sorted(each) for each in rounds] == [files] * 3
+    assert rounds[0] != rounds[1]
+    assert len({seed for _, _, seed in whole}) == 15
+    assert [path for _, path, _ in script.schedule(files, seed=7, rounds=1, shuffled=False)] == files
+
+
 def test_resets_break_about_the_share_that_was_asked_for_either_side_of_the_broker() -> None:
     """Drawn from the seed: the same ones each time."""
     frame = (10).to_bytes(4, "big") + int(Api.FETCH).to_bytes(2, "big") + bytes(8)
