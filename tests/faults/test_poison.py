@@ -21,15 +21,19 @@ from rig.link import TestLink, alter_topic
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rig.ledger import Entry
+
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
 
 LARGE = 2_000_000
 
 
 @pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
+def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
     """A link named after the test's unique topic name."""
-    return TestLink(east.client_properties, west.client_properties, topic_name, tmp_path, spark_context)
+    entry.injected()
+    east, west = east.client_properties, west.client_properties
+    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
 
 
 def write_compressed(

@@ -16,15 +16,17 @@ from rig.link import TestLink
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rig.ledger import Entry
+
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
-def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any) -> TestLink:
+def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
     """A link whose topic has been mirrored in two runs, with more to mirror."""
-    link = TestLink(
-        east.client_properties, west.client_properties, topic_name, tmp_path, spark_context, lanes=1
-    )
+    entry.injected()
+    east, west = east.client_properties, west.client_properties
+    link = TestLink(east, west, topic_name, tmp_path, spark_context, entry, lanes=1)
     link.create("orders")
     for _ in range(2):
         link.write("orders", 100)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from eomirror import Mirror, load_config
 from records import Record, create_topic, produce, read_committed, some_records, wait_for
+from rig.ledger import Entry
 from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class TestLink:
         name: Of the link, and prefix of its topics.
         folder: For its configuration file.
         spark: Context to run on.
+        entry: Where figures go.
         settings: Further settings of the link.
     """
 
@@ -102,8 +104,9 @@ class TestLink:
 
     def __init__(
         self, east: Mapping[str, Any], west: Mapping[str, Any], name: str, folder: Path, spark: Any,
-        **settings: Any,
+        entry: Entry | None = None, **settings: Any,
     ) -> None:  # fmt: skip
+        self.entry = entry if entry is not None else Entry(faults=(), test=name, seed=0)
         self.east, self.west, self.name, self.spark = dict(east), dict(west), name, spark
         self.path = folder / "mirror.yaml"
         self.clusters: dict[str, dict[str, Any]] = {"east": dict(east), "west": dict(west)}
@@ -153,6 +156,7 @@ class TestLink:
     def check(self, *words: str) -> None:
         """The copies are what was written, byte for byte."""
         for word in words:
+            self.entry.records += sum(map(len, self.written[word].values()))
             assert self.found(word) == self.written[word], word
 
     def mirror(self, **options: Any) -> Mirror:
