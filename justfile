@@ -82,7 +82,7 @@ faults-long *ARGS:
 faults-replay *ARGS:
     python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"
 
-# the lane on a simulated Kafka: so many schedules on all cores, from a seed on; a million take an hour or more
+# the lane on a simulated Kafka: so many schedules on all cores, from a seed on; an hour for a million; tells its coverage
 model-long SCHEDULES="1000000" FIRST="0":
     EOMIRROR_SIM_SCHEDULES={{SCHEDULES}} EOMIRROR_SIM_FIRST={{FIRST}} \
         python -m pytest -q -s tests/sim/test_model.py -k no_schedule

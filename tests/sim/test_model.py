@@ -2,8 +2,8 @@
 The real lane on a simulated Kafka, schedule after schedule (issue 4, point 5).
 
 EOMIRROR_SIM_SCHEDULES says how many, EOMIRROR_SIM_FIRST from which seed on; more than the default print their
-progress.  A failure prints its seed and a shrunk trace.  What the model leaves out stands in `UNREACHABLE` and in the
-module docstrings.
+progress, and in the end what they covered.  A failure prints its seed and a shrunk trace.  What the model leaves out
+stands in `UNREACHABLE` and in the module docstrings.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ def test_no_schedule_breaks_a_rule_and_every_reachable_arrow_is_taken(
 
     outcome = run_schedules(processes, first, schedules, tell)
 
+    if schedules > _DEFAULT:
+        print(summary(outcome, first))  # noqa: T201  the report of a run of hours
     for seed, rule in outcome.failed:
         choices = Choices(seed)
         # again here: for its draws, and what the lane raised and must not is shown as it was raised
@@ -130,6 +132,36 @@ def test_no_schedule_breaks_a_rule_and_every_reachable_arrow_is_taken(
         missed = TRANSITIONS.keys() - outcome.taken - UNREACHABLE.keys() - RARE.keys()
         assert not missed, f"no schedule took {sorted(missed)}"
     assert not outcome.taken & UNREACHABLE.keys()
+
+
+def summary(outcome: Outcome, first: int) -> str:
+    """How many schedules of which seeds ran, what they broke, and which arrows of the state machine they took."""
+    reachable = TRANSITIONS.keys() - UNREACHABLE.keys()
+    missed = sorted(f"{state}/{event}" for state, event in reachable - outcome.taken)
+    broken = ", ".join(f"{rule or 'raised'} by seed {seed}" for seed, rule in outcome.failed)
+    lines = (
+        f"{outcome.schedules:,} schedules, seeds {first} to {first + outcome.schedules - 1}: "
+        + (broken or "no rule broken"),
+        f"{len(reachable) - len(missed)} of {len(reachable)} reachable arrows taken"
+        + (f"; not {', '.join(missed)}" if missed else ""),
+    )
+    return "\n".join(lines)
+
+
+def test_the_report_of_a_long_run_has_schedules_seeds_and_coverage() -> None:
+    """What was broken is named by its seed; arrows that were not taken are named."""
+    reachable = TRANSITIONS.keys() - UNREACHABLE.keys()
+    whole = summary(Outcome(1_000_000, frozenset(reachable)), 20_000)
+    assert whole.splitlines() == [
+        "1,000,000 schedules, seeds 20000 to 1019999: no rule broken",
+        f"{len(reachable)} of {len(reachable)} reachable arrows taken",
+    ]
+    (missed, *taken) = sorted(reachable)
+    part = summary(Outcome(250, frozenset(taken), ((7, "EO-1"), (9, ""))), 0)
+    assert part.splitlines() == [
+        "250 schedules, seeds 0 to 249: EO-1 by seed 7, raised by seed 9",
+        f"{len(taken)} of {len(reachable)} reachable arrows taken; not {missed[0]}/{missed[1]}",
+    ]
 
 
 @pytest.mark.parametrize("seed", FOUND)
