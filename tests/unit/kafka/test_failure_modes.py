@@ -1,13 +1,15 @@
 """
 The 26 failure modes of a Kafka client (reference/faults-and-security.md, section 2), by their numbers.
 
-What the classifier can say is asked here; what only brokers can show is proven by the tests that the table names, and
-a name that leads nowhere fails.
+What the client plane's classifier can say is asked here; the native plane's is Rust, with tests of its own.  What only
+brokers can show is proven by the tests that the tables name: those of the first table run on the client plane, or on
+both; the second one has what the native plane needs besides.  A name that leads nowhere fails.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -202,27 +204,134 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
 }
 
 
+_NATIVE = "interop/test_native_transactions.py::"
+_FAILURE = "../rust/plane/src/lane/failure.rs::"
+_COORDINATOR = "../rust/core/src/transaction/coordinator/tests.rs::"
+_SEQUENCES = "../rust/core/src/transaction/sequences/tests.rs::"
+_RELAY = "../rust/core/tests/relay_cases.rs::"
+_FETCH = "../rust/plane/src/fetch/state/tests/troubles.rs::"
+_KINDS = "unit/native/test_native_failure.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"
+_STRAGGLERS = "faults/test_stragglers.py::"
+_POISON = "faults/test_poison.py::"
+_REPLACED = "faults/test_replaced_topics.py::"
+_SAME_COPY = "interop/test_native_plane.py::test_both_planes_make_the_same_copy"
+
+#: number -> tests of the native plane
+NATIVE: dict[int, tuple[str, ...]] = {
+    1: (
+        _COORDINATOR + "a_lost_end_is_sent_again_unchanged_until_it_is_answered",
+        _NATIVE + "test_a_late_end_of_an_old_transaction_ends_no_later_one",
+        _NATIVE + "test_answers_that_are_lost_with_their_connection_change_nothing",
+        _STRAGGLERS + "test_a_straggling_abort_of_the_lane_ends_nothing",
+    ),
+    2: (_NATIVE + "test_an_outcome_that_is_not_known_in_time_is_known_later", _KINDS),
+    3: (
+        _COORDINATOR
+        + "a_transaction_that_timed_out_is_not_committed_and_the_identity_is_asked_for_with_the_old_one",
+        _NATIVE + "test_a_transaction_that_the_coordinator_gave_up_is_not_committed",
+    ),
+    4: (
+        _COORDINATOR + "a_fenced_producer_asks_nothing_more",
+        _FAILURE + "a_leaders_refusal_is_read_by_its_code",
+        _NATIVE + "test_a_second_producer_fences_the_first",
+    ),
+    5: (
+        _COORDINATOR + "a_busy_coordinator_is_asked_for_an_identity_again",
+        _COORDINATOR + "a_coordinator_that_moved_is_looked_for",
+    ),
+    6: (
+        _SEQUENCES + "out_of_order_alone_is_final",
+        _FAILURE + "a_leaders_refusal_is_read_by_its_code",
+        _FAILURE + "a_coordinators_refusal_is_read_by_its_code",
+    ),
+    7: (_FAILURE + "a_coordinators_refusal_is_read_by_its_code",),
+    8: (
+        "../rust/core/tests/transaction_model.rs::committed_readers_see_what_the_writer_was_told",
+        _STRAGGLERS + "test_commits_whose_answers_are_lost_count_once",
+    ),
+    9: (_HERE + "test_row_9_group_offsets_are_no_part_of_a_transaction",),
+    10: (
+        "../rust/plane/tests/scripted.rs::a_broker_that_falls_silent_is_asked_again_for_the_same",
+        "faults/test_network.py::test_a_half_open_cluster_is_left_and_found_again",
+    ),
+    11: (
+        _RELAY + "a_record_that_is_too_large_is_named_with_what_it_needs",
+        _FAILURE + "bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic",
+    ),
+    12: (
+        _NATIVE + "test_a_batch_that_the_topic_refuses_is_named",
+        _FAILURE + "a_refused_batch_is_named_with_its_source_and_offsets",
+        "unit/native/test_native_switch.py::test_a_refused_record_is_sought_by_the_client_plane",
+        _POISON + "test_a_record_that_is_too_large_stops_its_topic_by_name",
+    ),
+    13: (
+        "unit/native/test_native_failure.py::test_a_refused_batch_is_named_by_its_source_offsets",
+        _POISON + "test_a_timestamp_that_the_target_does_not_take",
+    ),
+    14: (_REPLACED + "test_replaced_targets_are_noticed_while_it_runs",),
+    15: (
+        _REPLACED + "test_replaced_targets_are_noticed_at_the_next_start",
+        _REPLACED + "test_a_target_that_is_restored_from_an_older_log",
+    ),
+    16: (
+        _FETCH + "a_truncated_log_stops_the_partition_with_the_place",
+        _FETCH + "a_topic_that_was_created_anew_stops_its_partitions",
+        _FAILURE + "a_gap_is_told_from_the_committed_position_to_the_log",
+        _REPLACED + "test_a_source_that_is_restored_from_an_older_log",
+        "faults/test_gaps.py::test_a_gap_under_a_running_mirror",
+    ),
+    17: (
+        _SAME_COPY + "_of_a_compacted_log",
+        "faults/test_gaps.py::test_holes_that_lost_nothing_raise_no_alarm",
+    ),
+    18: ("faults/test_source_shapes.py::test_an_open_transaction_on_the_source_holds_its_partition_only",),
+    19: (_NATIVE + "test_committed_batches_are_seen_and_aborted_ones_are_not",),
+    20: ("faults/test_source_shapes.py::test_partitions_that_are_added_under_load",),
+    21: (_FETCH + "a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone",),
+    22: ("faults/test_neighbours.py::test_lanes_of_every_older_layout_are_fenced",),
+    23: (
+        _COORDINATOR + "an_abortable_commit_leaves_only_the_abort",
+        _FAILURE + "a_leaders_refusal_is_read_by_its_code",
+        _STRAGGLERS + "test_a_straggling_abort_of_the_lane_ends_nothing",
+    ),
+    24: (_SAME_COPY, _MIRROR + "test_every_shape_of_record_arrives_unchanged"),
+    25: (
+        _RELAY + "a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are",
+        "faults/test_clocks.py::test_a_clock_that_is_a_day_wrong_changes_nothing",
+    ),
+    26: (
+        "../rust/core/tests/batch_malformed.rs::every_flipped_bit_is_noticed_or_lies_where_no_checksum_looks",
+        _FAILURE + "bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic",
+    ),
+}
+
+_RUST_TEST = re.compile(r"#\[test\]\s+(?:#\[[^\]]*\]\s+)*fn (\w+)\(")
+
+
 @cache
 def names_in(path: str) -> frozenset[str]:
     """Names of the test functions of a file."""
-    tree = ast.parse((TESTS / path).read_text())
+    if path.endswith(".rs"):
+        return frozenset(_RUST_TEST.findall((TESTS / path).read_text("utf-8")))
+    tree = ast.parse((TESTS / path).read_text("utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 @pytest.mark.parametrize("number", range(1, 27))
 def test_every_failure_mode_has_tests_that_exist(number: int) -> None:
-    """26 rows, none without a test, none with the name of a test that was renamed or removed."""
+    """26 rows for either plane, none without a test, none with the name of one that was renamed or removed."""
     what, tests = MODES[number]
     assert what
     assert tests
-    for name in tests:
+    assert NATIVE[number]
+    for name in (*tests, *NATIVE[number]):
         path, _, function = name.partition("::")
         assert function in names_in(path), name
 
 
 def test_no_row_is_beside_the_table() -> None:
     """The numbers are the reference's."""
-    assert sorted(MODES) == list(range(1, 27))
+    assert sorted(MODES) == sorted(NATIVE) == list(range(1, 27))
 
 
 def error(name: str, **flags: bool) -> KafkaError:

@@ -308,6 +308,8 @@ fn kind_of(error: &Error) -> FailureKind {
 mod tests {
     use std::collections::BTreeSet;
 
+    use eomirror_core::batch::BatchError;
+    use eomirror_core::relay::RelayError;
     use eomirror_core::transaction::SourceRange;
 
     use super::{Failure, FailureKind, Gap};
@@ -358,6 +360,74 @@ mod tests {
         ] {
             assert_eq!(refused(code).kind, kind, "{code}");
         }
+    }
+
+    #[test]
+    fn a_coordinators_refusal_is_read_by_its_code() {
+        for (code, kind) in [
+            // sequences, the epoch, the state or the id are lost: a new producer begins anew
+            (45, FailureKind::Abortable),
+            (47, FailureKind::Abortable),
+            (48, FailureKind::Abortable),
+            (49, FailureKind::Abortable),
+            (59, FailureKind::Abortable),
+            (120, FailureKind::Abortable),
+            (50, FailureKind::Configuration),
+            (53, FailureKind::Unauthorized),
+        ] {
+            let error = Error::Refused {
+                what: "transactional.id t".to_owned(),
+                code: ErrorCode(code),
+            };
+            assert_eq!(Failure::from(error).kind, kind, "{code}");
+        }
+        let fenced = Error::Fenced {
+            transactional_id: "t".to_owned(),
+            code: ErrorCode(90),
+        };
+        assert_eq!(Failure::from(fenced).kind, FailureKind::Superseded);
+        let not_committed = Error::NotCommitted {
+            code: ErrorCode(48),
+        };
+        assert_eq!(Failure::from(not_committed).kind, FailureKind::Abortable);
+    }
+
+    #[test]
+    fn bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic() {
+        let at = TopicPartition::new("s", 1);
+        let wrong_crc = BatchError::WrongCrc {
+            offset: 7,
+            stored: 1,
+            computed: 2,
+        };
+        let impossible = BatchError::BadField {
+            offset: 7,
+            field: "magic",
+            value: 9,
+        };
+        for (error, kind) in [
+            (wrong_crc, FailureKind::Damaged),
+            (impossible, FailureKind::Topic),
+        ] {
+            let error = RelayError::Batch {
+                topic: "s".to_owned(),
+                partition: 1,
+                error,
+            };
+            let failure = Failure::relayed(&at, "t", &error);
+            assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
+        }
+        let large = RelayError::RecordTooLarge {
+            at: "s-1@7".to_owned(),
+            offset: 7,
+            bytes: 2_000,
+            limit: Some(1_000),
+        };
+        let failure = Failure::relayed(&at, "t", &large);
+        assert_eq!(failure.kind, FailureKind::Refused);
+        let batch = failure.refused.unwrap();
+        assert_eq!(batch.source, Some(at));
+        assert_eq!((batch.first, batch.last, batch.code), (7, 7, 10));
     }
 
     #[test]

@@ -126,6 +126,26 @@ fn a_coordinator_that_moved_is_looked_for() {
 }
 
 #[test]
+fn a_busy_coordinator_is_asked_for_an_identity_again() {
+    let now = Instant::now();
+    // it reads its log, or still writes the markers of a transaction before
+    for error in [14, 51] {
+        let mut coordinator = Coordinator::new();
+        assert_eq!(coordinator.wants(now), Some(Ask::Find));
+        coordinator.asked();
+        assert_eq!(coordinator.found(0, 1, now), None);
+        assert_eq!(coordinator.wants(now), Some(Ask::Init { previous: None }));
+        coordinator.asked();
+        assert_eq!(coordinator.initialized(error, ME, now), None);
+        assert_eq!(coordinator.wants(now), None, "not at once");
+        assert_eq!(
+            coordinator.wants(later(now)),
+            Some(Ask::Init { previous: None })
+        );
+    }
+}
+
+#[test]
 fn an_empty_commit_asks_nobody_and_an_empty_abort_does() {
     let now = Instant::now();
     let mut coordinator = ready(now);
