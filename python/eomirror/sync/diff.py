@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.facts import ConfigValue, TopicFacts
 
 __all__ = [
+    "TIMESTAMPS",
     "AddPartitions",
     "AlterConfig",
     "Change",
@@ -64,7 +65,8 @@ _STORAGE = (
 )
 
 _FOR_EVER = "9223372036854775807"
-_TIMESTAMPS = {
+#: Whatever time a record says that it is from, it is taken, and kept.
+TIMESTAMPS = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": _FOR_EVER,
     "message.timestamp.after.max.ms": _FOR_EVER,
@@ -86,11 +88,11 @@ _NOT_COPIED = frozenset(
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",
-        *_TIMESTAMPS,
+        *TIMESTAMPS,
     }
 )
 
-_KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *_TIMESTAMPS})
+_KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
 
 # what the provenance header adds to a record that is as large as the source allows
 _HEADER_ROOM = 4096
@@ -208,8 +210,8 @@ def desired_configs(
             wanted[name] = entry.value
     if provenance_header and "max.message.bytes" in wanted:
         wanted["max.message.bytes"] = str(int(wanted["max.message.bytes"]) + _HEADER_ROOM)
-    known = _TIMESTAMPS if target_defaults is None else _TIMESTAMPS.keys() & target_defaults.keys()
-    wanted.update({name: _TIMESTAMPS[name] for name in sorted(known)})
+    known = TIMESTAMPS if target_defaults is None else TIMESTAMPS.keys() & target_defaults.keys()
+    wanted.update({name: TIMESTAMPS[name] for name in sorted(known)})
     return wanted
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.formats.mm2 import Mm2Names
-from eomirror.sync.diff import CreateTopic, default_replication_factor
+from eomirror.sync.diff import TIMESTAMPS, CreateTopic, default_replication_factor
 from eomirror.sync.state_topics import Drift
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ __all__ = ["mm2_drift", "mm2_source_topics", "mm2_target_topics"]
 _REPLICAS = 3
 _CONFIGS = {
     "cleanup.policy": "compact",
+    # records of a clock that is wrong are taken as well, as by our own topics
+    **TIMESTAMPS,
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": "600000",
 }

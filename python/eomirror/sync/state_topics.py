@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import StateError
 from eomirror.formats.dead_letter import LARGEST_MESSAGE
-from eomirror.sync.diff import AddPartitions, CreateTopic, default_replication_factor
+from eomirror.sync.diff import TIMESTAMPS, AddPartitions, CreateTopic, default_replication_factor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Drift", "state_changes", "state_drift", "state_topics"]
 
-_COMPACT = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "CreateTime",
-}
+# brokers refuse records from more than an hour ahead by default, so a clock that is wrong would end the mirror (F34)
+_COMPACT = {"cleanup.policy": "compact", **TIMESTAMPS}
 # small segments and an eager cleaner: reading control and positions after a million commits takes seconds, and what
 # lanes have merged in the offset map goes soon
 _SMALL = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from eomirror.config import load_config
 from eomirror.errors import StateError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.facts import TopicFacts
 from eomirror.sync.diff import AddPartitions
+from eomirror.sync.mm2_topics import mm2_source_topics, mm2_target_topics
 from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
 
 NAMES = LinkNames("east.west")
@@ -42,6 +44,24 @@ def test_dead_letters_have_a_topic_where_they_are_written() -> None:
     assert (letters.name, letters.partitions) == ("eomirror.east.west.dead-letter", 1)
     assert letters.configs["cleanup.policy"] == "compact"
     assert letters.configs["max.message.bytes"] == "8388608"
+
+
+def test_a_clock_that_is_wrong_is_no_reason_to_refuse_a_record() -> None:
+    """F34: brokers refuse what is from more than an hour ahead by default, and a mirror that cannot commit ends."""
+    clusters = {name: {"bootstrap.servers": f"{name}:1"} for name in ("east", "west")}
+    for side in ("source", "target"):
+        link = {"source": "east", "target": "west", "topics": ["a"], "offset_syncs": side}
+        link["heartbeats"] = "source" if side == "source" else "link"
+        (loaded,) = load_config({"clusters": clusters, "links": [link]}).links
+        topics = (
+            *state_topics(NAMES, lanes=2, brokers=1, dead_letters=True),
+            *mm2_source_topics(loaded, brokers=1),
+            *mm2_target_topics(loaded, brokers=1),
+        )
+        assert len(topics) == 4 + 3
+        for topic in topics:
+            assert topic.configs["message.timestamp.after.max.ms"] == str(2**63 - 1)
+            assert topic.configs["message.timestamp.before.max.ms"] == str(2**63 - 1)
 
 
 @pytest.mark.parametrize(
