@@ -112,36 +112,39 @@ class GroupsStatus:
         offsets: Checkpoints of these groups, one per partition.
         last_checkpoint: When the newest was written, ms since the epoch; None where there is none.
         unreadable: Records that are no checkpoint; they are passed over.
+        first_unreadable: Where the first of them is, and what is wrong with it; empty for none.
     """
 
     followed: int
     offsets: int
     last_checkpoint: int | None
     unreadable: int = 0
+    first_unreadable: str = ""
 
 
 def groups_status(
-    checkpoints: Iterable[tuple[Checkpoint | None, int]], topics: Collection[str]
+    checkpoints: Iterable[tuple[Checkpoint | str, int]], topics: Collection[str]
 ) -> GroupsStatus:
     """
     What the records of the checkpoint topic say about the groups of one link.
 
     Args:
-        checkpoints: Checkpoint (None for a record that is none) and timestamp of each, in the order of the log.
+        checkpoints: Checkpoint (or why a record is none) and timestamp of each, in the order of the log.
         topics: Target topics of the link; other links of the same source write checkpoints too.
     """
     newest: dict[tuple[str, str, int], int] = {}
-    unreadable = 0
+    unreadable: list[str] = []
     for found, timestamp in checkpoints:
-        if found is None:
-            unreadable += 1
+        if isinstance(found, str):
+            unreadable.append(found)
         elif found.topic in topics:
             newest[found.group, found.topic, found.partition] = timestamp
     return GroupsStatus(
         followed=len({group for group, _, _ in newest}),
         offsets=len(newest),
         last_checkpoint=max(newest.values(), default=None),
-        unreadable=unreadable,
+        unreadable=len(unreadable),
+        first_unreadable=unreadable[0] if unreadable else "",
     )
 
 
@@ -171,8 +174,8 @@ class LinkStatus:
 
     Attributes:
         link: Its name.
-        state: ``never ran``, ``stopped`` (its owner released it), ``running``, or ``silent`` (the owner's claim
-            does not move).
+        state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
+            move), or ``handed back`` (MirrorMaker 2 mirrors since).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours, where they disagree; 0 where they agree, or
             nobody knows.
@@ -262,7 +265,7 @@ def link_status(
     mirrored = [item for item in partitions if not item.parked]
     return LinkStatus(
         link=link,
-        state=sight.state,
+        state="handed back" if control.handed_over is not None else sight.state,
         owner=_owner(control, owner_ms),
         clock_offset_seconds=sight.offset_ms / 1000,
         generation=generation.generation,

@@ -2,85 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
-from eomirror import DifferenceError, Mirror, StateError, load_config
+from eomirror import DifferenceError, Mirror, StateError
 from eomirror.adopt import mm2
 from eomirror.kafka.status_reader import StatusReader
 from eomirror.offsets import translate
-from records import create_topic, read_committed, wait_for
+from records import read_committed, wait_for
 from rig.audited import assert_audited
-from rig.mm2 import MirrorMaker, SteadyWriter
+from rig.mm2 import SteadyWriter
+from rig.mm2_link import Mm2Link
 
 if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from eomirror.config import Config
-
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-PARTITIONS = 2
 
-
-class Flow:
+class Flow(Mm2Link):
     """A topic that MM2 mirrors, and the link that takes it over."""
 
-    def __init__(
-        self, east: Any, west: Any, name: str, folder: Path, spark: Any, *, exactly_once: bool
-    ) -> None:
-        self.alias, self.topic, self.spark = name, f"orders-{name}", spark
-        self.east, self.west = dict(east.client_properties), dict(west.client_properties)
-        create_topic(self.east, self.topic, PARTITIONS)
-        self.maker = MirrorMaker(
-            self.east["bootstrap.servers"], self.west["bootstrap.servers"], name, self.topic, folder,
-            exactly_once=exactly_once,
-        )  # fmt: skip
-        self.path = folder / "mirror.yaml"
-        settings = {
-            "clusters": {name: self.east, "west": self.west},
-            "links": [{"source": name, "target": "west", "topics": [self.topic]}],
-            "defaults": {"lanes": 1, "commit_interval": "20ms"},
-        }
-        self.path.write_text(yaml.safe_dump(settings))
-        self.path.chmod(0o600)
-
-    @property
-    def config(self) -> Config:
-        return load_config(self.path)
-
-    @property
-    def copy(self) -> str:
-        return f"{self.alias}.{self.topic}"
-
-    def mirrored(self) -> int:
-        """Records of the copy; -1 while there is none."""
-        from confluent_kafka.admin import AdminClient
-
-        if self.copy not in AdminClient(self.west).list_topics(timeout=10).topics:
-            return -1
-        return sum(map(len, read_committed(self.west, self.copy).values()))
-
-    def command(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
-            [sys.executable, "-m", "eomirror", "adopt", str(self.path), "-o", "json", *arguments],
-            capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
+    def adopt(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        return self.command("adopt", *arguments)
 
     def goes_on(self) -> None:
         """The mirror runs until it has caught up; source and copy are equal then, and every transaction is whole."""
-        with Mirror(self.config, spark=self.spark) as mirror:
-            assert mirror.run(until="caught-up").exit_code == 0
-        there, here = read_committed(self.east, self.topic), read_committed(self.west, self.copy)
+        self.catch_up()
+        there, here = read_committed(self.east, self.topic), read_committed(self.west, self.copy())
         assert here == there
         assert sum(map(len, there.values())) > 0
         assert_audited(self.config)
@@ -91,7 +43,7 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
 ) -> None:
     """Refused while it runs; after its end the copies' ends tell what it mirrored behind its last commit."""
     flow = Flow(east, west, topic_name, tmp_path, spark_context, exactly_once=False)
-    with flow.maker, SteadyWriter(flow.east, flow.topic, PARTITIONS, per_second=20):
+    with flow.maker, SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=20):
         wait_for(lambda: flow.maker.check() and flow.mirrored() > 200, 120)
         monkeypatch.setattr(mm2, "PATIENCE_SECONDS", 0.0)
         with pytest.raises(DifferenceError, match="still mirrors"):
@@ -104,7 +56,7 @@ def test_a_killed_at_least_once_mm2_is_replaced_at_its_next_record(
         pytest.raises(StateError, match="written a second time"),
     ):
         early.run(until="caught-up")
-    code, looked = flow.command("--dry-run")
+    code, looked = flow.adopt("--dry-run")
     assert (code, looked["committed"], looked["transactional"]) == (0, False, False)
     # it has been watched already
     monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.5)
@@ -132,11 +84,11 @@ def test_mm2_is_killed_at_a_random_moment(
     """With traffic on, whatever it had open: 0 lost, 0 twice, and the link knows where it came from."""
     del trial
     flow = Flow(east, west, topic_name, tmp_path, spark_context, exactly_once=exactly_once)
-    with flow.maker, SteadyWriter(flow.east, flow.topic, PARTITIONS, per_second=40):
+    with flow.maker, SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=40):
         wait_for(lambda: flow.maker.check() and flow.mirrored() > 100, 120)
         time.sleep(rng.uniform(0, 4))
         flow.maker.kill()
-        code, found = flow.command()
+        code, found = flow.adopt()
 
     assert (code, found["committed"], found["transactional"]) == (0, True, exactly_once)
     flow.goes_on()
@@ -156,7 +108,7 @@ def test_mm2_is_stopped_in_order(
     """What it committed last is where its copies end."""
     flow = Flow(east, west, topic_name, tmp_path, spark_context, exactly_once=exactly_once)
     with flow.maker:
-        with SteadyWriter(flow.east, flow.topic, PARTITIONS, per_second=40):
+        with SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=40):
             wait_for(lambda: flow.maker.check() and flow.mirrored() > 100, 120)
             flow.maker.stop()
         found = mm2.adopt_mm2(flow.config)
@@ -173,7 +125,7 @@ def test_mm2_crashed_twice_between_two_commits(
 ) -> None:
     """It has mirrored the same records again itself; none is mirrored a third time, and none is left out."""
     flow = Flow(east, west, topic_name, tmp_path, spark_context, exactly_once=False)
-    with SteadyWriter(flow.east, flow.topic, PARTITIONS, per_second=20):
+    with SteadyWriter(flow.east, flow.topic, flow.partitions, per_second=20):
         with flow.maker:
             wait_for(lambda: flow.maker.check() and flow.mirrored() > 300, 120)
         before = flow.mirrored()
@@ -182,13 +134,12 @@ def test_mm2_crashed_twice_between_two_commits(
             wait_for(lambda: flow.maker.check() and flow.mirrored() > before + 20, 120)
     found = mm2.adopt_mm2(flow.config)
     assert not found.problems
-    doubled = read_committed(flow.west, flow.copy)
+    doubled = read_committed(flow.west, flow.copy())
 
-    with Mirror(flow.config, spark=flow.spark) as mirror:
-        assert mirror.run(until="caught-up").exit_code == 0
+    flow.catch_up()
 
-    there, here = read_committed(flow.east, flow.topic), read_committed(flow.west, flow.copy)
-    for number in range(PARTITIONS):
+    there, here = read_committed(flow.east, flow.topic), read_committed(flow.west, flow.copy())
+    for number in range(flow.partitions):
         after = here[number][len(doubled[number]) :]
         assert here[number][: len(doubled[number])] == doubled[number]
         assert set(there[number]) == set(here[number])

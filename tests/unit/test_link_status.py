@@ -154,9 +154,12 @@ def test_groups_are_told_from_checkpoints() -> None:
     one, two = Checkpoint("g", "east.orders", 0, 5, 50), Checkpoint("h", "east.orders", 0, 6, 60)
     other = Checkpoint("x", "east.else", 0, 1, 1)
 
-    found = groups_status([(one, 10), (two, 20), (one, 30), (other, 40), (None, 50)], {"east.orders"})
+    found = groups_status(
+        [(one, 10), (two, 20), (one, 30), (other, 40), ("x-0@4 is null", 50)], {"east.orders"}
+    )
 
     assert (found.followed, found.offsets, found.last_checkpoint, found.unreadable) == (2, 2, 30, 1)
+    assert found.first_unreadable == "x-0@4 is null"
     assert groups_status([], {"east.orders"}).last_checkpoint is None
 
 

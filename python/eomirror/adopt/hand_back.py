@@ -6,8 +6,10 @@ The order is what makes it exact:
 1. refuse while MM2 runs: a member of its group would go on with what it has in memory;
 2. take the link, which fences every lane it ever had: nothing of ours can be committed any more;
 3. read the positions, and what MM2 knows already;
-4. commit a source offset for every partition into ``mm2-offsets.SOURCE.internal``, in one transaction, under the key
-   bytes that Kafka Connect looks for (`eomirror.formats.connect`).
+4. commit a source offset for every partition into ``mm2-offsets.SOURCE.internal``, under the key bytes that Kafka
+   Connect looks for (`eomirror.formats.connect`), and in the same transaction into control that MM2 mirrors now: a
+   run of the link is refused from then on, and so is handing back what MM2 has moved on since.  `eomirror adopt` takes
+   the link back.
 
 A position is the next source offset to mirror, behind markers and aborted records; MM2 stores the last one it has
 dealt with and goes on behind it.  So the offset that is written is the position minus one, whatever is there.
@@ -19,16 +21,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
-from eomirror.errors import DifferenceError, StateError, UsageError
+from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.formats.connect import Mm2Flow, connect_partition, encode_source_offset
+from eomirror.formats.control import decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.mm2_state import Mm2State
 from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.positions import valid_positions
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import CommitOutcome, MetadataRecord
+from eomirror.lane.ownership import refuse_handed_over
+from eomirror.lane.plane import MetadataRecord
 from eomirror.sync.discovery import Discovery
 
 if TYPE_CHECKING:
@@ -113,12 +116,11 @@ def hand_back_to_mm2(
         UsageError: The configuration has several links and none was named.
         DifferenceError: MM2 runs.
         SupersededError: The link runs.
-        StateError: The link has no positions, or a record is not readable.
+        StateError: The link has no positions or was handed back before, MM2 has never run there, or a record is not
+            readable.
         MirrorError: A cluster cannot be reached or refuses us.
     """
-    if link is None and len(config.links) != 1:
-        raise UsageError("the configuration has several links", fix="name one: --link NAME")
-    chosen = config.link(link) if link is not None else config.links[0]
+    chosen = config.only_link(link)
     return_ = _Return(
         config,
         chosen,
@@ -152,20 +154,36 @@ class _Return:
                 f"link {self._link.name}: MirrorMaker 2 runs: in its group {self._flow.group}: {', '.join(members)}",
                 fix="stop all of its workers, hand the link back, then start them again",
             )
+        self._refuse_handed_over()
         positions = self._positions()
         if not positions:
             raise StateError(
                 f"link {self._link.name} has mirrored nothing that could be handed back",
                 fix="compare the name of the link with that of the run; just start MirrorMaker 2",
             )
+        partitions = self._offsets_partitions()
         if dry_run:
             return self._found(positions, self._had(), committed=False)
-        self._take()
-        # nothing of ours can be committed from here on
-        positions = self._positions()
-        had = self._had()
-        self._tell(f"writing {len(positions)} source offsets to {self._flow.offsets_topic}")
-        self._write(positions)
+        discovery = Discovery(self._link, *self._clusters, clock=self._clock)
+        owner = LinkOwner(
+            self._link, *self._clusters, run=new_run_id(), clock=self._clock, on_event=self._tell
+        )
+        try:
+            owner.acquire(self._link.lanes, discovery.prepare())
+            try:
+                # nothing of ours can be committed from here on
+                positions = self._positions()
+                had = self._had()
+                self._tell(f"writing {len(positions)} source offsets to {self._flow.offsets_topic}")
+                owner.hand_over(
+                    self._records(positions, partitions), replicator="mm2", place=self._flow.offsets_topic
+                )
+            except MirrorError:
+                owner.release()
+                raise
+        finally:
+            owner.close()
+            discovery.close()
         return self._found(positions, had, committed=True)
 
     def close(self) -> None:
@@ -180,26 +198,18 @@ class _Return:
             return {}
         return valid_positions(self._reader.read(topic)[1])
 
+    def _refuse_handed_over(self) -> None:
+        """MM2 may have gone on since: our positions would send it back."""
+        topic = self._names.control_topic
+        if self._admin.describe_topics([topic])[topic] is not None:
+            records = self._reader.read(topic, wait_for_open=False)[1]
+            view = decode_control([(record.key, record.value, record.where) for record in records])
+            refuse_handed_over(self._link.name, view)
+
     def _had(self) -> Mapping[SourcePartition, int | None]:
-        topic = self._flow.offsets_topic
-        if self._admin.describe_topics([topic])[topic] is None:
-            return {}
         return self._state.committed().offsets
 
-    def _take(self) -> None:
-        """Own the link, and give it up again: every lane that it ever had is fenced then."""
-        discovery = Discovery(self._link, *self._clusters, clock=self._clock)
-        owner = LinkOwner(
-            self._link, *self._clusters, run=new_run_id(), clock=self._clock, on_event=self._tell
-        )
-        try:
-            owner.acquire(self._link.lanes, discovery.prepare())
-            owner.release()
-        finally:
-            owner.close()
-            discovery.close()
-
-    def _write(self, positions: Mapping[SourcePartition, Position]) -> None:
+    def _offsets_partitions(self) -> int:
         topic = self._flow.offsets_topic
         facts = self._admin.describe_topics([topic])[topic]
         if facts is None:
@@ -208,32 +218,19 @@ class _Return:
                 fix=f"create it as Connect does, compacted with {_PARTITIONS} partitions: kafka-topics.sh --create "
                 f"--topic {topic} --partitions {_PARTITIONS} --config cleanup.policy=compact",
             )
+        return facts.partitions
+
+    def _records(
+        self, positions: Mapping[SourcePartition, Position], partitions: int
+    ) -> list[MetadataRecord]:
         records = []
         for source, position in sorted(positions.items()):
-            key, value = encode_source_offset(source, position.offset - 1, self._flow)
             # nothing was dealt with yet: MM2 begins at the beginning by itself
             if position.offset > 0:
-                number = connect_partition(key, facts.partitions)
-                records.append(MetadataRecord(topic, number, key, value))
-        producer = TransactionalProducer(
-            self._clusters[1],
-            client_id=self._role,
-            transactional_id=self._names.control_transactional_id,
-            transaction_timeout=self._link.transaction_timeout,
-            known_topic=topic,
-            clock=self._clock,
-        )
-        try:
-            producer.init()
-            producer.begin()
-            producer.write(records)
-            producer.flush(self._link.transaction_timeout)
-            producer.take_acks()
-            if producer.commit() is CommitOutcome.SUSPECT:
-                # InitProducerId returns when that commit's markers are written, or aborts what is left
-                producer.init()
-        finally:
-            producer.close()
+                key, value = encode_source_offset(source, position.offset - 1, self._flow)
+                number = connect_partition(key, partitions)
+                records.append(MetadataRecord(self._flow.offsets_topic, number, key, value))
+        return records
 
     def _found(
         self,

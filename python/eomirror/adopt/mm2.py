@@ -8,14 +8,15 @@ The order is what makes it exact:
 3. read what it has committed, and compare the ends of both logs of every partition (`eomirror.adopt.verdict`);
 4. see once more that nothing has grown since 1;
 5. publish the link's first generation with all first positions, what was taken from where, and what the comparison
-   tells the offset map, in one transaction (`eomirror.kafka.ownership`).
+   tells the offset map, in one transaction (`eomirror.kafka.ownership`).  A link that was handed back to MM2 gets a new
+   generation; its positions, and that it may run again, are committed together behind that.
 
 Nothing is committed unless every partition is certain, or its offset was given by hand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.adopt.alignment import Alignment, align
@@ -66,6 +67,7 @@ class Adoption:
         transactional: Whether MM2 committed them in the transactions of the records.
         partitions: Every partition of the link that MM2 knows, or whose copy has records.
         left_out: Partitions that MM2 has mirrored and the link does not mirror.
+        passed_over: Records in MM2's topics that are not its own: where, and what is wrong with them.
         generation: Of the link, with which the positions were committed; None when nothing was.
     """
 
@@ -74,6 +76,7 @@ class Adoption:
     transactional: bool
     partitions: tuple[PartitionAdoption, ...]
     left_out: tuple[SourcePartition, ...] = ()
+    passed_over: tuple[str, ...] = ()
     generation: int | None = None
 
     @property
@@ -91,6 +94,7 @@ class Adoption:
             "generation": self.generation,
             "partitions": [each.as_dict() for each in self.partitions],
             "left_out": [str(each) for each in self.left_out],
+            "passed_over": list(self.passed_over),
         }
 
 
@@ -105,7 +109,7 @@ def adopt_mm2(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Adoption:
     """
-    Make MM2's next records the first records of a link that never ran.
+    Make MM2's next records the next records of a link that never ran, or that was handed back to MM2.
 
     Args:
         config: The configuration that the mirror will run with.
@@ -124,10 +128,10 @@ def adopt_mm2(
         UsageError: The configuration has several links and none was named, or ``at`` names a partition that the link
             does not mirror.
         DifferenceError: MM2 still runs, or wrote while we looked.
-        StateError: The link has run before, or what MM2 left is not readable.
+        StateError: The link has run before and was not handed back, or what MM2 left is not readable.
         MirrorError: A cluster cannot be reached or refuses us.
     """
-    chosen = _chosen(config, link)
+    chosen = config.only_link(link)
     look = _Look(
         chosen,
         config.clusters[chosen.source],
@@ -141,18 +145,6 @@ def adopt_mm2(
         return look.run(dry_run=dry_run)
     finally:
         look.close()
-
-
-def _chosen(config: Config, link: str | None) -> Link:
-    if link is not None:
-        return config.link(link)
-    if len(config.links) != 1:
-        names = ", ".join(each.name for each in config.links)
-        raise UsageError(
-            "the configuration has several links, and they are adopted one by one",
-            fix=f"name one: --link with one of {names}",
-        )
-    return config.links[0]
 
 
 class _Look:
@@ -235,7 +227,7 @@ class _Look:
             return
         records = self._control.read(topic, wait_for_open=False)[1]
         view = decode_control([(record.key, record.value, record.where) for record in records])
-        if view.generation is not None:
+        if view.generation is not None and view.handed_over is None:
             raise StateError(
                 f"link {self._link.name} has positions of its own: it has run since generation 1, or adopted before",
                 fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --adopt "
@@ -343,6 +335,7 @@ class _Look:
                     if source not in known and offset is not None
                 )
             ),
+            passed_over=tuple(self._state.passed_over),
         )
 
     def _facts(
@@ -424,6 +417,7 @@ class _Look:
             *self._clusters,
             run=run,
             clock=self._clock,
+            take_back=True,
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
             on_event=self._tell,
@@ -441,14 +435,7 @@ class _Look:
             ) from error
         finally:
             owner.close()
-        return Adoption(
-            link=adoption.link,
-            place=adoption.place,
-            transactional=adoption.transactional,
-            partitions=adoption.partitions,
-            left_out=adoption.left_out,
-            generation=layout.generation,
-        )
+        return replace(adoption, generation=layout.generation)
 
 
 def _known(offset: int | None) -> int:

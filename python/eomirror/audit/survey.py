@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror._native import decode_offset_map
 from eomirror.audit.verify import PartitionFacts, Range, Scope, needed_ranges, scope
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError
@@ -20,6 +19,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import read_offset_map_key
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.offset_map_reader import chunk_of
 from eomirror.kafka.positions import valid_positions
 from eomirror.types import SourcePartition
 
@@ -323,7 +323,7 @@ class Survey:
                 replaced.add(source)
                 continue
             # one chunk after the other, so that what is kept does not grow with the map
-            chunk = decode_offset_map(record.value)[2]
+            chunk = chunk_of(record)[2]
             ranges[source] = needed_ranges([*ranges.get(source, ()), *chunk], first_source, first_target)
         return ranges, replaced
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eomirror.cli.mm2_flow import flow_options, named_flow
 from eomirror.cli.render import output_option, print_structured, say, table, wants_table
 
 if TYPE_CHECKING:
@@ -25,16 +26,9 @@ __all__ = ["adopt"]
     help="Go on at this source offset, for a partition that the logs do not tell of.",
 )
 @click.option(
-    "--mm2-source", metavar="ALIAS", help="What MirrorMaker 2 calls the source; by default as we do."
-)
-@click.option(
     "--mm2-target", metavar="ALIAS", help="What MirrorMaker 2 calls the target; by default as we do."
 )
-@click.option("--group", help="Group of its Connect workers; by default ALIAS-mm2.")
-@click.option("--connector", help="Its source connector; by default MirrorSourceConnector.")
-@click.option(
-    "--offsets-topic", help="Connect's offset.storage.topic; by default mm2-offsets.ALIAS.internal."
-)
+@flow_options
 @click.option(
     "--configs-topic", help="Connect's config.storage.topic; by default mm2-configs.ALIAS.internal."
 )
@@ -57,29 +51,22 @@ def adopt(
     """
     Take a link of CONFIG over from MirrorMaker 2, in place: `run` then goes on at its very next record.
 
-    Stop MirrorMaker 2 first; one that still runs is noticed and refused.  Its transactional ids are fenced.  What it
-    committed is compared with the ends of both logs.  Where they do not tell one offset, the candidates are shown
-    and nothing is committed.  Otherwise all positions are committed in one transaction.  Exit codes: 0 done, 1
-    failed, 3 MirrorMaker 2 runs or a partition is not certain, 78 the configuration is refused.
+    The link never ran, or was handed back.  Stop MirrorMaker 2 first; one that still runs is noticed and refused.  Its
+    transactional ids are fenced.  What it committed is compared with the ends of both logs.  Where they do not tell
+    one offset, the candidates are shown and nothing is committed.  Otherwise all positions are committed in one
+    transaction.  Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs or a partition is not certain, 78 the
+    configuration is refused.
     """
-    from dataclasses import replace
-
     from eomirror.adopt.mm2 import adopt_mm2
     from eomirror.cli.run import parse_offsets
     from eomirror.config import load_config
-    from eomirror.formats.connect import Mm2Flow
 
     chosen = parse_offsets("--at", at)
     loaded = load_config(config, overrides=overrides)
-    one = loaded.link(link) if link is not None else loaded.links[0]
-    flow = Mm2Flow.dedicated(mm2_source or one.source, mm2_target or one.target)
-    flow = replace(
-        flow,
-        group=group or flow.group,
-        connector=connector or flow.connector,
-        offsets_topic=offsets_topic or flow.offsets_topic,
-        configs_topic=configs_topic or flow.configs_topic,
-    )
+    flow = named_flow(
+        loaded, link, source=mm2_source, target=mm2_target, group=group, connector=connector,
+        offsets_topic=offsets_topic, configs_topic=configs_topic,
+    )  # fmt: skip
     told = [""]
 
     def progress(what: str) -> None:
@@ -114,6 +101,8 @@ def _draw(found: Adoption, *, dry_run: bool) -> None:
         console.print(table(list(rows[0]), rows, right=("P", "COMMITTED", "GOES ON AT")))
     for source in found.left_out:
         console.print(f"not mirrored by the link: {escape(str(source))}")
+    for what in found.passed_over:
+        console.print(f"passed over: {escape(what)}")
     if found.problems:
         console.print(
             "[red]nothing was committed[/]: say where these partitions go on, with --at TOPIC-PARTITION=OFFSET"

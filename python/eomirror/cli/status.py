@@ -106,6 +106,11 @@ def _draw(found: list[LinkStatus]) -> None:
                 f"{human_count(item.groups.followed)} groups followed, {human_count(item.groups.offsets)} checkpoints, "
                 f"the newest {human_seconds(age)} old"
             )
+            if item.groups.unreadable:
+                console.print(
+                    f"{human_count(item.groups.unreadable)} records are no checkpoints and are passed over, the first: "
+                    + escape(item.groups.first_unreadable)
+                )
         rows = [_row(partition) for partition in item.partitions]
         if rows:
             console.print(

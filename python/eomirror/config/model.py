@@ -222,3 +222,19 @@ class Config:
                 return link
         known = ", ".join(link.name for link in self.links)
         raise UsageError(f"there is no link {name!r}", fix=f"name one of: {known}")
+
+    def only_link(self, name: str | None = None) -> Link:
+        """
+        The link of that name, or the one that there is.
+
+        Raises:
+            UsageError: There are several, and none was named; or none has this name.
+        """
+        if name is not None:
+            return self.link(name)
+        if len(self.links) != 1:
+            raise UsageError(
+                "the configuration has several links, and this is done for one of them",
+                fix=f"name one: --link with one of {', '.join(link.name for link in self.links)}",
+            )
+        return self.links[0]

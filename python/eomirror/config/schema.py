@@ -138,7 +138,20 @@ Never mirrored, whatever `topics` says: topics that start with `eomirror.`, `__`
 MirrorMaker 2 (`mm2*.internal`, `*.checkpoints.internal`). With `naming: prefix` a topic whose name says that it has
 passed the link's source or target before is not mirrored either (`west.orders` is not mirrored to west).
 
-The link's own topics on the target are named after LINK, which is `source.target`, or the link's `name`.
+### The link's own topics
+
+They are on the target, compacted, and named after LINK, which is `source.target`, or the link's `name`. Only the mirror
+writes to them; a record there that is not readable, or of another version, is refused by name.
+
+- `eomirror.LINK.control`: JSON under the keys `{"kind":"generation"}`, `{"kind":"claim"}` (the owner),
+  `{"kind":"gap","topic","partition","from"}` (accepted gaps), `{"kind":"adoption","topic","partition"}` (what
+  `eomirror adopt` found), and `{"kind":"hand-back"}` (`replicator`, `place`, `run`, `timestamp`: MirrorMaker 2 mirrors
+  since, and the link is refused until it is adopted; deleted then).
+- `eomirror.LINK.positions`: JSON under the key `{"topic","partition"}`, or `{"lane"}` for the claim of an attempt.
+- `eomirror.LINK.offset-map`: binary under the key `{"topic","partition","topic_id","first"}` for the records of one
+  transaction, and `{"topic","partition","topic_id","first","merged"}` for those of `merged` transactions that lanes
+  have put together since. `first` is the first source offset.
+- `eomirror.LINK.dead-letter`: see below.
 
 ### Records that the target refuses
 

@@ -29,6 +29,7 @@ __all__ = [
     "decode_source_offset",
     "decode_task_count",
     "encode_source_offset",
+    "is_connect_key",
 ]
 
 _SEED = 0x9747B28C
@@ -87,6 +88,15 @@ class SourceOffset:
     offset: int | None
 
 
+def is_connect_key(key: bytes | None) -> bool:
+    """Whether a key is of the shape that Connect gives every source connector: its name, and a partition of its own."""
+    try:
+        connector, _ = orjson.loads(key or b"")
+    except (orjson.JSONDecodeError, TypeError, ValueError):
+        return False
+    return isinstance(connector, str) and (key or b"").lstrip().startswith(b"[")
+
+
 def decode_source_offset(
     key: bytes | None, value: bytes | None, flow: Mm2Flow, *, where: str
 ) -> SourceOffset | None:
@@ -102,12 +112,11 @@ def decode_source_offset(
     Raises:
         StateError: It is of this connector, and not as MM2 writes it.
     """
-    try:
-        connector, partition = orjson.loads(key or b"")
-    except (orjson.JSONDecodeError, TypeError, ValueError):
-        return None  # other connectors may keep what they like in a topic that they share
-    if connector != flow.connector or not isinstance(partition, dict):
+    if not is_connect_key(key):
         return None
+    connector, partition = orjson.loads(key or b"")
+    if connector != flow.connector:
+        return None  # other connectors may keep what they like in a topic that they share
     try:
         if partition["cluster"] != flow.source:
             return None

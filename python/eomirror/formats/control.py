@@ -10,6 +10,7 @@ One partition, compact, written only by the link's control producer in transacti
 * ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a range of the source that is lost and was accepted.
 * ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: where a partition went on that another replicator had
   mirrored before.
+* ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors since; deleted when the link is taken back.
 * ``{"kind":"promotion",...}``: reserved.
 """
 
@@ -21,13 +22,15 @@ from typing import Any
 import orjson
 
 from eomirror.errors import StateError
+from eomirror.formats.field_types import checked, whole
 from eomirror.types import Assignment, SourcePartition
 
-__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "decode_control"]
+__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "decode_control"]
 
 VERSION = 1
 _GENERATION_KEY = orjson.dumps({"kind": "generation"})
 _CLAIM_KEY = orjson.dumps({"kind": "claim"})
+_HAND_BACK_KEY = orjson.dumps({"kind": "hand-back"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,33 @@ class Adopted:
         return orjson.dumps({"v": VERSION, **body})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """
+    Another replicator mirrors what this link mirrored; the link must not run until it is taken back.
+
+    Attributes:
+        replicator: Who mirrors now, such as ``mm2``.
+        place: Where it keeps its source offsets.
+        run: Run that handed the link over.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    replicator: str
+    place: str
+    run: str
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return _HAND_BACK_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+
 @dataclass(frozen=True, slots=True)
 class ControlView:
     """What the control topic says when read to its end; all fields empty for a link that never ran."""
@@ -209,6 +239,7 @@ class ControlView:
     claim: Claim | None = None
     gaps: tuple[Gap, ...] = ()
     adopted: tuple[Adopted, ...] = ()
+    handed_over: HandedOver | None = None
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -225,34 +256,41 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     claim: Claim | None = None
     gaps: dict[tuple[str, int, int], Gap] = {}
     adopted: dict[SourcePartition, Adopted] = {}
+    handed_over: HandedOver | None = None
     for key, value, where in records:
         if value is None:
+            if key == _HAND_BACK_KEY:
+                handed_over = None
             continue
         kind, name, body = _open(key, value, where)
         try:
             if kind == "generation":
                 generation = _decode_generation(body)
             elif kind == "claim":
-                body.pop("v")
-                claim = Claim(**{item: body[item] for item in Claim.__slots__})
+                claim = checked(Claim(**{item: body[item] for item in Claim.__slots__}))
             elif kind == "gap":
-                gap = Gap(
-                    topic=name["topic"],
-                    partition=name["partition"],
-                    start=name["from"],
-                    end=body["to"],
-                    reason=body["reason"],
-                    run=body["run"],
-                    timestamp=body["timestamp"],
+                gap = checked(
+                    Gap(
+                        topic=name["topic"],
+                        partition=name["partition"],
+                        start=name["from"],
+                        end=body["to"],
+                        reason=body["reason"],
+                        run=body["run"],
+                        timestamp=body["timestamp"],
+                    )
                 )
                 gaps[gap.topic, gap.partition, gap.start] = gap
             elif kind == "adoption":
-                del body["v"]
-                told = Adopted(topic=name["topic"], partition=name["partition"], **body)
+                names = {"topic": name["topic"], "partition": name["partition"]}
+                others = {item: body[item] for item in Adopted.__slots__ if item not in names}
+                told = checked(Adopted(**names, **others))
                 adopted[told.source] = told
-        except (KeyError, TypeError, ValueError) as error:
+            elif kind == "hand-back":
+                handed_over = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _corrupt(where) from error
-    return ControlView(generation, claim, tuple(gaps.values()), tuple(adopted.values()))
+    return ControlView(generation, claim, tuple(gaps.values()), tuple(adopted.values()), handed_over)
 
 
 def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -272,24 +310,20 @@ def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, A
 
 def _decode_generation(body: dict[str, Any]) -> Generation:
     partitions = {
-        SourcePartition(topic, partition): lane
-        for lane, topics in enumerate(body["assignment"])
-        for topic, numbers in topics.items()
-        for partition in numbers
+        source: lane for lane, topics in enumerate(body["assignment"]) for source in _partitions(topics)
     }
-    parked = frozenset(
-        SourcePartition(topic, partition)
-        for topic, numbers in body["parked"].items()
-        for partition in numbers
-    )
     return Generation(
-        generation=int(body["generation"]),
-        revision=int(body["revision"]),
+        generation=whole(body["generation"]),
+        revision=whole(body["revision"]),
         run=str(body["run"]),
-        highest_lane=int(body["highest_lane"]),
-        assignment=Assignment(int(body["lanes"]), partitions, parked),
-        timestamp=int(body["timestamp"]),
+        highest_lane=whole(body["highest_lane"]),
+        assignment=Assignment(whole(body["lanes"]), partitions, frozenset(_partitions(body["parked"]))),
+        timestamp=whole(body["timestamp"]),
     )
+
+
+def _partitions(topics: dict[str, list[int]]) -> list[SourcePartition]:
+    return [SourcePartition(topic, whole(number)) for topic, numbers in topics.items() for number in numbers]
 
 
 def _by_topic(partitions: list[SourcePartition] | tuple[SourcePartition, ...]) -> dict[str, list[int]]:

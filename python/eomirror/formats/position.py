@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eomirror.errors import StateError
+from eomirror.formats.field_types import checked, text, whole
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -189,8 +190,8 @@ def decode_key(key: bytes | None, *, where: str) -> SourcePartition | int:
     try:
         body = orjson.loads(key or b"")
         if "lane" in body:
-            return int(body["lane"])
-        return SourcePartition(str(body["topic"]), int(body["partition"]))
+            return whole(body["lane"])
+        return SourcePartition(text(body["topic"]), whole(body["partition"]))
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"{where}: the key of this record is not one of a position: {key!r:.120}",
@@ -225,12 +226,10 @@ def decode_position(source: SourcePartition, value: bytes, *, where: str) -> Pos
         )
     known = {item: body.pop(item) for item in _POSITION_FIELDS if item in body}
     try:
-        position = Position(topic=source.topic, partition=source.partition, extra=body, **known)
-        offset: object = position.offset  # whatever JSON held
-        well_formed = isinstance(offset, int) and offset >= 0 and position.generation >= 0
+        position = checked(Position(topic=source.topic, partition=source.partition, extra=body, **known))
     except TypeError as error:
         raise _incomplete(source, where) from error
-    if not well_formed:
+    if position.offset < 0 or position.generation < 0:
         raise _incomplete(source, where)
     return position
 
@@ -254,12 +253,13 @@ def decode_attempt(lane: int, value: bytes, *, where: str) -> AttemptClaim:
         ]
         later = [item.name for item in fields(AttemptClaim) if item.default is not MISSING]
         told = {name: body[name] for name in needed} | {name: body[name] for name in later if name in body}
-        return AttemptClaim(lane=lane, **told)
+        claim = checked(AttemptClaim(lane=lane, **told))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise StateError(
             f"{where}: the claim of lane {lane} is not readable",
             fix="find out who wrote it; only eomirror may write to this topic",
         ) from error
+    return claim
 
 
 def _incomplete(source: SourcePartition, where: str) -> StateError:

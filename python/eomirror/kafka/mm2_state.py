@@ -17,20 +17,20 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import admin_properties
 from eomirror.errors import ClusterError, MirrorError, StateError
-from eomirror.formats.connect import decode_source_offset, decode_task_count
+from eomirror.formats.connect import decode_source_offset, decode_task_count, is_connect_key
 from eomirror.formats.mm2 import Mm2Names, decode_offset_sync
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.at_once import run_all
 from eomirror.kafka.classify import Right, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.producer import TransactionalProducer
+from eomirror.kafka.fencing import fence
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.connect import Mm2Flow
-    from eomirror.kafka.compact_log import LogRecord
 
 
 __all__ = ["Committed", "Mm2Group", "Mm2State"]
 
+log = structlog.get_logger(__name__)
+
 _SECONDS = 30.0
-_FENCING_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,16 @@ class Mm2State:
         source: Source cluster.
         target: Target cluster.
         clock: Where time comes from.
+
+    Attributes:
+        passed_over: What stands in MM2's topics and is not its own, by place.
     """
 
     def __init__(
         self, link: Link, flow: Mm2Flow, source: Cluster, target: Cluster, *, client_id: str,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:  # fmt: skip
+        self.passed_over: list[str] = []
         self._flow = flow
         self._client_id = client_id
         self._timeout = link.transaction_timeout
@@ -164,6 +168,8 @@ class Mm2State:
         """
         How far it has come; read to the very end, open transactions waited for.
 
+        A record whose key is none of Connect's is passed over by name; an unreadable one of this flow is refused.
+
         Raises:
             ClusterError: The topic does not exist, or a transaction stays open in it.
             StateError: A record is not as MM2 writes it.
@@ -184,6 +190,9 @@ class Mm2State:
         wanted: set[int] = set()
         for record in records:
             lasts[record.partition] = max(record.offset, lasts.get(record.partition, -1))
+            if not is_connect_key(record.key):
+                self._pass_over(f"{record.where}: its key is none of Kafka Connect: {record.key!r:.120}")
+                continue
             found = decode_source_offset(record.key, record.value, self._flow, where=record.where)
             if found is not None:
                 newest[found.source, record.key or b""] = found.offset
@@ -229,29 +238,20 @@ class Mm2State:
             AuthorizationError: We may not use the ids.
             MirrorError: The target refuses us.
         """
-
-        def fence_one(task: int) -> None:
-            producer = TransactionalProducer(
-                self._clusters["target"],
-                client_id=self._client_id,
-                transactional_id=self._flow.transactional_id(task),
-                transaction_timeout=self._timeout,
-                known_topic=self._flow.offsets_topic,
-                clock=self._clock,
-            )
-            try:
-                producer.init()
-            finally:
-                producer.close()
-
-        run_all(fence_one, range(tasks), threads=_FENCING_THREADS, name="fence-mm2")
+        fence(
+            self._clusters["target"],
+            {self._flow.transactional_id(task): self._client_id for task in range(tasks)},
+            known_topic=self._flow.offsets_topic,
+            transaction_timeout=self._timeout,
+            clock=self._clock,
+        )
 
     def synced(self) -> dict[SourcePartition, int]:
         """
         The furthest source offset of every partition that an offset sync speaks of, on whichever side they are kept.
 
         A sync is written when its record was acknowledged, so the mirror has come at least so far.  What is not a sync
-        is passed over: it is used as a lower bound only.
+        is passed over by name: syncs are used as a lower bound only.
 
         Raises:
             ClusterError: A cluster cannot be read.
@@ -265,9 +265,13 @@ class Mm2State:
             if self._admins[side].describe_topics([topic])[topic] is None:
                 continue
             for record in self._readers[side].read(topic)[1]:
-                sync = _sync(record)
-                if sync is not None:
-                    found[sync[0]] = max(sync[1], found.get(sync[0], -1))
+                try:
+                    sync = decode_offset_sync(record.key, record.value, where=record.where)
+                except StateError as error:
+                    self._pass_over(error.message)
+                    continue
+                source = SourcePartition(sync.topic, sync.partition)
+                found[source] = max(sync.upstream, found.get(source, -1))
         return found
 
     def close(self) -> None:
@@ -277,6 +281,10 @@ class Mm2State:
         for admin in self._admins.values():
             admin.close()
 
+    def _pass_over(self, what: str) -> None:
+        log.warning("record_passed_over", reason=what)
+        self.passed_over.append(what)
+
     def _refused(self, error: KafkaError) -> MirrorError:
         return to_mirror_error(
             error,
@@ -285,11 +293,3 @@ class Mm2State:
             right=Right("Describe", "group", self._flow.group),
             principal=self._admins["target"].principal,
         )
-
-
-def _sync(record: LogRecord) -> tuple[SourcePartition, int] | None:
-    try:
-        sync = decode_offset_sync(record.key, record.value, where=record.where)
-    except StateError:
-        return None
-    return SourcePartition(sync.topic, sync.partition), sync.upstream

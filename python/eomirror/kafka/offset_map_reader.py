@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eomirror._native import PartitionMap
+from eomirror._native import PartitionMap, decode_offset_map
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, StateError, UnreachableError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["OffsetMapReader", "Question", "committed_offsets"]
+__all__ = ["OffsetMapReader", "Question", "chunk_of", "committed_offsets"]
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +82,7 @@ class OffsetMapReader:
         role = self._names.client_id("offsets")
         self._clock = clock
         self._first_window = first_window
+        self._named: set[str] = set()
         self._cluster = target
         self._admin = ClusterAdmin(target, client_id=role)
         self._log = CompactLogReader(target, self._admin, client_id=role, clock=clock)
@@ -105,7 +106,7 @@ class OffsetMapReader:
 
     def checkpoints(self) -> list[Checkpoint]:
         """
-        The checkpoints that are committed on the target, in log order; none if there is no topic for them.
+        The newest committed checkpoint of each group and partition; none if there is no topic for them.
 
         Records that are no checkpoints are passed over, and named in the log: other tools write there too.
 
@@ -115,15 +116,17 @@ class OffsetMapReader:
         topic = Mm2Names().checkpoints(self._source)
         if self._admin.describe_topics([topic])[topic] is None:
             return []
-        found = []
+        found: dict[bytes | None, Checkpoint] = {}
         for record in self._log.read(topic)[1]:
             if record.value is None:
+                # taken away, and not compacted yet
+                found.pop(record.key, None)
                 continue
             try:
-                found.append(decode_checkpoint(record.key, record.value, where=record.where))
+                found[record.key] = decode_checkpoint(record.key, record.value, where=record.where)
             except StateError as error:
                 log.warning("checkpoint_not_readable", reason=error.message)
-        return found
+        return list(found.values())
 
     def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
@@ -249,6 +252,7 @@ class OffsetMapReader:
                 if low < high
                 else []
             )
+            self._name_foreign(window)
             chunks[:0] = [
                 record
                 for record in window
@@ -264,6 +268,16 @@ class OffsetMapReader:
                 else:
                     found[index] = answer
             waiting = left
+
+    def _name_foreign(self, records: Sequence[LogRecord]) -> None:
+        """Records that nobody of us wrote cannot be a chunk of any partition; each is named once."""
+        for record in records:
+            if not prefix_of_chunk(record.key) and record.where not in self._named:
+                self._named.add(record.where)
+                log.warning(
+                    "record_passed_over",
+                    reason=f"{record.where}: its key is none of the offset map: {record.key!r:.120}",
+                )
 
     def _window(
         self, topic: str, part: int, low: int, high: int, *, last: bool, deadline: Deadline
@@ -334,6 +348,19 @@ def committed_offsets(
         if each.offset >= 0:
             found[each.topic, each.partition] = each.offset
     return found
+
+
+def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
+    """
+    Target topic, partition and ranges of a record of the map that has a value.
+
+    Raises:
+        StateError: The value is not readable, or of a version that this release does not know; names the record.
+    """
+    try:
+        return decode_offset_map(record.value or b"")
+    except StateError as error:
+        raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
 
 
 def _at_position(question: Question) -> tuple[str, int] | None:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror._native import decode_offset_map
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError
 from eomirror.formats.offset_map import chunk_prefix, prefix_of_chunk
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.offset_map_reader import OffsetMapReader
+from eomirror.kafka.offset_map_reader import OffsetMapReader, chunk_of
 from eomirror.lane.tidying import unreadable
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class OffsetMapSweep:
                 if record.value is None:
                     held.append((record.key or b"", []))
                     continue
-                topic, number, ranges = decode_offset_map(record.value)
+                topic, number, ranges = chunk_of(record)
                 # of another target topic: readers leave it out, and so do we
                 if (topic, number) == (position.target_topic, position.target_partition):
                     held.append((record.key or b"", ranges))

@@ -19,7 +19,6 @@ Only when `acquire` has returned may lanes start; each reads control and positio
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,13 +32,14 @@ from eomirror.errors import (
     MirrorError,
     SupersededError,
 )
-from eomirror.formats.control import ControlView, Generation, decode_control
+from eomirror.formats.control import ControlView, Generation, HandedOver, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.at_once import run_all
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.fencing import fence
 from eomirror.kafka.first_positions import FirstPositions, Predecessor
+from eomirror.kafka.layout import Layout, by_lane, layout_of
 from eomirror.kafka.overslept import warn_of_lost_deletions
 from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
@@ -51,6 +51,7 @@ from eomirror.lane.ownership import (
     check_positions,
     judge_claim,
     next_generation,
+    refuse_handed_over,
     revised,
     superseded_by,
 )
@@ -65,31 +66,12 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
-__all__ = ["Layout", "LinkOwner"]
+__all__ = ["LinkOwner"]
 
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
 _TRIES = 5
-_FENCING_THREADS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """
-    What the lanes of a generation mirror.
-
-    Attributes:
-        generation: Its number.
-        source_cluster_id: Id of the source cluster.
-        target_cluster_id: Id of the target cluster.
-        lanes: Partitions of each lane.
-    """
-
-    generation: int
-    source_cluster_id: str
-    target_cluster_id: str
-    lanes: dict[int, tuple[AssignedPartition, ...]]
 
 
 class LinkOwner:
@@ -103,6 +85,7 @@ class LinkOwner:
         run: Id of this run.
         clock: Where time comes from.
         take_over: Take the link even from a living owner.
+        take_back: Take the link although it was handed to another replicator; ``adopt`` then says where it goes on.
         adopt: Where to go on, for partitions whose position is missing or is to be overruled.
         predecessors: What another replicator left of adopted partitions, if that is where they come from.
         on_event: Told in a word what is being done, for progress.
@@ -117,6 +100,7 @@ class LinkOwner:
         run: str,
         clock: Clock = SYSTEM_CLOCK,
         take_over: bool = False,
+        take_back: bool = False,
         adopt: Mapping[SourcePartition, int] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
@@ -127,6 +111,7 @@ class LinkOwner:
         self._run = run
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
+        self._take_back = take_back
         self._adopt = dict(adopt or {})
         self._predecessors = dict(predecessors or {})
         self._tell = on_event or (lambda _: None)
@@ -156,7 +141,7 @@ class LinkOwner:
 
         Raises:
             SupersededError: A living mirror owns the link.
-            StateError: The state topics contradict each other.
+            StateError: The state topics contradict each other, or the link was handed to another replicator.
             MirrorError: A cluster refuses us.
         """
         with self._lock:
@@ -169,6 +154,7 @@ class LinkOwner:
             for attempt in range(_TRIES):
                 try:
                     met = met or self._read_control(wait_for_open=False)
+                    self._refuse_handed_over(met)
                     return self._acquire(lanes, partitions, met.claim, fenced=fenced)
                 except FencedError as error:
                     # somebody else initialized between two of our steps, and goes first now
@@ -197,6 +183,7 @@ class LinkOwner:
         # claims that became visible between the last look and our InitProducerId
         if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
+        self._refuse_handed_over(view)
         crash_point("owner.control_read")
         # before the old lanes are fenced: what their open transactions hide is of no newer generation
         positions = self._read_positions(wait_for_open=False)
@@ -234,6 +221,9 @@ class LinkOwner:
         self._tell("fencing lanes of older generations")
         self._fence(generation.highest_lane)
         crash_point("owner.fenced_all")
+        if view.handed_over is not None:
+            # with the positions and not with the generation: between the two the old positions are those that count
+            overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
         if overruled:
             self._tell("adopting positions")
             self._commit(self._open_producer(), overruled)
@@ -241,7 +231,7 @@ class LinkOwner:
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
-        return self._layout(generation, partitions)
+        return layout_of(generation, partitions, self._cluster_ids)
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
@@ -282,24 +272,18 @@ class LinkOwner:
         )
 
     def _fence(self, highest_lane: int) -> None:
-        """InitProducerId for every lane id, several at a time; a lane that starts later fences again."""
-
-        def fence(lane: int) -> None:
-            producer = TransactionalProducer(
-                self._target,
-                client_id=self._names.client_id(f"fence-{lane}"),
-                transactional_id=self._names.transactional_id(lane),
-                transaction_timeout=self._link.transaction_timeout,
-                known_topic=self._names.control_topic,
-                clock=self._clock,
-            )
-            try:
-                producer.init()
-            finally:
-                producer.close()
-            crash_point("owner.fenced_some")
-
-        run_all(fence, range(highest_lane + 1), threads=_FENCING_THREADS, name="fence")
+        """Every lane id that there ever was; a lane that starts later fences again."""
+        fence(
+            self._target,
+            {
+                self._names.transactional_id(lane): self._names.client_id(f"fence-{lane}")
+                for lane in range(highest_lane + 1)
+            },
+            known_topic=self._names.control_topic,
+            transaction_timeout=self._link.transaction_timeout,
+            clock=self._clock,
+            on_fenced=lambda: crash_point("owner.fenced_some"),
+        )
 
     # -- keeping it ------------------------------------------------------------------------------
 
@@ -320,7 +304,7 @@ class LinkOwner:
             fresh = [item for item in partitions if item.source not in before.assignment.partitions]
             if not fresh:
                 # published by a call whose answer was lost: no lane has heard of it
-                return self._by_lane(before, partitions)
+                return by_lane(before, partitions)
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
             known = before.assignment.known
             self._certain = False
@@ -333,7 +317,7 @@ class LinkOwner:
             )
             self._generation, self._certain = after, True
             crash_point("owner.revision_published")
-            return self._by_lane(after, partitions)
+            return by_lane(after, partitions)
 
     def renew(self) -> None:
         """
@@ -365,6 +349,31 @@ class LinkOwner:
                 self._commit(self._producer, [self._claim(released=True)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
+
+    def hand_over(self, records: Sequence[MetadataRecord], *, replicator: str, place: str) -> None:
+        """
+        Give the link to another replicator, with what that needs to know, in one transaction.
+
+        Nobody can take the link in between: a newcomer's InitProducerId fences ours before it, and finds the link
+        handed over behind it.
+
+        Args:
+            records: What the other replicator reads.
+            replicator: Its name.
+            place: The topic that they go to.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses us.
+        """
+        with self._lock:
+            told = HandedOver(
+                replicator=replicator, place=place, run=self._run, timestamp=self._clock.wall_ms()
+            )
+            said = MetadataRecord(self._names.control_topic, 0, told.key(), told.value())
+            self._guarded(
+                lambda producer: self._commit(producer, [*records, said, self._claim(released=True)])
+            )
 
     def close(self) -> None:
         """Close all clients."""
@@ -416,6 +425,10 @@ class LinkOwner:
         if outcome is CommitOutcome.SUSPECT:
             # a straggling EndTxn must not end our next transaction (rule 9)
             self._drop_producer()
+
+    def _refuse_handed_over(self, view: ControlView) -> None:
+        if not self._take_back:
+            refuse_handed_over(self._link.name, view)
 
     def _drop_producer(self) -> None:
         if self._producer is not None:
@@ -490,18 +503,3 @@ class LinkOwner:
             raise superseded_by(self._link.name, view.claim, view.generation)
         self._generation = view.generation
         return self._published()
-
-    def _layout(self, generation: Generation, partitions: Sequence[AssignedPartition]) -> Layout:
-        lanes = dict.fromkeys(range(generation.assignment.lanes), ())
-        return Layout(
-            generation.generation, *self._cluster_ids, {**lanes, **self._by_lane(generation, partitions)}
-        )
-
-    @staticmethod
-    def _by_lane(
-        generation: Generation, partitions: Sequence[AssignedPartition]
-    ) -> dict[int, tuple[AssignedPartition, ...]]:
-        lanes: dict[int, list[AssignedPartition]] = {}
-        for item in partitions:
-            lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)
-        return {lane: tuple(items) for lane, items in lanes.items()}

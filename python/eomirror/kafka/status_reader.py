@@ -143,7 +143,8 @@ class StatusReader:
             return None
         _, records = self._reader.read(topic, wait_for_open=False)
         return groups_status(
-            [(_checkpoint(record), record.timestamp) for record in records if record.value], targets
+            [(_checkpoint(record), record.timestamp) for record in records if record.value is not None],
+            targets,
         )
 
     def close(self) -> None:
@@ -207,12 +208,11 @@ class StatusReader:
         return oldest
 
 
-def _checkpoint(record: LogRecord) -> Checkpoint | None:
+def _checkpoint(record: LogRecord) -> Checkpoint | str:
     try:
         return decode_checkpoint(record.key, record.value, where=record.where)
-    except StateError:
-        # status tells how many there are; whoever relies on checkpoints names them
-        return None
+    except StateError as error:
+        return error.message
 
 
 class _SourceError(Exception):

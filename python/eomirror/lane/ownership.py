@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, StateError, SupersededError
@@ -40,6 +41,7 @@ __all__ = [
     "check_positions",
     "judge_claim",
     "next_generation",
+    "refuse_handed_over",
     "revised",
     "superseded_by",
 ]
@@ -178,6 +180,25 @@ def revised(generation: Generation, partitions: Iterable[SourcePartition], *, no
         highest_lane=generation.highest_lane,
         assignment=assignment,
         timestamp=now_ms,
+    )
+
+
+def refuse_handed_over(link: str, view: ControlView) -> None:
+    """
+    Refuse to mirror what another replicator mirrors since the link was handed to it.
+
+    Raises:
+        StateError: The link was handed over, and not taken back since.
+    """
+    told = view.handed_over
+    if told is None:
+        return
+    since = datetime.fromtimestamp(told.timestamp / 1000, UTC)
+    raise StateError(
+        f"link {link} was handed back to MirrorMaker 2 at {since:%Y-%m-%d %H:%M:%S} UTC (source offsets in "
+        f"{told.place}): both would write every record",
+        fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
+        "`eomirror adopt CONFIG`",
     )
 
 

@@ -12,6 +12,7 @@ from eomirror.formats.connect import (
     decode_source_offset,
     decode_task_count,
     encode_source_offset,
+    is_connect_key,
 )
 from eomirror.types import SourcePartition
 
@@ -100,3 +101,13 @@ def test_a_source_offset_has_the_bytes_that_connect_looks_for() -> None:
     assert key == b'["MirrorSourceConnector",{"cluster":"east","partition":0,"topic":"t"}]'
     assert value == b'{"offset":118}'
     assert decode_source_offset(key, value, FLOW, where="x") == SourceOffset(source, 118)
+
+
+@pytest.mark.parametrize(
+    ("key", "known"),
+    [(b'["Other",{"file":"x"}]', True), (b'["Other",null]', True), (None, False), (b"", False), (b"\xff", False),
+     (b'["Other"', False), (b"{}", False), (b"[1,{}]", False)],
+)  # fmt: skip
+def test_keys_of_any_connector_are_told_from_what_is_none(key: bytes | None, known: bool) -> None:
+    """Connect writes its connector's name and whatever the connector calls a partition."""
+    assert is_connect_key(key) is known

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from eomirror.errors import StateError
-from eomirror.formats.control import Claim, Gap, Generation, decode_control
+from eomirror.formats.control import Adopted, Claim, Gap, Generation, HandedOver, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition, read_offset_map_key
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
@@ -101,7 +101,10 @@ def test_a_position_with_a_wrong_offset_is_refused(offset: object) -> None:
         decode_position(ORDERS, value, where="x")
 
 
-@pytest.mark.parametrize("key", [None, b"", b"{}", b"[1]", b'"x"', b'{"topic":"a"}'])
+@pytest.mark.parametrize(
+    "key",
+    [None, b"", b"{}", b"[1]", b'"lane"', b'{"topic":"a"}', b'{"lane":"1"}', b'{"topic":"a","partition":-1}'],
+)
 def test_a_foreign_key_is_refused(key: bytes | None) -> None:
     """Somebody else's record in our topic is named."""
     with pytest.raises(StateError):
@@ -155,6 +158,60 @@ def test_unreadable_control_is_refused(key: bytes | None, value: bytes) -> None:
     """Ownership is never guessed."""
     with pytest.raises(StateError):
         decode_control([(key, value, "control-0@3")])
+
+
+def test_a_link_that_was_handed_over_is_so_until_the_record_is_deleted() -> None:
+    """Also before compaction has taken the record away."""
+    told = HandedOver(replicator="mm2", place="mm2-offsets.east.internal", run="r", timestamp=8)
+    records = [(item.key(), item.value(), "c") for item in (GENERATION, CLAIM, told)]
+
+    assert decode_control(records).handed_over == told
+    assert decode_control([*records, (told.key(), None, "c")]).handed_over is None
+
+
+ADOPTED = Adopted(
+    topic="orders", partition=3, offset=5, target_offset=None, replicator="mm2", place="p", committed=4,
+    evidence="e", run="r", timestamp=9,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        (CLAIM, "interval_ms", "5000"),
+        (CLAIM, "released", 0),
+        (GAP, "to", None),
+        (ADOPTED, "offset", 1.5),
+        (ADOPTED, "committed", True),
+        (GENERATION, "assignment", "xy"),
+        (GENERATION, "assignment", [{"orders": ["3"]}]),
+        (GENERATION, "parked", []),
+        (GENERATION, "lanes", -1),
+    ],
+)
+def test_control_with_a_field_of_another_type_is_refused(record: Claim, field: str, value: object) -> None:
+    """It would end whoever calculates with it, far from here."""
+    body = {**orjson.loads(record.value()), field: value}
+    with pytest.raises(StateError, match="control-0@3"):
+        decode_control([(record.key(), orjson.dumps(body), "control-0@3")])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("target_offset", "9"),
+        ("leader_epoch", 1.5),
+        ("txn", None),
+        ("header", 1),
+        ("dropped", {"hop": "2"}),
+        ("run", 7),
+    ],
+)
+def test_a_position_with_a_field_of_another_type_is_refused(field: str, value: object) -> None:
+    """All of it is calculated with."""
+    body = orjson.dumps({**orjson.loads(POSITION.value()), field: value})
+    with pytest.raises(StateError, match="positions-1@9"):
+        decode_position(ORDERS, body, where="positions-1@9")
 
 
 def test_control_of_an_unknown_version_is_refused() -> None:

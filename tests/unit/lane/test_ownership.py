@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, position
 
 from eomirror.errors import StateError, SupersededError
-from eomirror.formats.control import Claim, ControlView, Generation
+from eomirror.formats.control import Claim, ControlView, Generation, HandedOver
 from eomirror.lane.ownership import (
     AfterFencing,
     Looked,
@@ -21,6 +21,7 @@ from eomirror.lane.ownership import (
     check_positions,
     judge_claim,
     next_generation,
+    refuse_handed_over,
     revised,
     superseded_by,
 )
@@ -169,3 +170,14 @@ def test_the_one_that_leaves_names_the_owner() -> None:
     assert error.exit_code == 5
     assert "run theirs on h1 (pid 42)" in error.message
     assert "--take-over" in error.fix
+
+
+def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do() -> None:
+    """Its other replicator would write every record as well."""
+    refuse_handed_over("a->b", ControlView())
+    told = HandedOver(replicator="mm2", place="mm2-offsets.a.internal", run="r", timestamp=1_700_000_000_000)
+
+    with pytest.raises(StateError, match=r"2023-11-14 22:13:20 UTC .*mm2-offsets\.a\.internal") as refused:
+        refuse_handed_over("a->b", ControlView(handed_over=told))
+
+    assert "eomirror adopt" in refused.value.fix

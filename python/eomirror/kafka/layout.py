@@ -1,0 +1,57 @@
+"""What the lanes of a published generation mirror, as the driver hands it to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.formats.control import Generation
+    from eomirror.lane.spec import AssignedPartition
+
+__all__ = ["Layout", "by_lane", "layout_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """
+    What the lanes of a generation mirror.
+
+    Attributes:
+        generation: Its number.
+        source_cluster_id: Id of the source cluster.
+        target_cluster_id: Id of the target cluster.
+        lanes: Partitions of each lane.
+    """
+
+    generation: int
+    source_cluster_id: str
+    target_cluster_id: str
+    lanes: dict[int, tuple[AssignedPartition, ...]]
+
+
+def layout_of(
+    generation: Generation, partitions: Sequence[AssignedPartition], cluster_ids: tuple[str, str]
+) -> Layout:
+    """
+    The layout of a generation; a lane without partitions has an empty entry.
+
+    Args:
+        generation: As published.
+        partitions: Everything that it mirrors.
+        cluster_ids: Of source and target.
+    """
+    lanes = dict.fromkeys(range(generation.assignment.lanes), ())
+    return Layout(generation.generation, *cluster_ids, {**lanes, **by_lane(generation, partitions)})
+
+
+def by_lane(
+    generation: Generation, partitions: Sequence[AssignedPartition]
+) -> dict[int, tuple[AssignedPartition, ...]]:
+    """Of these partitions, what each lane of the generation has."""
+    lanes: dict[int, list[AssignedPartition]] = {}
+    for item in partitions:
+        lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)
+    return {lane: tuple(items) for lane, items in lanes.items()}
