@@ -18,7 +18,9 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from eomirror.status import LinkStatus, PartitionStatus
+    from rich.console import Console
+
+    from eomirror.status import GroupsStatus, LinkStatus, PartitionStatus
 
 __all__ = ["status"]
 
@@ -73,7 +75,6 @@ def _draw(found: list[LinkStatus]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from eomirror.clock import SYSTEM_CLOCK
     from eomirror.status import planes_line
 
     console = Console(highlight=False)
@@ -98,19 +99,7 @@ def _draw(found: list[LinkStatus]) -> None:
         if text := planes_line(planes):
             console.print(escape(text))
         if item.groups is not None:
-            age = None
-            if item.groups.last_checkpoint is not None:
-                since = (SYSTEM_CLOCK.wall_ms() - item.groups.last_checkpoint) / 1000
-                age = max(0.0, since + item.clock_offset_seconds)
-            console.print(
-                f"{human_count(item.groups.followed)} groups followed, {human_count(item.groups.offsets)} checkpoints, "
-                f"the newest {human_seconds(age)} old"
-            )
-            if item.groups.unreadable:
-                console.print(
-                    f"{human_count(item.groups.unreadable)} records are no checkpoints and are passed over, the first: "
-                    + escape(item.groups.first_unreadable)
-                )
+            _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition) for partition in item.partitions]
         if rows:
             console.print(
@@ -120,6 +109,26 @@ def _draw(found: list[LinkStatus]) -> None:
             if partition.problem:
                 console.print(f"[red]problem[/red]: {escape(partition.problem)}")
                 console.print(f"  fix: {escape(partition.fix)}")
+
+
+def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: float) -> None:
+    from rich.markup import escape
+
+    from eomirror.clock import SYSTEM_CLOCK
+
+    age = None
+    if groups.last_checkpoint is not None:
+        since = (SYSTEM_CLOCK.wall_ms() - groups.last_checkpoint) / 1000
+        age = max(0.0, since + clock_offset_seconds)
+    console.print(
+        f"{human_count(groups.followed)} groups followed, {human_count(groups.offsets)} checkpoints, "
+        f"the newest {human_seconds(age)} old"
+    )
+    if groups.unreadable:
+        console.print(
+            f"{human_count(groups.unreadable)} records are no checkpoints and are passed over, the first: "
+            + escape(groups.first_unreadable)
+        )
 
 
 def _row(partition: PartitionStatus) -> dict[str, object]:
