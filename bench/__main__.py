@@ -28,6 +28,7 @@ from bench.peers.process import MirrorEndedError, Site
 from bench.relay import measure_relay, relay_markdown
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
 from bench.restart import measure_restart, restart_markdown
+from bench.scaling import measure_scaling, scaling_markdown
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
 from bench.translation import measure_translation, translation_markdown
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from bench.idle import IdleCost
     from bench.peers.process import Peer
     from bench.throughput import Figures
+    from bench.verify import Ledger
     from bench.workloads import Workload
 
 FAILED, DIFFERS = 1, 3
@@ -133,27 +135,45 @@ def _compare(
     *,
     timing: Timing,
     share: float,
-) -> Comparison:
-    """All mirrors in turn on one workload, each on a target without the others' topics."""
+    rounds: int,
+) -> list[Comparison]:
+    """All mirrors in turn on one workload, once in each round, each on a target without the others' topics."""
     source = None
     if not workload.paced:
         session.say(f"{workload.title}: loading")
         source = prepare(site, workload, timing, share)
+    comparisons = []
+    for number in range(1, rounds + 1):
+        title = f"{workload.title}, round {number}" if rounds > 1 else workload.title
+        comparisons.append(_round(session, site, workload, peers, source=source, timing=timing, title=title))
+    Topics(site.source).delete_all(but=())
+    return comparisons
+
+
+def _round(
+    session: _Session,
+    site: Site,
+    workload: Workload,
+    peers: Sequence[Peer],
+    *,
+    source: Ledger | None,
+    timing: Timing,
+    title: str,
+) -> Comparison:
     figures: list[Figures] = []
     failures = {}
     for peer in peers:
         if workload.paced:
             prepare(site, workload, timing)
-        session.say(f"{workload.title}: {peer.title}")
+        session.say(f"{title}: {peer.title}")
         try:
             figures.append(measure(site, workload, peer, source, timing))
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             failures[peer.title] = session.fail(error)
         Topics(site.target).delete_all(but=())
         Topics(site.source).delete_all(but=(workload.topic,))
-    Topics(site.source).delete_all(but=())
     comparison = Comparison(
-        workload=workload.name, title=workload.title, paced=workload.paced, figures=figures, failures=failures
+        workload=workload.name, title=title, paced=workload.paced, figures=figures, failures=failures
     )
     session.say(table(comparison))
     return comparison
@@ -202,6 +222,13 @@ _mirrors = click.option(
 @click.option(
     "--seconds", type=click.FloatRange(2), default=15.0, show_default=True, help="Length of the steady state."
 )
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 10),
+    default=1,
+    show_default=True,
+    help="How often all mirrors take turns: brokers are warmer in the second, and noise shows.",
+)
 @_mirrors
 @_output
 @_keep
@@ -212,6 +239,7 @@ def main(
     small: bool,
     workloads: tuple[str, ...],
     seconds: float,
+    rounds: int,
     names: tuple[str, ...],
     output: str,
     results: Path | None,
@@ -230,8 +258,8 @@ def main(
                 extra.append(idle_markdown(_idle(session, site, peers)))
             else:
                 share = _SMALL_SHARE if small else 1.0
-                comparisons.append(
-                    _compare(session, site, WORKLOADS[name], peers, timing=timing, share=share)
+                comparisons += _compare(
+                    session, site, WORKLOADS[name], peers, timing=timing, share=share, rounds=rounds
                 )
     context.exit(session.end(comparisons, extra))
 
@@ -318,9 +346,31 @@ def relay(context: click.Context, *, output: str, results: Path | None) -> None:
     """The physical limit: what moving bytes from socket to socket takes, without reading them."""
     session = _Session("relay", output, results or RESULTS)
     found = measure_relay()
-    session.document["relay"] = found.as_dict()
+    session.document["relay"] = {name: limit.as_dict() for name, limit in found.items()}
     session.say(relay_markdown(found))
     context.exit(session.end(extra=[relay_markdown(found)]))
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(2), default=8.0, show_default=True, help="At each point.")
+@click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
+@_output
+@_keep
+@click.pass_context
+def scaling(context: click.Context, *, seconds: float, plane: str, output: str, results: Path | None) -> None:
+    """Throughput, CPU and memory of this mirror with 1 to 4 lanes and 1 to 1,000 partitions."""
+    session = _Session("scaling", output, results or RESULTS)
+    extra = []
+    with _clusters() as site:
+        try:
+            found = measure_scaling(site, plane=plane, seconds=seconds, say=session.say)
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            session.say(f"NO FIGURE: {session.fail(error)}")
+        else:
+            session.document["scaling"] = found.as_dict()
+            extra.append(scaling_markdown(found))
+            session.say(extra[-1])
+    context.exit(session.end(extra=extra))
 
 
 @main.command()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RESULTS", "Comparison", "keep", "markdown", "ratio", "table", "without_results"]
 
+_SMALL_SHARE = 0.1
+
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -55,7 +57,9 @@ class Comparison:
         return {
             peer.peer: {
                 "throughput": ratio(ours.records_per_second, peer.records_per_second),
-                "cpu_per_record": ratio(ours.cpu_microseconds_per_record, peer.cpu_microseconds_per_record),
+                "cpu_per_record": ratio(
+                    ours.cpu_microseconds_per_record, peer.cpu_microseconds_per_record, digits=4
+                ),
                 "memory": ratio(ours.memory["total"], peer.memory["total"]),
             }
             for peer in self.figures
@@ -69,9 +73,9 @@ class Comparison:
         return asdict(self) | {"failures": reasons, "ratios": self.ratios}
 
 
-def ratio(ours: float, theirs: float) -> float:
-    """Ours by theirs, two digits after the point; 0 when theirs is 0."""
-    return round(ours / theirs, 2) if theirs else 0.0
+def ratio(ours: float, theirs: float, *, digits: int = 2) -> float:
+    """Ours by theirs, so many digits after the point; 0 when theirs is 0."""
+    return round(ours / theirs, digits) if theirs else 0.0
 
 
 def without_results(arguments: Sequence[str]) -> list[str]:
@@ -123,9 +127,11 @@ def _ratio_lines(comparison: Comparison) -> list[str]:
     lines = []
     for peer, ratios in comparison.ratios.items():
         pace = "" if comparison.paced else f"throughput {ratios['throughput']:.2f}x, "
+        cpu = ratios["cpu_per_record"]
+        # a tenth and less reads better as a part
+        share = f" (1/{1 / cpu:.0f})" if 0 < cpu <= _SMALL_SHARE else ""
         lines.append(
-            f"eomirror / {titles[peer]}: {pace}CPU per record {ratios['cpu_per_record']:.2f}x, "
-            f"memory {ratios['memory']:.2f}x"
+            f"eomirror / {titles[peer]}: {pace}CPU per record {cpu:.3g}x{share}, memory {ratios['memory']:.2f}x"
         )
     return lines
 

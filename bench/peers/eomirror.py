@@ -26,10 +26,12 @@ class Mirror:
     Attributes:
         plane: ``client`` or ``native``.
         epoch: How long one Spark task runs a lane, as in the configuration; empty for the default.
+        lanes: How many.
     """
 
     plane: str = "client"
     epoch: str = ""
+    lanes: int = 2
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ class Mirror:
         target: dict[str, Any] = {"bootstrap.servers": site.target}
         if workload.codec != "none":
             target["producer"] = {"compression.type": workload.codec}
-        defaults: dict[str, Any] = {"lanes": 2, "plane": self.plane}
+        defaults: dict[str, Any] = {"lanes": self.lanes, "plane": self.plane}
         if workload.provenance:
             defaults["provenance"] = "on"
         if self.epoch:
