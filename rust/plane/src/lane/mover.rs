@@ -171,22 +171,23 @@ impl Lane {
     }
 
     /// Waits until either side can go on, or until `until`.
+    ///
+    /// While something lingers only the source is waited for. [`Lane::step`] leaves the producer alone then, so that
+    /// whatever wakes it, such as a connection that the broker has closed, would end every wait at once.
     pub(super) fn rest(&mut self, until: Instant) -> Result<(), Failure> {
         let clock = Arc::clone(&self.clock);
-        let source_wakes = self.fetcher.wakes_at();
-        match &mut self.target {
-            Target::Open(producer) => {
-                let wakes = [source_wakes, producer.wakes_at()];
-                let until = wakes.into_iter().flatten().fold(until, Instant::min);
-                wait(
-                    &mut [self.fetcher.network(), producer.network()],
-                    &*clock,
-                    until,
-                );
-                Ok(())
-            }
-            _ => Err(misuse("a wait")),
+        let Target::Open(producer) = &mut self.target else {
+            return Err(misuse("a wait"));
+        };
+        let until = self.fetcher.wakes_at().map_or(until, |at| at.min(until));
+        if self.lingering {
+            wait(&mut [self.fetcher.network()], &*clock, until);
+        } else {
+            let until = producer.wakes_at().map_or(until, |at| at.min(until));
+            let networks = &mut [self.fetcher.network(), producer.network()];
+            wait(networks, &*clock, until);
         }
+        Ok(())
     }
 
     fn book(&mut self, acknowledged: Vec<Acknowledgement>) {
@@ -239,4 +240,48 @@ impl Lane {
 
 pub(super) fn misuse(call: &str) -> Failure {
     Failure::misused(&format!("{call} does not fit: the lane is not open"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::{Lane, Settings};
+    use crate::client::Client;
+    use crate::clock::SystemClock;
+    use crate::lane::target::Target;
+    use crate::properties::Properties;
+    use crate::transaction::{ProducerSettings, TransactionalProducer};
+
+    /// A lane that fetches nothing, and whose target has closed the connection.
+    fn left_by_its_target() -> Lane {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let properties = Properties::parse([("bootstrap.servers", server)]).unwrap();
+        let producer = ProducerSettings::new("id", &properties);
+        let settings = Settings::new(properties.clone(), properties.clone(), producer.clone());
+        let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
+        let client = Client::unconnected(properties, Arc::clone(&lane.clock)).unwrap();
+        let mut producer = TransactionalProducer::new(client, producer);
+        producer.step().unwrap();
+        drop(listener.accept().unwrap());
+        lane.target = Target::Open(Box::new(producer));
+        lane
+    }
+
+    #[test]
+    fn a_target_that_hangs_up_while_records_linger_does_not_keep_the_lane_awake() {
+        let mut lane = left_by_its_target();
+        lane.lingering = true;
+        let until = lane.clock.now() + Duration::from_millis(100);
+        let mut waits = 0;
+        while lane.clock.now() < until {
+            lane.rest(until).unwrap();
+            lane.step().unwrap();
+            waits += 1;
+        }
+        assert!(waits < 20, "it was woken {waits} times");
+    }
 }

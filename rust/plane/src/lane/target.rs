@@ -33,6 +33,7 @@ impl Lane {
         self.books.clear();
         self.settled.clear();
         self.next_target.clear();
+        self.lingering = false;
         self.throttled_before = self.throttled_by_target();
         self.target = Target::None;
         let client = Client::unconnected(self.settings.target.clone(), Arc::clone(&self.clock))
@@ -208,6 +209,7 @@ impl Lane {
     pub fn abort(&mut self, until: Instant) -> Result<bool, Failure> {
         self.books.clear();
         self.settled.clear();
+        self.lingering = false;
         let Target::Open(producer) = &mut self.target else {
             return Ok(true);
         };
