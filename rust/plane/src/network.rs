@@ -20,6 +20,10 @@ use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
 
+/// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
+/// nobody gives a token, the next attempt would fail at once, and the next.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
+
 /// Somebody to talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
@@ -290,7 +294,10 @@ impl Network {
                 reason: format!("no token: {reason}"),
             })?;
             // as librdkafka has it
-            let until = token.lifetime.map_or(now, |life| now + life.mul_f64(0.8));
+            let until = token
+                .lifetime
+                .and_then(|life| now.checked_add(life.mul_f64(0.8)))
+                .unwrap_or(now);
             (token, until)
         };
         *password = oauth::first_message(&token).map_err(|reason| Error::Authentication {
@@ -380,7 +387,7 @@ impl Network {
         let pause = doubled
             .min(self.properties.reconnect_backoff_max)
             .mul_f64(spread);
-        link.rest_until = Some(now + pause);
+        link.rest_until = Some(now + pause.max(SHORTEST_REST));
         link.last = Some(error);
     }
 

@@ -64,6 +64,18 @@ fn a_peer_that_never_answers_costs_the_deadline_and_no_more() {
 }
 
 #[test]
+fn a_name_without_an_address_is_asked_for_again_and_again_also_without_a_pause() {
+    let nowhere = [
+        ("broker.address.family", "v6"),
+        ("reconnect.backoff.ms", "0"),
+        ("reconnect.backoff.max.ms", "0"),
+    ];
+    let (error, _) = connect(1, SHORT, &nowhere);
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert!(error.to_string().contains("no address"), "{error}");
+}
+
+#[test]
 fn a_port_where_nobody_listens_is_named_with_the_systems_words() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
