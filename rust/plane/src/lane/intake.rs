@@ -28,13 +28,20 @@ impl Lane {
 
     /// Begins to fetch partitions of routed topics, besides those that are fetched already.
     pub fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
+        // One that has stopped, which nobody was told yet, begins anew with this: it has to stop again for the same
+        // reason.  So it keeps what it was told by, its topic's id (rule 5) and the epoch of its last record (KIP-320).
         let mut assignments: Vec<Assignment> = self
             .numbers
-            .keys()
-            .filter(|at| starts.iter().all(|start| start.partition != **at))
-            .filter_map(|at| {
-                let offset = self.fetcher.position(at)?;
-                Some(Assignment::new(&at.topic, at.partition, offset))
+            .iter()
+            .filter(|(at, _)| starts.iter().all(|start| start.partition != **at))
+            .filter_map(|(at, number)| {
+                let source = &self.sources[*number as usize];
+                Some(Assignment {
+                    partition: at.clone(),
+                    offset: self.fetcher.position(at)?,
+                    leader_epoch: source.epoch,
+                    topic_id: source.topic_id,
+                })
             })
             .collect();
         for start in starts {
@@ -208,5 +215,164 @@ impl Lane {
         } else {
             self.behind.remove(&number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use bytes::{BufMut as _, Bytes, BytesMut};
+    use eomirror_core::loop_guard::LoopGuard;
+    use eomirror_core::relay::{Target as Limits, Treatment};
+    use kafka_protocol::messages::api_versions_response::ApiVersion;
+    use kafka_protocol::messages::metadata_response::{
+        MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+    };
+    use kafka_protocol::messages::{
+        ApiVersionsResponse, BrokerId, FetchResponse, MetadataResponse, RequestHeader, TopicName,
+    };
+    use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
+
+    use super::{Lane, Route, Start};
+    use crate::client::Client;
+    use crate::clock::SystemClock;
+    use crate::fetch::TopicPartition;
+    use crate::lane::target::Target;
+    use crate::lane::{FailureKind, Settings};
+    use crate::properties::Properties;
+    use crate::protocol::TopicId;
+    use crate::transaction::{ProducerSettings, TransactionalProducer};
+
+    /// The topic as it is now, and as it was.
+    const NEW: TopicId = TopicId([2; 16]);
+    const OLD: TopicId = TopicId([1; 16]);
+
+    /// A broker that leads all partitions of a topic with the id `NEW`, and has no records. Gives its address.
+    fn source() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || serve(stream, address.port().into()));
+            }
+        });
+        address.to_string()
+    }
+
+    fn serve(mut stream: TcpStream, port: i32) -> Option<()> {
+        loop {
+            let mut size = [0; 4];
+            stream.read_exact(&mut size).ok()?;
+            let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).ok()?];
+            stream.read_exact(&mut request).ok()?;
+            let mut request = Bytes::from(request);
+            let key = i16::from_be_bytes([request[0], request[1]]);
+            let version = i16::from_be_bytes([request[2], request[3]]);
+            let header = RequestHeader::decode(&mut request, 2).unwrap();
+            let mut answer = BytesMut::new();
+            answer.put_i32(header.correlation_id);
+            match key {
+                18 => write(&versions(), version, &mut answer),
+                3 => {
+                    answer.put_u8(0);
+                    write(&metadata(port), version, &mut answer);
+                }
+                _ => {
+                    thread::sleep(Duration::from_millis(5));
+                    answer.put_u8(0);
+                    write(&FetchResponse::default(), version, &mut answer);
+                }
+            }
+            let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
+            stream.write_all(&[&size[..], &answer].concat()).ok()?;
+        }
+    }
+
+    fn write(answer: &impl Encodable, version: i16, out: &mut BytesMut) {
+        answer.encode(out, version).unwrap();
+    }
+
+    fn versions() -> ApiVersionsResponse {
+        let apis = [(1, 17), (3, 13), (18, 4)].map(|(key, highest)| {
+            ApiVersion::default()
+                .with_api_key(key)
+                .with_max_version(highest)
+        });
+        ApiVersionsResponse::default().with_api_keys(apis.to_vec())
+    }
+
+    fn metadata(port: i32) -> MetadataResponse {
+        let partitions = [0, 1].map(|index| {
+            MetadataResponsePartition::default()
+                .with_partition_index(index)
+                .with_leader_id(BrokerId(1))
+        });
+        let topic = MetadataResponseTopic::default()
+            .with_name(Some(TopicName(StrBytes::from_static_str("t"))))
+            .with_topic_id(uuid::Uuid::from_bytes(NEW.0))
+            .with_partitions(partitions.to_vec());
+        let broker = MetadataResponseBroker::default()
+            .with_node_id(BrokerId(1))
+            .with_host(StrBytes::from_static_str("127.0.0.1"))
+            .with_port(port);
+        MetadataResponse::default()
+            .with_brokers(vec![broker])
+            .with_topics(vec![topic])
+    }
+
+    fn lane(source: &str) -> Lane {
+        let parse = |server| Properties::parse([("bootstrap.servers", server)]).unwrap();
+        // nobody listens there
+        let (source, target) = (parse(source), parse("127.0.0.1:1"));
+        let producer = ProducerSettings::new("id", &target);
+        let settings = Settings::new(source, target.clone(), producer.clone());
+        let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
+        let client = Client::unconnected(target, Arc::clone(&lane.clock)).unwrap();
+        let producer = TransactionalProducer::new(client, producer);
+        lane.target = Target::Open(Box::new(producer));
+        let guard = LoopGuard::new("S", "T", None, false).unwrap();
+        let treatment = Treatment::new("t", "t", guard, false, HashSet::new()).unwrap();
+        lane.route(Route {
+            treatment,
+            target: Limits::default(),
+            target_id: None,
+        });
+        lane
+    }
+
+    fn start(partition: i32, topic_id: TopicId) -> Start {
+        Start {
+            partition: TopicPartition::new("t", partition),
+            offset: 5,
+            leader_epoch: Some(0),
+            epoch_offset: None,
+            topic_id: Some(topic_id),
+        }
+    }
+
+    #[test]
+    fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
+        let mut lane = lane(&source());
+        lane.start(&[start(0, OLD)]).unwrap();
+        let until = lane.clock.now() + Duration::from_secs(20);
+        // as while a transaction is settled: what is fetched is not looked at yet
+        while !lane.fetcher.has_fetched() {
+            assert!(lane.clock.now() < until, "the topic was not noticed");
+            lane.step().unwrap();
+            lane.rest(until).unwrap();
+        }
+
+        lane.start(&[start(1, NEW)]).unwrap();
+
+        let patience = lane.clock.now() + Duration::from_secs(5);
+        let failure = lane.await_records(patience).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::TopicGone, "{failure}");
+        assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
     }
 }

@@ -23,7 +23,7 @@ impl Lane {
             .keys()
             .map(|number| &self.sources[*number as usize]);
         sources
-            .filter(|source| source.pinned && source.route.target_id.is_some())
+            .filter(|source| source.topic_id.is_some() && source.route.target_id.is_some())
             .map(|source| source.partition.topic.as_str())
             .collect()
     }

@@ -38,8 +38,8 @@ pub(super) struct Source {
     pub(super) partition: TopicPartition,
     pub(super) target: TopicPartition,
     pub(super) route: Arc<Route>,
-    /// Whether the topic that is meant was named by id.
-    pub(super) pinned: bool,
+    /// The topic that is meant, where it was named by id.
+    pub(super) topic_id: Option<TopicId>,
     /// First offset that is mirrored; what is fetched before it was only fetched for its epoch.
     pub(super) from: i64,
     /// Next offset as committed.
@@ -59,7 +59,7 @@ impl Source {
             partition: start.partition.clone(),
             target,
             route,
-            pinned: start.topic_id.is_some(),
+            topic_id: start.topic_id,
             from: start.offset,
             committed: start.offset,
             reached: start.offset,
