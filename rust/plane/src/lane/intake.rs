@@ -85,14 +85,21 @@ impl Lane {
         self.stale = true;
         loop {
             self.step()?;
+            let looks = self.fetcher.has_fetched() || !self.at_hand.is_empty();
             self.prepare()?;
             if self.ready.is_some() || self.blocked.is_some() {
                 return Ok(true);
             }
+            if looks {
+                // markers and aborted records: their partitions have to be asked for again before the wait
+                self.step()?;
+            }
             if self.clock.now() >= until {
                 return Ok(false);
             }
-            self.rest(until)?;
+            if !self.fetcher.has_fetched() {
+                self.rest(until)?;
+            }
             self.stale = false;
         }
     }
@@ -224,6 +231,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
     use std::time::Duration;
 
@@ -231,11 +239,13 @@ mod tests {
     use eomirror_core::loop_guard::LoopGuard;
     use eomirror_core::relay::{Target as Limits, Treatment};
     use kafka_protocol::messages::api_versions_response::ApiVersion;
+    use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
     use kafka_protocol::messages::metadata_response::{
         MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
     };
     use kafka_protocol::messages::{
-        ApiVersionsResponse, BrokerId, FetchResponse, MetadataResponse, RequestHeader, TopicName,
+        ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse,
+        RequestHeader, TopicName,
     };
     use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
 
@@ -253,19 +263,22 @@ mod tests {
     const NEW: TopicId = TopicId([2; 16]);
     const OLD: TopicId = TopicId([1; 16]);
 
-    /// A broker that leads all partitions of a topic with the id `NEW`, and has no records. Gives its address.
-    fn source() -> String {
+    /// A broker that leads all partitions of a topic with the id `NEW`. At offset 5 it has a batch without records, and
+    /// nothing behind it. Gives its address, and the offsets that are asked for.
+    fn source() -> (String, Receiver<i64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let (sender, asked) = channel();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                thread::spawn(move || serve(stream, address.port().into()));
+                let sender = sender.clone();
+                thread::spawn(move || serve(stream, address.port().into(), &sender));
             }
         });
-        address.to_string()
+        (address.to_string(), asked)
     }
 
-    fn serve(mut stream: TcpStream, port: i32) -> Option<()> {
+    fn serve(mut stream: TcpStream, port: i32, sender: &Sender<i64>) -> Option<()> {
         loop {
             let mut size = [0; 4];
             stream.read_exact(&mut size).ok()?;
@@ -284,9 +297,18 @@ mod tests {
                     write(&metadata(port), version, &mut answer);
                 }
                 _ => {
-                    thread::sleep(Duration::from_millis(5));
+                    let fetch = FetchRequest::decode(&mut request, version).unwrap();
+                    let asked = fetch
+                        .topics
+                        .first()
+                        .map(|topic| topic.partitions[0].fetch_offset);
+                    sender.send(asked.unwrap_or(-1)).ok()?;
+                    if asked != Some(5) {
+                        // it waits for records, for as long as it may
+                        thread::sleep(Duration::from_secs(60));
+                    }
                     answer.put_u8(0);
-                    write(&FetchResponse::default(), version, &mut answer);
+                    write(&fetched(), version, &mut answer);
                 }
             }
             let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
@@ -326,6 +348,49 @@ mod tests {
             .with_topics(vec![topic])
     }
 
+    fn fetched() -> FetchResponse {
+        let partition = PartitionData::default()
+            .with_high_watermark(10)
+            .with_last_stable_offset(10)
+            .with_records(Some(without_records(5)));
+        let topic = FetchableTopicResponse::default()
+            .with_topic_id(uuid::Uuid::from_bytes(NEW.0))
+            .with_partitions(vec![partition]);
+        FetchResponse::default().with_responses(vec![topic])
+    }
+
+    /// A batch of five offsets, of whose records compaction has left none.
+    fn without_records(first: i64) -> Bytes {
+        let mut checked = BytesMut::new();
+        checked.put_i16(0); // attributes
+        checked.put_i32(4); // last offset delta
+        checked.put_i64(-1);
+        checked.put_i64(-1);
+        checked.put_i64(-1); // producer id
+        checked.put_i16(-1);
+        checked.put_i32(-1);
+        checked.put_i32(0); // records
+        let mut batch = BytesMut::new();
+        batch.put_i64(first);
+        batch.put_i32(9 + i32::try_from(checked.len()).unwrap());
+        batch.put_i32(0); // leader epoch
+        batch.put_u8(2);
+        batch.put_u32(crc32c(&checked));
+        batch.put(checked);
+        batch.freeze()
+    }
+
+    fn crc32c(bytes: &[u8]) -> u32 {
+        let mut crc = u32::MAX;
+        for byte in bytes {
+            crc ^= u32::from(*byte);
+            for _ in 0..8 {
+                crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+            }
+        }
+        !crc
+    }
+
     fn lane(source: &str) -> Lane {
         let parse = |server| Properties::parse([("bootstrap.servers", server)]).unwrap();
         // nobody listens there
@@ -357,8 +422,23 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_is_asked_for_again_before_the_wait_when_there_was_nothing_to_mirror() {
+        let (source, asked) = source();
+        let mut lane = lane(&source);
+        lane.start(&[start(0, NEW)]).unwrap();
+
+        // one wait that lasts much longer than all that happens in it, and that the target does not end
+        lane.lingering = true;
+        let until = lane.clock.now() + Duration::from_secs(2);
+        assert!(!lane.await_records(until).unwrap());
+
+        assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
+        assert_eq!(lane.advances()[0].offset, 10);
+    }
+
+    #[test]
     fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
-        let mut lane = lane(&source());
+        let mut lane = lane(&source().0);
         lane.start(&[start(0, OLD)]).unwrap();
         let until = lane.clock.now() + Duration::from_secs(20);
         // as while a transaction is settled: what is fetched is not looked at yet
