@@ -86,6 +86,17 @@ def guarded(start_cluster: Callable[[ClusterSpec], LocalCluster]) -> LocalCluste
     return start_cluster(ClusterSpec("guarded", security="sasl_plaintext", properties=demand))
 
 
+OWN_TOKENS = """
+import base64, json, time
+
+def token(config):
+    now = int(time.time())
+    claims = {"sub": "mirror", "scope": config, "iat": now, "exp": now + 300}
+    parts = (json.dumps(part).encode() for part in ({"alg": "none", "typ": "JWT"}, claims))
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""]), now + 300
+"""
+
+
 @pytest.mark.slow
 def test_a_mirror_logs_in_with_tokens(
     guarded: LocalCluster,
@@ -98,7 +109,7 @@ def test_a_mirror_logs_in_with_tokens(
     """
     A cluster's section as librdkafka has it serves both planes: admin and lanes log in, again when sessions end.
 
-    Lanes are on the native plane, which asks the endpoint through Python.
+    On the native plane the endpoint is asked through Python.  A function of the user's reaches the workers by its name.
     """
     bare = {name: value for name, value in guarded.client_properties.items() if not name.startswith("sasl.")}
     oidc = {
@@ -115,13 +126,27 @@ def test_a_mirror_logs_in_with_tokens(
         "enable.sasl.oauthbearer.unsecure.jwt": "true",
         "sasl.oauthbearer.config": "principal=mirror scope=read",
     }
+    module = tmp_path / "own_tokens.py"
+    module.write_text(OWN_TOKENS)
+    spark_context.addPyFile(str(module))
+    function = {
+        **bare,
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": "own_tokens:token",
+        "sasl.oauthbearer.config": "read",
+    }
     link = TestLink(
         guarded.client_properties, west.client_properties, topic_name, tmp_path, spark_context, lanes=1
     )
-    link.settings["plane"] = "native"
     link.create("orders")
-    for section in (oidc, unsecured):
+    for section, plane in (
+        (oidc, "native"),
+        (unsecured, "native"),
+        (function, "native"),
+        (function, "client"),
+    ):
         link.clusters["east"] = section
+        link.settings["plane"] = plane
         with link.running() as run:
             for _ in range(3):
                 link.write("orders", 50)

@@ -17,7 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.verify_client import CommittedPartition
-from eomirror.native.tokens import with_tokens
+from eomirror.native.tokens import as_text, with_tokens
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
@@ -43,7 +43,7 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
     return "; ".join(
         f"{cluster.alias}: {name}: {why}"
         for cluster in (source, target)
-        for name, why in PlaneReader.refusals(*with_tokens(_text(cluster, role)))
+        for name, why in PlaneReader.refusals(*with_tokens(_properties(cluster, role)))
     )
 
 
@@ -256,18 +256,12 @@ def _tuple(part: Range) -> tuple[str, int, int, int, int]:
 
 
 def _reader(cluster: Cluster, role: str) -> PlaneReader:
-    properties, tokens = with_tokens(_text(cluster, role))
+    properties, tokens = with_tokens(_properties(cluster, role))
     return PlaneReader(properties, _CONNECT_SECONDS, tokens)
 
 
-def _text(cluster: Cluster, role: str) -> dict[str, str]:
-    """Properties as text, as librdkafka's own files have them."""
-    given = consumer_properties(cluster, client_id=role)
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in given.items()
-        if isinstance(value, str | bool | int | float)
-    }
+def _properties(cluster: Cluster, role: str) -> dict[str, str]:
+    return as_text(consumer_properties(cluster, client_id=role))
 
 
 _LONGEST = 200

@@ -22,7 +22,7 @@ from eomirror.errors import DifferenceError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.native.tokens import with_tokens
+from eomirror.native.tokens import as_text, with_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,7 +226,7 @@ def audit_link(
         topics = _topics(link, target, admin, client_id=client_id, clock=clock)
         if at_rest:
             _settle(admin, topics.every(), settle, clock)
-        properties, tokens = with_tokens(_flat(consumer_properties(target, client_id=client_id)))
+        properties, tokens = with_tokens(as_text(consumer_properties(target, client_id=client_id)))
         audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
         for producer_id in topics.producers:
             audit.learn(producer_id)
@@ -314,13 +314,6 @@ def _held_back(admin: ClusterAdmin, partitions: Sequence[Partition]) -> Mapping[
     high = admin.offsets(partitions, at="latest", read_committed=False)
     stable = admin.offsets(partitions, at="latest", read_committed=True)
     return {where: (stable[where], high[where]) for where in partitions if stable[where] < high[where]}
-
-
-def _flat(properties: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in properties.items()
-    }
 
 
 def _frozen(

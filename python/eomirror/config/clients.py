@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.config.rules import CONSUMER_FORCED, PRODUCER_FORCED
 from eomirror.config.secret import Secret
+from eomirror.config.token_function import OAUTH_CB, TokenFunction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +113,9 @@ def consumer_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> 
         cluster: The cluster to read.
         client_id: What brokers see.
         extra: Properties that the caller needs; a user's own setting of the same property wins over it.
+
+    Raises:
+        ClusterError: The function that ``oauth_cb`` names cannot be imported here.
     """
     return {
         **extra,
@@ -140,6 +144,9 @@ def producer_properties(
         transactional_id: Fences older producers with the same.
         transaction_timeout_ms: After this the coordinator aborts what is left open.
         extra: Properties that the caller needs; a user's own setting of the same property wins over it.
+
+    Raises:
+        ClusterError: The function that ``oauth_cb`` names cannot be imported here.
     """
     return {
         **extra,
@@ -176,8 +183,11 @@ def admin_properties(cluster: Cluster, *, client_id: str, **extra: Value) -> dic
 def _revealed(
     properties: Mapping[str, str | Secret], without: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    return {
+    revealed: dict[str, Any] = {
         key: value.reveal() if isinstance(value, Secret) else value
         for key, value in properties.items()
         if key not in without
     }
+    if OAUTH_CB in revealed:
+        revealed[OAUTH_CB] = TokenFunction.load(revealed[OAUTH_CB])
+    return revealed

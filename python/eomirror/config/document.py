@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from eomirror.config.token_function import OAUTH_CB, name_of
 from eomirror.errors import Fault
 
 __all__ = ["Faults", "Map", "Node", "Scalar", "Sequence", "kind_of", "parse_python", "parse_yaml"]
@@ -218,7 +219,7 @@ class _Builder:
 
 
 def parse_python(value: Any, faults: Faults, path: str = "") -> Node:
-    """The tree of plain Python values: dictionaries, lists, texts, numbers, truths and None."""
+    """The tree of plain Python values: dictionaries, lists, texts, numbers, truths, None; a function as `OAUTH_CB`."""
     if isinstance(value, AbstractMapping):
         entries = {}
         for key, item in value.items():
@@ -229,6 +230,10 @@ def parse_python(value: Any, faults: Faults, path: str = "") -> Node:
         return Map(entries)
     if isinstance(value, list | tuple):
         return Sequence([parse_python(item, faults, f"{path}[{n}]") for n, item in enumerate(value)])
+    return _python_scalar(value, faults, path)
+
+
+def _python_scalar(value: Any, faults: Faults, path: str) -> Scalar:
     if value is None:
         return Scalar("", plain=True)
     if isinstance(value, bool):
@@ -237,5 +242,12 @@ def parse_python(value: Any, faults: Faults, path: str = "") -> Node:
         return Scalar(str(value), plain=True)
     if isinstance(value, str):
         return Scalar(value)
+    if callable(value) and path.rpartition(".")[2] == OAUTH_CB:
+        if name := name_of(value):
+            return Scalar(name)
+        faults.add(
+            path, "this function exists in this process only", "define it in a module of its own, at the top"
+        )
+        return Scalar("", plain=True)
     faults.add(path or "configuration", f"a {type(value).__name__} cannot stand here", "use plain values")
     return Scalar("", plain=True)

@@ -23,8 +23,9 @@ from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import Cluster, Config, Link
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
-from eomirror.config.rules import cluster_advice, property_fault
+from eomirror.config.rules import cluster_advice, cluster_conflict, property_fault
 from eomirror.config.secret import Secret, is_secret_key
+from eomirror.config.token_function import OAUTH_CB
 from eomirror.config.values import Place, quoted, word
 from eomirror.errors import ConfigError, Fault
 
@@ -43,6 +44,7 @@ _NEVER_SECRET = frozenset(
         "sasl.mechanisms",
         "client.rack",
         "client.dns.lookup",
+        OAUTH_CB,
     }
 )
 
@@ -237,6 +239,9 @@ class _Reader:
         own = Map({key: value for key, value in node.entries.items() if key not in _ROLES}, node.line)
         properties = self._properties(path, own)
         self._bootstrap(path, node, properties)
+        if conflict := cluster_conflict(properties):
+            key, message, fix = conflict
+            self._faults.add(f"{path}.{key}", message, fix, node.entries[key].line)
         for key, message, fix in cluster_advice(properties):
             self._faults.warn(f"{path}.{key}", message, fix, node.entries[key].line)
         return Cluster(alias, FrozenMapping(properties), **sections)

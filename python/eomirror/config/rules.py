@@ -10,12 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.config.secret import Secret
+from eomirror.config.token_function import OAUTH_CB, function_fault
 from eomirror.config.values import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ADVICE", "CONSUMER_FORCED", "PRODUCER_FORCED", "cluster_advice", "property_fault"]
+__all__ = [
+    "ADVICE",
+    "CONSUMER_FORCED",
+    "PRODUCER_FORCED",
+    "cluster_advice",
+    "cluster_conflict",
+    "property_fault",
+]
 
 CONSUMER_FORCED: Mapping[str, str] = {
     "isolation.level": "read_committed",
@@ -71,10 +79,16 @@ _OURS: Mapping[str, tuple[str, str]] = {
     "opaque": ("it is for programs", ""),
 }
 
+# settings with which librdkafka makes or asks for tokens itself
+_TOKENS: Mapping[str, tuple[str, ...]] = {
+    "sasl.oauthbearer.method": ("oidc",),
+    "enable.sasl.oauthbearer.unsecure.jwt": ("true", "t", "1"),
+}
+
 #: Properties of other Kafka clients, and what librdkafka calls them.
 ADVICE: Mapping[str, str] = {
     "sasl.jaas.config": "librdkafka has no JAAS: set sasl.username and sasl.password",
-    "sasl.login.callback.handler.class": "use sasl.oauthbearer.method: oidc",
+    "sasl.login.callback.handler.class": "use sasl.oauthbearer.method: oidc, or oauth_cb: MODULE:FUNCTION",
     "sasl.client.callback.handler.class": "use sasl.oauthbearer.method: oidc",
     "ssl.truststore.location": "use ssl.ca.location with a PEM file",
     "ssl.truststore.password": "use ssl.ca.location with a PEM file, which needs no password",
@@ -109,6 +123,8 @@ def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
     if name in _OURS:
         why, instead = _OURS[name]
         return f"it cannot be set: {why} (rule 12)", instead or "remove it"
+    if key == OAUTH_CB:
+        return function_fault(value)
     if key.endswith("_cb") or key.startswith("on_") or key in ("default.topic.config", "default_topic_conf"):
         return "it is for programs and cannot be set in a file", "remove it"
     forced = CONSUMER_FORCED.get(name) or PRODUCER_FORCED.get(name)
@@ -130,6 +146,17 @@ def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
     if key in ADVICE and key != "request.timeout.ms":
         return "this is a property of another Kafka client", ADVICE[key]
     return "", ""
+
+
+def cluster_conflict(properties: Mapping[str, str | Secret]) -> tuple[str, str, str] | None:
+    """Which property of a cluster cannot stand beside the others: (key, message, fix); None when all can."""
+    if OAUTH_CB not in properties:
+        return None
+    given = {key: str(properties.get(key, "")).strip().lower() for key in _TOKENS}
+    for key, value in _TOKENS.items():
+        if given[key] in value:
+            return OAUTH_CB, f"{key} says that tokens come from elsewhere", f"remove {key}, or this"
+    return None
 
 
 def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str, str]]:

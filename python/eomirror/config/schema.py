@@ -13,6 +13,7 @@ from typing import Any
 
 from eomirror.config.fields import LINK_KEYS
 from eomirror.config.rules import CONSUMER_FORCED, PRODUCER_FORCED
+from eomirror.config.token_function import OAUTH_CB
 
 __all__ = ["json_schema", "reference_page", "write_documents"]
 
@@ -45,6 +46,10 @@ def json_schema() -> dict[str, Any]:
                         "bootstrap.servers": {
                             "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
                             "description": "First brokers to ask, HOST:PORT.",
+                        },
+                        OAUTH_CB: {
+                            "type": "string",
+                            "description": "MODULE:FUNCTION that gives tokens for OAUTHBEARER.",
                         },
                         "consumer": {**properties, "description": "Properties of consumers only."},
                         "producer": {**properties, "description": "Properties of producers only."},
@@ -118,6 +123,13 @@ properties for one role alone.
 `${env:NAME}` and `${file:/absolute/path}` keep secrets out of the file; they work under `clusters` and `spark`
 (`$${env:NAME}` stands for the text itself). Values that come from them, and values of properties whose name says
 password, secret, token, key or the like, are never shown. A file that others can read is a warning.
+
+`oauth_cb: MODULE:FUNCTION` names a function of yours that gives tokens for `sasl.mechanism: OAUTHBEARER`, on both
+planes. It is called as confluent-kafka calls its own `oauth_cb`: with the text of `sasl.oauthbearer.config`, and it
+gives a token and the time at which that expires (seconds since 1970), then, if it likes, a principal and a mapping
+of SASL extensions. Every process that logs in imports it, so the module must be importable by the driver and by
+Spark's workers: installed, on PYTHONPATH, or given to spark-submit with `--py-files`. A program that calls
+`load_config` with plain values may put the function itself there, if it stands at the top of such a module.
 
 What makes the mirror exactly-once cannot be set (rule 12); these values are fixed:
 

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from eomirror.config import Cluster, Secret
 from eomirror.config.clients import consumer_properties, producer_properties
-from eomirror.errors import Fault
+from eomirror.config.token_function import OAUTH_CB, TokenFunction
+from eomirror.errors import ClusterError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ __all__ = ["property_faults"]
 _SENTINEL = "eomirror.no.such.property"
 
 # creating a client with these starts what talks to others: a token request, kinit, a broker connection
-_CONNECTS = re.compile(r"^(sasl\.|bootstrap\.servers$|security\.protocol$|https\.|ssl\.engine)")
+_CONNECTS = re.compile(r"^(sasl\.|oauth_cb$|bootstrap\.servers$|security\.protocol$|https\.|ssl\.engine)")
 
 
 def property_faults(clusters: Iterable[Cluster], lines: Mapping[str, int] | None = None) -> list[Fault]:
@@ -53,6 +54,12 @@ def property_faults(clusters: Iterable[Cluster], lines: Mapping[str, int] | None
 def _unknown(path: str, properties: Mapping[str, str | Secret], lines: Mapping[str, int]) -> Iterator[Fault]:
     for key, value in properties.items():
         text = value.reveal() if isinstance(value, Secret) else value
+        if key == OAUTH_CB:
+            try:
+                TokenFunction.load(text)
+            except ClusterError as error:
+                yield Fault(f"{path}.{key}", error.message, error.fix, lines.get(f"{path}.{key}", 0))
+            continue
         complaint = _complaint(Producer, {key: text, _SENTINEL: ""})
         if _SENTINEL in complaint:
             continue

@@ -34,7 +34,7 @@ from eomirror.lane.plane import (
     Treatment,
 )
 from eomirror.native.failure import NativeFailureError, lane_error
-from eomirror.native.tokens import with_tokens
+from eomirror.native.tokens import as_text, with_tokens
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
     names = LinkNames(spec.link.state_name)
     role = names.client_id(f"lane-{spec.lane}")
     return (
-        _text(consumer_properties(spec.source, client_id=role)),
-        _text(
+        as_text(consumer_properties(spec.source, client_id=role)),
+        as_text(
             producer_properties(
                 spec.target,
                 client_id=role,
@@ -297,14 +297,6 @@ class NativePlane:
 def _id(topic_id: str) -> str | None:
     # librdkafka writes plain base64, Kafka's own tools and the extension the URL-safe one
     return topic_id.replace("+", "-").replace("/", "_") or None
-
-
-def _text(given: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in given.items()
-        if isinstance(value, str | bool | int | float)
-    }
 
 
 def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Account:

@@ -1,10 +1,11 @@
 """
-Tokens for the native plane's OAUTHBEARER, asked for as librdkafka's ``sasl.oauthbearer.method: oidc`` does.
+Tokens for the native plane's OAUTHBEARER: of the user's own function, or asked for as librdkafka does.
 
 The extension speaks to brokers only, so it calls Python for a token whenever it opens a connection and has none that
-is fresh (KIP-255, KIP-768).  One grant is known here: client credentials (RFC 6749, section 4.4), the identity and
-the secret in the ``Authorization`` header.  A cluster that is configured for another one (JWT bearer, cloud metadata)
-is left to the client plane, because librdkafka has it.
+is fresh (KIP-255, KIP-768).  A function that ``oauth_cb`` names is called as it is.  Of
+``sasl.oauthbearer.method: oidc`` one grant is known here: client credentials (RFC 6749, section 4.4), the identity
+and the secret in the ``Authorization`` header.  A cluster that is configured for another one (JWT bearer, cloud
+metadata) is left to the client plane, because librdkafka has it.
 
 Nothing that is sent or received appears in an error: not the secret, not the token, not the answer's body.
 """
@@ -21,12 +22,13 @@ from urllib import error, parse, request
 import orjson
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.token_function import OAUTH_CB, TokenFunction
 from eomirror.errors import ClusterError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ClientCredentials", "with_tokens"]
+__all__ = ["ClientCredentials", "as_text", "with_tokens"]
 
 _SECONDS = 10.0
 _LARGEST_ANSWER = 256 * 1024
@@ -143,9 +145,18 @@ class ClientCredentials:
         raise self._failed("does not say when its token expires")
 
 
+def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties as text, as librdkafka's own files have them; what is for programs is left out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in properties.items()
+        if isinstance(value, str | bool | int | float | TokenFunction)
+    }
+
+
 def with_tokens(
     properties: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
-) -> tuple[dict[str, str], ClientCredentials | None]:
+) -> tuple[dict[str, str], ClientCredentials | TokenFunction | None]:
     """
     Properties for the extension, and what gives it tokens; None where it needs nobody for that, or nobody can.
 
@@ -154,10 +165,13 @@ def with_tokens(
         clock: Where time comes from.
 
     Raises:
-        ClusterError: The endpoint's URL is none.
+        ClusterError: The endpoint's URL is none, or a function cannot be imported.
     """
     given = dict(properties)
+    function = given.pop(OAUTH_CB, "")
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or ""
+    if function and mechanism.upper() == "OAUTHBEARER":
+        return given, TokenFunction.load(function)
     grant = given.get(f"{_FAMILY}grant.type", "")
     identity, secret = (_first(given, names) for names in (_IDENTITY, _SECRET))
     url = given.get(f"{_FAMILY}token.endpoint.url", "")
