@@ -99,6 +99,12 @@ class _Session:
         self.code = DIFFERS if wrong else self.code or FAILED
         return str(error) if wrong else f"{type(error).__name__}: {error}"
 
+    def tell(self, found: Any, text: str) -> int:
+        """End an invocation that has measured one thing; return the exit code."""
+        self.document[self.kind] = found
+        self.say(text)
+        return self.end(extra=[text])
+
     def end(self, comparisons: Sequence[Comparison] = (), extra: Sequence[str] = ()) -> int:
         """Keep and print what was found; return the exit code."""
         self.document["workloads"] = [comparison.as_dict() for comparison in comparisons]
@@ -333,9 +339,7 @@ def witness(context: click.Context, *, output: str, results: Path | None) -> Non
     session = _Session("witness", output, results or RESULTS)
     with _clusters() as site:
         found = measure_witness(site)
-    session.document["witness"] = found.as_dict()
-    session.say(witness_markdown(found))
-    context.exit(session.end(extra=[witness_markdown(found)]))
+    context.exit(session.tell(found.as_dict(), witness_markdown(found)))
 
 
 @main.command()
@@ -346,9 +350,8 @@ def relay(context: click.Context, *, output: str, results: Path | None) -> None:
     """The physical limit: what moving bytes from socket to socket takes, without reading them."""
     session = _Session("relay", output, results or RESULTS)
     found = measure_relay()
-    session.document["relay"] = {name: limit.as_dict() for name, limit in found.items()}
-    session.say(relay_markdown(found))
-    context.exit(session.end(extra=[relay_markdown(found)]))
+    measured = {name: limit.as_dict() for name, limit in found.items()}
+    context.exit(session.tell(measured, relay_markdown(found)))
 
 
 @main.command()
@@ -410,9 +413,7 @@ def translation(
     session = _Session("translation", output, results or RESULTS)
     with _clusters() as site:
         found = measure_translation(site, groups=groups, partitions=10, ranges=ranges, say=session.say)
-    session.document["translation"] = found.as_dict()
-    session.say(translation_markdown(found))
-    context.exit(session.end(extra=[translation_markdown(found)]))
+    context.exit(session.tell(found.as_dict(), translation_markdown(found)))
 
 
 @main.command()
@@ -426,9 +427,7 @@ def following(context: click.Context, *, groups: int, rounds: int, output: str, 
     session = _Session("following", output, results or RESULTS)
     with _clusters() as site:
         found = measure_following(site, groups=groups, partitions=10, rounds=rounds, say=session.say)
-    session.document["following"] = found.as_dict()
-    session.say(following_markdown(found))
-    context.exit(session.end(extra=[following_markdown(found)]))
+    context.exit(session.tell(found.as_dict(), following_markdown(found)))
 
 
 def run() -> None:

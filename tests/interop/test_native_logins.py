@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror.demo.cluster import ClusterSpec
 from rig.link import TestLink
+from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,51 +22,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 CANARY = "canary-Zq"
 
 
-class TokenEndpoint(ThreadingHTTPServer):
-    """Gives tokens that nobody signed to whoever knows the secret; notes how often it is asked, and by whom."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.given: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/token"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: TokenEndpoint
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        known = base64.b64encode(f"mirror:{CANARY}".encode()).decode()
-        allowed = self.headers["Authorization"] == f"Basic {known}"
-        now = int(time.time())
-        claims = {"sub": "mirror", "scope": "read", "iat": now, "exp": now + 300}
-        parts = (json.dumps(part).encode() for part in ({"alg": "none", "typ": "JWT"}, claims))
-        token = ".".join([base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]) + "."
-        self.server.given.append(self.headers.get("User-Agent", ""))
-        body = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 300}).encode()
-        self.send_response(200 if allowed else 401)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
-        """Say nothing."""
+def signed_by_nobody() -> str:
+    """What the guarded cluster takes, for five minutes."""
+    now = int(time.time())
+    return unsigned_token(sub="mirror", scope="read", iat=now, exp=now + 300)
 
 
 @pytest.fixture
 def endpoint() -> Iterator[TokenEndpoint]:
-    """A token endpoint in a thread."""
-    server = TokenEndpoint()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    """Gives tokens that nobody signed to whoever knows the secret."""
+    with token_endpoint() as server:
+        server.knows("mirror", CANARY, signed_by_nobody)
+        yield server
 
 
 @pytest.fixture
@@ -155,4 +119,5 @@ def test_a_mirror_logs_in_with_tokens(
                 time.sleep(1.2)
         link.check("orders")
     # those of the native plane come from Python
-    assert any(agent.startswith("Python-urllib") for agent in endpoint.given)
+    agents = [headers.get("User-Agent", "") for headers, _ in endpoint.asked]
+    assert any(agent.startswith("Python-urllib") for agent in agents)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from eomirror._native import PlaneReader
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.native.tokens import ClientCredentials, with_tokens
+from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,56 +19,11 @@ if TYPE_CHECKING:
 CANARY = "canary-Zq+/"
 
 
-def token(**claims: Any) -> str:
-    """A JWT that nobody signed."""
-    parts = ({"alg": "none"}, claims)
-    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
-    return ".".join([*encoded, ""])
-
-
-class Endpoint(ThreadingHTTPServer):
-    """A token endpoint that notes what it is asked, and answers as told."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[dict[str, str], str]] = []
-        self.answer: tuple[int, bytes, dict[str, str]] = (200, b"{}", {})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/token"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        size = int(self.headers["Content-Length"])
-        self.server.asked.append((dict(self.headers), self.rfile.read(size).decode()))
-        status, body, headers = self.server.answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
-        """Say nothing."""
-
-
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
+def endpoint() -> Iterator[TokenEndpoint]:
     """A token endpoint in a thread."""
-    server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with token_endpoint() as server:
+        yield server
 
 
 def oidc(url: str, **more: str) -> dict[str, str]:
@@ -93,10 +47,10 @@ def source_of(properties: dict[str, str]) -> ClientCredentials:
     return tokens
 
 
-def test_a_token_is_asked_for_with_client_credentials(endpoint: Endpoint) -> None:
+def test_a_token_is_asked_for_with_client_credentials(endpoint: TokenEndpoint) -> None:
     """RFC 6749, 4.4: grant and scope in the form, identity and secret in the header; the expiry is the token's own."""
-    given = token(sub="mirror", exp=2_000_000_000)
-    endpoint.answer = (200, json.dumps({"access_token": given, "expires_in": 5}).encode(), {})
+    given = unsigned_token(sub="mirror", exp=2_000_000_000)
+    endpoint.says(200, json.dumps({"access_token": given, "expires_in": 5}).encode())
     scoped = {"sasl.oauthbearer.scope": "read write", "sasl.oauthbearer.extensions": "logicalCluster=lkc,x=y"}
 
     answer = source_of(oidc(endpoint.url, **scoped))("")
@@ -107,9 +61,9 @@ def test_a_token_is_asked_for_with_client_credentials(endpoint: Endpoint) -> Non
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"mirror:{CANARY}"
 
 
-def test_a_token_that_is_no_jwt_lives_as_long_as_the_server_says(endpoint: Endpoint) -> None:
+def test_a_token_that_is_no_jwt_lives_as_long_as_the_server_says(endpoint: TokenEndpoint) -> None:
     """Brokers read tokens, we only plan by their expiry."""
-    endpoint.answer = (200, b'{"access_token": "opaque", "expires_in": 60}', {})
+    endpoint.says(200, b'{"access_token": "opaque", "expires_in": 60}')
     source = source_of(oidc(endpoint.url))
     assert source("")[1] == pytest.approx(source.clock.wall_ms() / 1000 + 60, abs=30)
 
@@ -125,10 +79,10 @@ def test_a_token_that_is_no_jwt_lives_as_long_as_the_server_says(endpoint: Endpo
     ],
 )
 def test_an_endpoint_that_gives_no_token_is_named_and_not_quoted(
-    endpoint: Endpoint, status: int, body: bytes, words: str
+    endpoint: TokenEndpoint, status: int, body: bytes, words: str
 ) -> None:
     """Neither the secret nor what came back stands in the error; a redirection is not followed."""
-    endpoint.answer = (status, body, {"Location": endpoint.url})
+    endpoint.says(status, body, Location=endpoint.url)
     source = source_of(oidc(endpoint.url))
     with pytest.raises(UnreachableError, match=words) as raised:
         source("")
@@ -137,7 +91,7 @@ def test_an_endpoint_that_gives_no_token_is_named_and_not_quoted(
     assert len(endpoint.asked) == 1
 
 
-def test_nobody_behind_the_url_is_an_error_of_ours(endpoint: Endpoint) -> None:
+def test_nobody_behind_the_url_is_an_error_of_ours(endpoint: TokenEndpoint) -> None:
     """The name of what went wrong is enough."""
     source = source_of(oidc(endpoint.url.replace("/token", "").replace("127.0.0.1", "127.0.0.2")))
     with pytest.raises(UnreachableError, match=r"does not answer \(ConnectionRefusedError\)"):
