@@ -1,5 +1,5 @@
 """
-Rights, passwords and certificates that are taken away under a running mirror (F30), and settings that drift (F31).
+Rights and passwords that are taken away under a running mirror (F30), and settings that drift (F31).
 
 The target asks who the mirror is; the judge and the writer may do everything.
 """
@@ -24,12 +24,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
+from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from fix_rig import REPEATS
-from rig.certificates import BrokerKeys
 from rig.clusters import Bare, Pair
 from rig.link import alter_topic
 from rig.scene import Scene
+from rig.words import PATIENCE, says
 
 if TYPE_CHECKING:
     import random
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rig.ledger import Entry
-    from rig.mirrors import CommandMirror
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +47,6 @@ pytestmark = [
 
 _USER = "mirror"
 _PASSWORD = "correct horse"  # noqa: S105  of a cluster that lives as long as its test
-# a mirror tries again at most a minute after it was refused
-_PATIENCE = 120.0
-_DOOR = "DOOR"
 # a broker that was killed has to be let in again; more than a machine of its own takes
 _START_SECONDS = 240.0
 
@@ -133,18 +129,6 @@ def guarded(scene: Scene) -> Guarded:
     return scene.target
 
 
-def says(scene: Scene, mirror: CommandMirror, *words: str) -> None:
-    """A mirror that lacks what it needs says what and what to do, and lives; what it said before does not count."""
-    before = [mirror.said(word) for word in words]
-
-    def said() -> bool:
-        return any(mirror.said(word) > count for word, count in zip(words, before, strict=True))
-
-    scene.wait(said, _PATIENCE, f"no word of {words}")
-    # a commit that is refused is of unknown outcome first; what to do is said by who tries next
-    scene.wait(lambda: mirror.said("fix:") or mirror.said('"fix"'), _PATIENCE, "no word of what to do")
-
-
 @pytest.mark.fault("F30")
 def test_rights_that_are_revoked_are_waited_for(guarded_scene: Scene) -> None:
     """F30: the ids of its transactions, its own topics, its only copy; each time it goes on after the grant."""
@@ -163,9 +147,9 @@ def test_rights_that_are_revoked_are_waited_for(guarded_scene: Scene) -> None:
         # it lives, and tries again and again
         scene.rest(8.0)
         guarded(scene).grant(kind, name)
-        scene.heal(_PATIENCE)
+        scene.heal(PATIENCE)
     scene.write_for(500)
-    scene.catch_up(_PATIENCE)
+    scene.catch_up(PATIENCE)
 
     scene.judge()
     assert len(scene.check_generations()) == 1, "another mirror took the link"
@@ -186,65 +170,9 @@ def test_a_password_that_was_changed_and_changed_back(guarded_scene: Scene) -> N
     says(scene, mirror, "uthentication failed")
     scene.rest(8.0)
     guarded(scene).set_password(_PASSWORD)
-    scene.heal(_PATIENCE)
+    scene.heal(PATIENCE)
     scene.write_for(500)
-    scene.catch_up(_PATIENCE)
-
-    scene.judge()
-    assert len(scene.check_generations()) == 1, "another mirror took the link"
-
-
-@dataclass(frozen=True, slots=True)
-class Certified(Bare):
-    """A cluster whose broker shows the mirror a certificate; judge and writer come in by another door."""
-
-    keys: BrokerKeys
-
-    @property
-    def direct(self) -> dict[str, str]:
-        """Client properties past the certificate."""
-        return self.cluster.client_properties_of(ADMIN, listener=_DOOR)
-
-
-@pytest.fixture
-def certified_scene(
-    east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
-) -> Iterator[Scene]:
-    """A link into a cluster that speaks TLS; its mirrors are the real command."""
-    folder = tmp_path / "certified"
-    keys = BrokerKeys.make(folder / "tls", tmp_path / "keys")
-    spec = ClusterSpec(
-        "certified", security="ssl", heap="384m", data_dir=folder, extra_listeners=(Listener(_DOOR),)
-    )
-    with LocalCluster.start(spec) as cluster:
-        pair = Pair(Bare(east), Certified(cluster, keys))
-        made = Scene(pair, topic_name, seed=rng.getrandbits(32), entry=entry, folder=tmp_path)
-        yield made
-        made.close()
-
-
-@pytest.mark.fault("F30")
-def test_a_certificate_that_expires_is_waited_for(certified_scene: Scene) -> None:
-    """F30: the broker's certificate runs out; with a new one the mirror goes on, and nobody has touched it."""
-    scene = certified_scene
-    target = scene.target
-    assert isinstance(target, Certified)
-    mirror = scene.command()
-    scene.start(mirror)
-    (broker,) = target.cluster.brokers
-    scene.write_for(500)
-    target.keys.use("expired")
-    broker.kill()
-    broker.start(timeout=_START_SECONDS)
-    scene.entry.injected()
-    says(scene, mirror, "certificate")
-    scene.rest(8.0)
-    broker.kill()
-    target.keys.use("serving")
-    broker.start(timeout=_START_SECONDS)
-    scene.heal(_PATIENCE)
-    scene.write_for(500)
-    scene.catch_up(_PATIENCE)
+    scene.catch_up(PATIENCE)
 
     scene.judge()
     assert len(scene.check_generations()) == 1, "another mirror took the link"

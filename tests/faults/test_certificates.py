@@ -1,0 +1,200 @@
+"""
+Certificates that expire or change under a running mirror (fault F30): the broker's, the client's, the authority.
+
+Both sides look at certificates when a connection begins, so the broker is killed and started again each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
+from rig.certificates import BrokerKeys, ClientKeys
+from rig.clusters import Bare, Pair
+from rig.scene import Scene
+from rig.words import PATIENCE, says
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rig.ledger import Entry
+
+log = logging.getLogger(__name__)
+
+pytestmark = [
+    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
+    pytest.mark.timeout(1800),
+]  # fmt: skip
+
+_DOOR = "DOOR"
+# a broker that was killed has to be let in again; more than a machine of its own takes
+_START_SECONDS = 240.0
+# from before the mirror's start until after its first records
+_CLIENT_SECONDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Certified(Bare):
+    """
+    A cluster that shows the mirror a certificate, and asks for one; judge and writer come in by another door.
+
+    Attributes:
+        keys: Of the brokers.
+        client: Of the mirror.
+    """
+
+    keys: BrokerKeys
+    client: ClientKeys
+
+    @property
+    def direct(self) -> dict[str, str]:
+        """Client properties past the certificate."""
+        return self.cluster.client_properties_of(ADMIN, listener=_DOOR)
+
+    @property
+    def proxied(self) -> dict[str, str]:
+        """Client properties of the mirror."""
+        return {
+            **self.cluster.client_properties,
+            "ssl.key.location": str(self.client.key),
+            "ssl.certificate.location": str(self.client.certificate),
+        }
+
+    def restart(self) -> None:
+        """Kill the broker, and start it with the keys that lie there now."""
+        (broker,) = self.cluster.brokers
+        broker.kill()
+        broker.start(timeout=_START_SECONDS)
+
+
+@pytest.fixture
+def scene_with_certificates(
+    east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
+) -> Iterator[Scene]:
+    """A link into a cluster that speaks mutual TLS; its mirrors are the real command."""
+    folder = tmp_path / "certified"
+    keys = BrokerKeys.make(folder / "tls", tmp_path / "keys")
+    client = ClientKeys.make(tmp_path / "client", keys)
+    client.issue()
+    demand = {
+        "listener.name.client.ssl.client.auth": "required",
+        "listener.name.client.ssl.truststore.type": "PEM",
+        "listener.name.client.ssl.truststore.location": str(tmp_path / "keys" / "ca.pem"),
+    }
+    spec = ClusterSpec(
+        "certified",
+        security="ssl",
+        heap="384m",
+        data_dir=folder,
+        extra_listeners=(Listener(_DOOR),),
+        properties=demand,
+    )
+    with LocalCluster.start(spec) as cluster:
+        pair = Pair(Bare(east), Certified(cluster, keys, client))
+        made = Scene(pair, topic_name, seed=rng.getrandbits(32), entry=entry, folder=tmp_path)
+        yield made
+        made.close()
+
+
+def certified(scene: Scene) -> Certified:
+    """The target of a scene with certificates."""
+    assert isinstance(scene.target, Certified)
+    return scene.target
+
+
+def end(scene: Scene, mirrors: int = 1) -> None:
+    """Write on, and compare; nobody has taken the link but the mirrors of the test."""
+    scene.write_for(500)
+    scene.catch_up(PATIENCE)
+
+    scene.judge()
+    assert len(scene.check_generations()) == mirrors, "another mirror took the link"
+
+
+@pytest.mark.fault("F30")
+def test_a_broker_s_certificate_that_expires_is_waited_for(scene_with_certificates: Scene) -> None:
+    """F30: the broker's certificate runs out; with a new one the mirror goes on, and nobody has touched it."""
+    scene = scene_with_certificates
+    target = certified(scene)
+    mirror = scene.command()
+    scene.start(mirror)
+    scene.write_for(500)
+    target.keys.use("expired")
+    target.restart()
+    scene.entry.injected()
+    says(scene, mirror, "certificate")
+    scene.rest(8.0)
+    target.keys.use("serving")
+    target.restart()
+    scene.heal(PATIENCE)
+    end(scene)
+
+
+@pytest.mark.fault("F30")
+def test_an_authority_that_is_replaced_in_two_steps_costs_nothing(scene_with_certificates: Scene) -> None:
+    """F30: both authorities are trusted first, then the broker's certificate is of the other; nobody has to act."""
+    scene = scene_with_certificates
+    target = certified(scene)
+    target.keys.trust("ca", "second")
+    scene.start(scene.command())
+    scene.write_for(500)
+    target.keys.use("successor")
+    target.restart()
+    scene.entry.injected()
+    scene.heal(PATIENCE)
+    end(scene)
+
+
+@pytest.mark.fault("F30")
+def test_an_authority_that_is_not_trusted_yet_is_named(scene_with_certificates: Scene) -> None:
+    """F30: the broker's certificate is of an authority that the mirror does not know; told of it, it goes on."""
+    scene = scene_with_certificates
+    target = certified(scene)
+    mirror = scene.command()
+    scene.start(mirror)
+    scene.write_for(500)
+    target.keys.use("successor")
+    target.restart()
+    scene.entry.injected()
+    says(scene, mirror, "certificate")
+    scene.rest(8.0)
+    target.keys.trust("second")
+    replace_and_restart(scene)
+    end(scene, mirrors=2)
+
+
+@pytest.mark.fault("F30")
+def test_a_client_s_certificate_that_expires_is_named(scene_with_certificates: Scene) -> None:
+    """F30: the mirror's own certificate runs out under it; with a new one in its place it goes on."""
+    scene = scene_with_certificates
+    target = certified(scene)
+    target.client.issue(_CLIENT_SECONDS)
+    issued = time.monotonic()
+    mirror = scene.command()
+    scene.start(mirror)
+    scene.write_for(500)
+    # the connections that it has live on
+    scene.rest(max(0.0, issued + _CLIENT_SECONDS + 2.0 - time.monotonic()))
+    scene.heal()
+    target.restart()
+    scene.entry.injected()
+    says(scene, mirror, "certificate")
+    scene.rest(8.0)
+    target.client.issue()
+    replace_and_restart(scene)
+    end(scene, mirrors=2)
+
+
+def replace_and_restart(scene: Scene) -> None:
+    """Files are read when a client is made, so the mirror is stopped, as a person would, and started again."""
+    old = scene.mirror
+    scene.watch_over(None)
+    old.close()
+    scene.entry.recovered(scene.start(scene.command()))
