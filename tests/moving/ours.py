@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror import load_config
 from eomirror.offsets import group_offsets
@@ -73,6 +73,8 @@ class OurTrials:
         java: Asks MirrorMaker 2's client as well.
     """
 
+    _intervals: ClassVar = {"commit_interval": "50ms"}
+
     def __init__(
         self, sides: Mapping[str, Mapping[str, Any]], folder: Path, *, seed: int, plane: str, tag: str,
         java: JavaClient | None = None,
@@ -84,30 +86,11 @@ class OurTrials:
         self._moves = Moves()
         self._run = Run()
         self._standing = {name: Standing(properties) for name, properties in self._sides.items()}
-        self._flows = [
-            Flow("prefix, delete", f"{tag}-pd", f"east.{tag}-pd", "delete"),
-            Flow("prefix, compact", f"{tag}-pc", f"east.{tag}-pc", "compact"),
-            Flow("identity, delete", f"{tag}-id", f"{tag}-id", "delete"),
-            Flow("identity, compact", f"{tag}-ic", f"{tag}-ic", "compact"),
-            Flow("equal names, written on both sides", f"{tag}-both", f"{tag}-both", "delete", "both"),
-        ]
-        links = [
-            {
-                "name": f"{tag}-{naming}-{source}",
-                "source": source,
-                "target": _OTHER[source],
-                # a pattern, because a topic of the way back need not be there yet
-                "topics": [f"{tag}-({words})"],
-                "naming": naming,
-                "groups": [f"{tag}-.*"],
-            }
-            for naming, words in (("prefix", "pd|pc"), ("identity", "id|ic|both"))
-            for source in ("east", "west")
-        ]
+        self._flows = self._made_flows()
         settings = {
-            "clusters": self._sides,
-            "links": links,
-            "defaults": {"lanes": 1, "plane": plane, "commit_interval": "50ms"},
+            "clusters": self._mirror_clusters(),
+            "links": self._made_links(),
+            "defaults": {"lanes": 1, "plane": plane, **self._intervals},
         }
         self._config = load_config(settings)
         self._mirror = CommandMirror(settings, folder)
@@ -120,7 +103,7 @@ class OurTrials:
             "west": Tail(self._sides["west"], topics | {flow.copy for flow in self._flows}),
         }
 
-    def run(self, rounds: int, *, back: int, on_round: Callable[[str], None] = lambda _: None) -> Run:
+    def run(self, rounds: int, *, back: int = 0, on_round: Callable[[str], None] = lambda _: None) -> Run:
         """
         Let consumers move, and judge them.
 
@@ -135,17 +118,7 @@ class OurTrials:
                     stack.enter_context(tail)
                 self._prepare()
                 self._start()
-                for number in range(rounds):
-                    on_round(f"{self._tag}: move {number + 1} of {rounds}, {self._run.kills} kills")
-                    self._forward(number)
-                self._applications_move()
-                for number in range(back):
-                    on_round(f"{self._tag}: way back {number + 1} of {back}, {self._run.kills} kills")
-                    self._backward(number)
-                self._settle()
-                self._ask_java(
-                    "java, at the end", [move for move in self._moves.made if move.by == "library"]
-                )
+                self._trials(rounds, back, on_round)
                 self._read_what_is_left()
         except AssertionError as error:
             # what was found until then counts
@@ -163,6 +136,51 @@ class OurTrials:
             len(log) for application in self._applications for log in application.ledger.values()
         )
         return self._run
+
+    # -- what it is about ------------------------------------------------------------------------
+
+    def _made_flows(self) -> list[Flow]:
+        tag = self._tag
+        return [
+            Flow("prefix, delete", f"{tag}-pd", f"east.{tag}-pd", "delete"),
+            Flow("prefix, compact", f"{tag}-pc", f"east.{tag}-pc", "compact"),
+            Flow("identity, delete", f"{tag}-id", f"{tag}-id", "delete"),
+            Flow("identity, compact", f"{tag}-ic", f"{tag}-ic", "compact"),
+            Flow("equal names, written on both sides", f"{tag}-both", f"{tag}-both", "delete", "both"),
+        ]
+
+    def _made_links(self) -> list[dict[str, Any]]:
+        return [
+            self._made_link(f"{self._tag}-{naming}-{source}", source, naming, words)
+            for naming, words in (("prefix", "pd|pc"), ("identity", "id|ic|both"))
+            for source in ("east", "west")
+        ]
+
+    def _made_link(self, name: str, source: str, naming: str, words: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "source": source,
+            "target": _OTHER[source],
+            # a pattern, because a topic of the way back need not be there yet
+            "topics": [f"{self._tag}-({words})"],
+            "naming": naming,
+            "groups": [f"{self._tag}-.*"],
+        }
+
+    def _mirror_clusters(self) -> dict[str, dict[str, Any]]:
+        """The clusters as the mirror sees them."""
+        return self._sides
+
+    def _trials(self, rounds: int, back: int, on_round: Callable[[str], None]) -> None:
+        for number in range(rounds):
+            on_round(f"{self._tag}: move {number + 1} of {rounds}, {self._run.kills} kills")
+            self._forward(number)
+        self._applications_move()
+        for number in range(back):
+            on_round(f"{self._tag}: way back {number + 1} of {back}, {self._run.kills} kills")
+            self._backward(number)
+        self._settle()
+        self._ask_java("java, at the end", [move for move in self._moves.made if move.by == "library"])
 
     # -- the mirror ------------------------------------------------------------------------------
 

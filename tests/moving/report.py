@@ -37,6 +37,11 @@ before its offset, read twice what it had read and what lies behind. No answer: 
 library had answered, `at the end` with everything mirrored; `mm2` the same on MirrorMaker 2's own, with exactly-once
 on and its intervals for groups, checkpoints and synced groups at one second, `at once` five seconds after the copy had
 caught up with the group; `synced groups` is what `sync.group.offsets` had committed on the target in the end.
+
+`killed in open transactions`: two one-way links. A proxy before the target keeps the EndTxn of both lanes, behind the
+records and the checkpoints of their transactions, and the mirror's process tree is killed; the transactions are
+aborted when it is back. `java, mirror dead` is what RemoteClusterUtils says in between. One consumer in four is reset
+to an earlier offset meanwhile.
 """
 
 

@@ -51,14 +51,30 @@ class Standing:
 
     def stand(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """A group without members has committed these offsets."""
-        places = [TopicPartition(*where, offset) for where, offset in offsets.items()]
+        self.stand_all({group: offsets})
+
+    def stand_all(self, groups: Mapping[str, Mapping[tuple[str, int], int]]) -> None:
+        """Groups without members have committed these offsets, as much at once as that goes."""
 
         def set_them() -> None:
-            wanted = [ConsumerGroupTopicPartitions(group, places)]
-            (future,) = self._admin.alter_consumer_group_offsets(wanted, request_timeout=_SECONDS).values()
-            for each in future.result(2 * _SECONDS).topic_partitions:
-                if each.error is not None:
-                    raise KafkaException(each.error)
+            wanted = [
+                ConsumerGroupTopicPartitions(
+                    group, [TopicPartition(*where, offset) for where, offset in offsets.items()]
+                )
+                for group, offsets in groups.items()
+            ]
+            # the client takes one group for each call
+            asked = [
+                future
+                for each in wanted
+                for future in self._admin.alter_consumer_group_offsets(
+                    [each], request_timeout=_SECONDS
+                ).values()
+            ]
+            for future in asked:
+                for each in future.result(2 * _SECONDS).topic_partitions:
+                    if each.error is not None:
+                        raise KafkaException(each.error)
 
         _again(set_them)
 
