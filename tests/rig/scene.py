@@ -19,8 +19,10 @@ from eomirror.demo.watch import TopicWatcher
 from eomirror.errors import ClusterError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.demo_clients import Offsets, create_topic, read_partition
+from rig.idle_groups import IdleGroups
 from rig.mirrors import CommandMirror, RunningMirror, ThreadMirror
 from rig.plane import plane_under_test
+from rig.translated import check_link
 from rig.writer import Writer
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class Scene:
         plan = TrafficPlan(seed, partitions, per_transaction=per_transaction)
         self.traffic = Writer(self.source.direct, name, plan, rate=rate)
         self.watcher = TopicWatcher(self.target.direct, self.copy, partitions)
+        self._groups = IdleGroups(self.source.direct, name, partitions, seed=seed)
 
     # -- mirrors -----------------------------------------------------------------------------------
 
@@ -158,7 +161,7 @@ class Scene:
 
     def begin(self) -> None:
         """Write and read from now on."""
-        for worker in (self.traffic, self.watcher):
+        for worker in (self.traffic, self.watcher, self._groups):
             if worker.ident is None:
                 worker.start()
 
@@ -283,6 +286,16 @@ class Scene:
         assert self.watcher.broken == self.strangers
         assert not aborted or self.traffic.ledger.aborted_transactions > 0
         assert not self.has_open_transaction()
+        self._check_translations()
+
+    def _check_translations(self) -> None:
+        """O5: every sync and checkpoint that was committed, whatever was broken meanwhile."""
+        found = check_link(
+            self.source.direct, self.target.direct, self.name, self.copy, self.partitions, alias="source"
+        )
+        assert found["syncs"] > 0
+        for what, count in found.items():
+            self.entry.notes[what] = self.entry.notes.get(what, 0) + count
 
     def positions(self) -> list[dict[str, Any]]:
         """
@@ -324,11 +337,11 @@ class Scene:
 
     def close(self) -> None:
         """End everything."""
-        for worker in (self.traffic, self.watcher):
+        for worker in (self.traffic, self.watcher, self._groups):
             worker.asked.set()
         for mirror in self._mirrors:
             mirror.close()
-        for worker in (self.traffic, self.watcher):
+        for worker in (self.traffic, self.watcher, self._groups):
             if worker.ident is not None:
                 worker.join(30)
 
