@@ -118,6 +118,15 @@ def test_ratios_are_ours_by_theirs() -> None:
     assert "throughput 2.00x, CPU per record 0.5x, memory 1.00x" in table(comparison)
 
 
+def test_a_small_share_of_the_cpu_is_told_as_a_part_too() -> None:
+    """0.02 could be a fiftieth or a sixtieth."""
+    ours = replace(OURS, cpu_microseconds_per_record=0.12)
+    theirs = replace(THEIRS, cpu_microseconds_per_record=6.84)
+    assert "CPU per record 0.0175x (1/57), " in table(
+        Comparison(workload="100b", title="100 B", figures=[ours, theirs])
+    )
+
+
 def test_a_wrong_copy_has_no_figure_in_any_form() -> None:
     """Its reason stands where figures would."""
     comparison = Comparison(
