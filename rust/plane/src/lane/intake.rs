@@ -429,7 +429,7 @@ mod tests {
 
         // one wait that lasts much longer than all that happens in it, and that the target does not end
         lane.lingering = true;
-        let until = lane.clock.now() + Duration::from_secs(2);
+        let until = lane.clock.now() + Duration::from_secs(4);
         assert!(!lane.await_records(until).unwrap());
 
         assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
