@@ -37,6 +37,14 @@ pub(crate) enum Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestId(u64);
 
+#[cfg(test)]
+impl RequestId {
+    /// One for a test, which sends nothing.
+    pub(crate) const fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// What became of a request: version and body of the answer, or why there will be none.
 #[derive(Debug)]
 pub(crate) struct Answer {

@@ -1,10 +1,11 @@
 //! Rule 5: the topics of a transaction are those that the positions speak of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::failure::{Failure, FailureKind};
 use super::mover::{Lane, misuse};
 use super::target::Target;
+use crate::protocol::TopicId;
 
 impl Lane {
     /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant
@@ -28,11 +29,18 @@ impl Lane {
             .collect()
     }
 
-    /// Rule 5: what was written by topic id must be the topic that was meant.
+    /// Rule 5: what was written by topic id must be the topic that was meant, and as far as we know it still is.
+    ///
+    /// Metadata alone would not do: it may have led a batch to another topic, and then been put back by a broker that
+    /// is behind. So the answers count, which name the topic that took something.
     pub(super) fn check_targets(&mut self) -> Result<(), Failure> {
         let Target::Open(producer) = &mut self.target else {
             return Err(misuse("settle"));
         };
+        let mut written: BTreeMap<String, Vec<TopicId>> = BTreeMap::new();
+        for (id, topic) in producer.written() {
+            written.entry(topic.clone()).or_default().push(*id);
+        }
         let directory = producer.client().directory();
         for number in self.books.keys() {
             let source = &self.sources[*number as usize];
@@ -40,8 +48,10 @@ impl Lane {
                 continue;
             };
             let topic = &source.target.topic;
-            let found = directory.topic(topic).map(|facts| facts.id);
-            if let Some(found) = found.filter(|found| !found.is_none() && *found != meant) {
+            let known = directory.topic(topic).map(|facts| facts.id);
+            let ids = written.get(topic).into_iter().flatten().copied();
+            let mut ids = ids.chain(known.filter(|id| !id.is_none()));
+            if let Some(found) = ids.find(|id| *id != meant) {
                 return Err(Failure::new(
                     FailureKind::TopicGone,
                     format!("EO-5: target topic {topic} had id {meant} and now has {found}"),

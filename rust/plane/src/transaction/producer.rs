@@ -54,6 +54,8 @@ pub struct TransactionalProducer {
     pub(super) refused: Option<Error>,
     /// Why the producer can do nothing any more.
     pub(super) over: Option<Error>,
+    /// Ids and names of the topics that took something of the open transaction.
+    pub(super) written: BTreeMap<TopicId, String>,
     /// Whether batches ever went by the name of their topic: an old broker compares no ids.
     pub(super) by_name: bool,
     /// How the last transaction ended, until the caller of commit or abort has seen it.
@@ -100,6 +102,7 @@ impl TransactionalProducer {
             acknowledged: Vec::new(),
             refused: None,
             over: None,
+            written: BTreeMap::new(),
             by_name: false,
             ended: None,
             wake_at: None,
@@ -201,6 +204,11 @@ impl TransactionalProducer {
     /// Whether all batches that were answered went by the id of their topic.
     pub(crate) const fn goes_by_id(&self) -> bool {
         !self.by_name
+    }
+
+    /// Ids and names of the topics that took something of the open transaction, as far as it went by id.
+    pub(crate) const fn written(&self) -> &BTreeMap<TopicId, String> {
+        &self.written
     }
 
     /// Whether a transaction is open or being ended.
@@ -398,9 +406,10 @@ impl TransactionalProducer {
     }
 
     /// Drops everything that belongs to the transaction that was.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.sequences.restart();
         self.acknowledged.clear();
+        self.written.clear();
         self.refused = None;
         self.ended = None;
     }
