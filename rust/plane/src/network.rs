@@ -1,4 +1,7 @@
-//! All connections to one cluster, and the one place that waits.
+//! All connections to one cluster.
+
+mod link;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConfig;
 
-use crate::clock::Clock;
 use crate::connection::{Connection, Login};
 use crate::directory::Endpoint;
 use crate::error::Error;
@@ -19,6 +20,9 @@ use crate::oauth::{self, Token};
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
+use link::Link;
+
+pub use wait::wait;
 
 /// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
 /// nobody gives a token, the next attempt would fail at once, and the next.
@@ -62,14 +66,6 @@ pub(crate) enum State {
     Opening,
     /// Not before that time: it failed lately, or it asked to be left alone.
     Resting { until: Instant, last: Option<Error> },
-}
-
-struct Link {
-    endpoint: Endpoint,
-    connection: Option<Connection<RequestId>>,
-    failures: u32,
-    rest_until: Option<Instant>,
-    last: Option<Error>,
 }
 
 /// Connections to the brokers of one cluster. Opened when they are needed, and again after a pause when they fail.
@@ -464,85 +460,5 @@ impl Network {
         let mut byte = [128];
         let _ = self.random.fill(&mut byte);
         0.8 + 0.4 * f64::from(byte[0]) / 255.0
-    }
-}
-
-impl Link {
-    const fn to(endpoint: Endpoint) -> Self {
-        Self {
-            endpoint,
-            connection: None,
-            failures: 0,
-            rest_until: None,
-            last: None,
-        }
-    }
-
-    fn is_ready(&self, now: Instant) -> bool {
-        self.rest_until.is_none_or(|until| until <= now)
-            && self
-                .connection
-                .as_ref()
-                .is_some_and(|connection| connection.is_ready(now))
-    }
-
-    fn give_up(&mut self, peer: Peer, error: &Error, answers: &mut Vec<Answer>) {
-        let Some(mut connection) = self.connection.take() else {
-            return;
-        };
-        answers.extend(connection.abandon().into_iter().map(|id| Answer {
-            id,
-            peer,
-            body: Err(error.clone()),
-        }));
-    }
-}
-
-/// Waits until a connection of one of the networks can go on, or until `until`.
-///
-/// Several networks, because a lane reads from one cluster and writes to another. Returns early when a signal arrives.
-pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
-    let until = networks
-        .iter()
-        .filter_map(|network| network.deadline())
-        .fold(until, Instant::min);
-    // a request that failed when it was sent has been answered already
-    let answered = networks.iter().any(|network| !network.answers.is_empty());
-    let left = if answered {
-        Duration::ZERO
-    } else {
-        until.saturating_duration_since(clock.now())
-    };
-    let timeout = Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: left.subsec_nanos().into(),
-    };
-    let seen: Vec<bool> = {
-        let connections = networks
-            .iter()
-            .flat_map(|network| network.links.values())
-            .filter_map(|link| link.connection.as_ref());
-        let mut fds: Vec<PollFd<'_>> = connections
-            .map(|connection| {
-                let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, connection.wants_read());
-                flags.set(PollFlags::OUT, connection.wants_write());
-                PollFd::from_borrowed_fd(connection.fd(), flags)
-            })
-            .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
-            // a signal: the caller looks at its deadline and comes back
-            Err(_) => Vec::new(),
-        }
-    };
-    let connections = networks
-        .iter_mut()
-        .flat_map(|network| network.links.values_mut())
-        .filter_map(|link| link.connection.as_mut());
-    for (connection, seen) in connections.zip(seen) {
-        if seen {
-            connection.wake();
-        }
     }
 }

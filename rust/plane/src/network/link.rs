@@ -1,0 +1,47 @@
+//! One peer: where it is, the connection to it, and how it failed.
+
+use std::time::Instant;
+
+use super::{Answer, Peer, RequestId};
+use crate::connection::Connection;
+use crate::directory::Endpoint;
+use crate::error::Error;
+
+pub(super) struct Link {
+    pub(super) endpoint: Endpoint,
+    pub(super) connection: Option<Connection<RequestId>>,
+    pub(super) failures: u32,
+    pub(super) rest_until: Option<Instant>,
+    pub(super) last: Option<Error>,
+}
+
+impl Link {
+    pub(super) const fn to(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            connection: None,
+            failures: 0,
+            rest_until: None,
+            last: None,
+        }
+    }
+
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        self.rest_until.is_none_or(|until| until <= now)
+            && self
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.is_ready(now))
+    }
+
+    pub(super) fn give_up(&mut self, peer: Peer, error: &Error, answers: &mut Vec<Answer>) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        answers.extend(connection.abandon().into_iter().map(|id| Answer {
+            id,
+            peer,
+            body: Err(error.clone()),
+        }));
+    }
+}

@@ -1,0 +1,57 @@
+//! The one place that waits.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Network;
+use crate::clock::Clock;
+
+/// Waits until a connection of one of the networks can go on, or until `until`.
+///
+/// Several networks, because a lane reads from one cluster and writes to another. Returns early when a signal arrives.
+pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
+    let until = networks
+        .iter()
+        .filter_map(|network| network.deadline())
+        .fold(until, Instant::min);
+    // a request that failed when it was sent has been answered already
+    let answered = networks.iter().any(|network| !network.answers.is_empty());
+    let left = if answered {
+        Duration::ZERO
+    } else {
+        until.saturating_duration_since(clock.now())
+    };
+    let timeout = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    let seen: Vec<bool> = {
+        let connections = networks
+            .iter()
+            .flat_map(|network| network.links.values())
+            .filter_map(|link| link.connection.as_ref());
+        let mut fds: Vec<PollFd<'_>> = connections
+            .map(|connection| {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, connection.wants_read());
+                flags.set(PollFlags::OUT, connection.wants_write());
+                PollFd::from_borrowed_fd(connection.fd(), flags)
+            })
+            .collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+            // a signal: the caller looks at its deadline and comes back
+            Err(_) => Vec::new(),
+        }
+    };
+    let connections = networks
+        .iter_mut()
+        .flat_map(|network| network.links.values_mut())
+        .filter_map(|link| link.connection.as_mut());
+    for (connection, seen) in connections.zip(seen) {
+        if seen {
+            connection.wake();
+        }
+    }
+}
