@@ -127,9 +127,10 @@ password, secret, token, key or the like, are never shown. A file that others ca
 `oauth_cb: MODULE:FUNCTION` names a function of yours that gives tokens for `sasl.mechanism: OAUTHBEARER`, on both
 planes. It is called as confluent-kafka calls its own `oauth_cb`: with the text of `sasl.oauthbearer.config`, and it
 gives a token and the time at which that expires (seconds since 1970), then, if it likes, a principal and a mapping
-of SASL extensions. Every process that logs in imports it, so the module must be importable by the driver and by
-Spark's workers: installed, on PYTHONPATH, or given to spark-submit with `--py-files`. A program that calls
-`load_config` with plain values may put the function itself there, if it stands at the top of such a module.
+of SASL extensions. Every process that logs in imports it, and so does `eomirror check`: the module must be importable
+by the driver and by Spark's workers, that is installed, on PYTHONPATH, or given to spark-submit with `--py-files`. A
+program that calls `load_config` with plain values may put the function itself there, if it stands at the top of such
+a module.
 
 What makes the mirror exactly-once cannot be set (rule 12); these values are fixed:
 

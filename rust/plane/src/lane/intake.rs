@@ -450,7 +450,7 @@ mod tests {
 
         lane.start(&[start(1, NEW)]).unwrap();
 
-        let patience = lane.clock.now() + Duration::from_secs(5);
+        let patience = lane.clock.now() + Duration::from_secs(20);
         let failure = lane.await_records(patience).unwrap_err();
         assert_eq!(failure.kind, FailureKind::TopicGone, "{failure}");
         assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
