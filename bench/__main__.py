@@ -22,6 +22,7 @@ from bench.following import following_markdown, measure_following
 from bench.idle import IDLE, idle_markdown, measure_idle
 from bench.latency import measure_latency
 from bench.machine import describe_machine, load_average
+from bench.overhead import measure_overhead, overhead_markdown
 from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
 from bench.peers.process import MirrorEndedError, Site
@@ -414,6 +415,46 @@ def translation(
     with _clusters() as site:
         found = measure_translation(site, groups=groups, partitions=10, ranges=ranges, say=session.say)
     context.exit(session.tell(found.as_dict(), translation_markdown(found)))
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(2), default=20.0, show_default=True)
+@click.option("--partitions", type=click.IntRange(1, 100), default=2, show_default=True)
+@click.option(
+    "--rate", type=click.IntRange(1_000), default=1_000_000, show_default=True, help="Bytes/s of each."
+)
+@click.option(
+    "--commit-interval", type=click.IntRange(1), default=100, show_default=True, help="Milliseconds."
+)
+@click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
+@_output
+@_keep
+@click.pass_context
+def overhead(
+    context: click.Context,
+    *,
+    seconds: float,
+    partitions: int,
+    rate: int,
+    commit_interval: int,
+    plane: str,
+    output: str,
+    results: Path | None,
+) -> None:
+    """Bytes that a link keeps on the target besides the records: positions, offset map, MM2's records."""
+    session = _Session("overhead", output, results or RESULTS)
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            stack.enter_context(LocalCluster.start(ClusterSpec(name))) for name in ("source", "target")
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eomirror-bench-")))
+        found = measure_overhead(
+            source, target, folder, plane=plane, partitions=partitions, seconds=seconds, rate=rate,
+            commit_interval_ms=commit_interval, say=session.say,
+        )  # fmt: skip
+    session.document["overhead"] = found.as_dict()
+    session.say(overhead_markdown(found))
+    context.exit(session.end(extra=[overhead_markdown(found)]))
 
 
 @main.command()
