@@ -89,8 +89,8 @@ def test_changes_are_idempotent(admin: ClusterAdmin, topic_name: str) -> None:
         admin.create_partitions(topic_name, 4)
         admin.alter_configs(topic_name, {"retention.ms": "77777", "cleanup.policy": "compact"})
 
-    facts = wait_for(lambda: admin.describe_topics([topic_name])[topic_name])
-    assert facts.partitions == 4
+    # the controller has grown it; a broker shows that a moment later
+    wait_for(lambda: admin.describe_topics([topic_name])[topic_name].partitions == 4)
     found = admin.topic_configs([topic_name])[topic_name]
     assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("77777", "compact")
 
