@@ -40,10 +40,14 @@ __all__ = [
 
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+# of a broker that stood still, and was taken for dead meanwhile
+_OTHER_EPOCH = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 _PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        *_OTHER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
@@ -137,6 +141,9 @@ class Offsets:
                         f"the ends of {topic} could not be read: {raised.args[0].str()}",
                         fix="see whether the broker is alive; its log is in the cluster's folder",
                     ) from raised
+                if raised.args[0].code() in _OTHER_EPOCH:
+                    # the client would go on asking with the epoch that it remembers
+                    self._admin.list_topics(topic, timeout=_ANSWER_SECONDS)
             self._clock.sleep(_POLL_SECONDS)
 
     def open_transactions(self, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
