@@ -8,6 +8,7 @@ helps, is in `eomirror.kafka.asking`.
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -42,6 +43,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts"]
 
+# of a leader that has another epoch than librdkafka has in its cache, which it would ask with for a quarter of an hour
+# (measured on a broker that stood still for longer than its session: the same answer for as long as we looked)
+_OUTDATED = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+_REFRESH_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
 
@@ -102,16 +113,28 @@ class _Answered:
     When a connection breaks before a broker has answered ListOffsets, librdkafka 2.16 reports success and the offset
     -1001, "invalid" (measured: every time).  Taken for an end, it makes a reader skip the partition, and what
     was committed there is never seen (rule 3); taken for a log start, it hides a gap (rule 6).
+
+    Args:
+        future: Of the partition.
+        topic: Of the partition.
+        outdated: Takes the topic, if what the client knows of its leaders is old.
     """
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "_outdated", "_topic")
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, future: Any, topic: str, outdated: set[str]) -> None:
         self._future = future
+        self._topic = topic
+        self._outdated = outdated
 
     def result(self, timeout: float) -> Any:
         """The answer; raises KafkaException, which says that asking again helps, where there is none."""
-        answer = self._future.result(timeout)
+        try:
+            answer = self._future.result(timeout)
+        except KafkaException as raised:
+            if code_of(raised) in _OUTDATED:
+                self._outdated.add(self._topic)
+            raise
         if answer.offset == OFFSET_INVALID:
             raise KafkaException(
                 KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
@@ -255,11 +278,18 @@ class ClusterAdmin:
         """
         spec = _ENDS[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        outdated: set[str] = set()
 
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
+            while outdated:
+                with suppress(KafkaException):
+                    self._client.list_topics(outdated.pop(), timeout=min(seconds, _REFRESH_SECONDS))
             wanted = {TopicPartition(topic, number): spec for topic, number in waiting}
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=seconds)
-            return {(one.topic, one.partition): _Answered(future) for one, future in futures.items()}
+            return {
+                (one.topic, one.partition): _Answered(future, one.topic, outdated)
+                for one, future in futures.items()
+            }
 
         def failed(where: tuple[str, int], raised: Exception) -> None:
             topic, number = where

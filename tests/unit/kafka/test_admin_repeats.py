@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
@@ -53,7 +54,7 @@ class Broken:
         return int(seconds) * 0
 
 
-def admin(client: Broken) -> ClusterAdmin:
+def admin(client: Broken | OldEpochs) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=Clock())  # type: ignore[arg-type]
     made.close()
     made._asking.client = client
@@ -81,3 +82,41 @@ def test_a_refused_login_is_not_asked_again() -> None:
     with pytest.raises(Exception, match=r"redentials|uthentication"):
         refused.topic_names()
     assert client.left == 2
+
+
+class OldEpochs:
+    """A client that asks with the epoch of a leader that it remembers, until it is made to look."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.looked: list[str] = []
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        """Partition 1 has another leader than is remembered."""
+        found = {}
+        for where in wanted:
+            found[where] = Future[Any]()
+            if where.partition == 1 and where.topic not in self.looked:
+                found[where].set_exception(KafkaException(KafkaError(self.code)))
+            else:
+                found[where].set_result(SimpleNamespace(offset=7))
+        return found
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Look."""
+        assert timeout > 0
+        self.looked.append(topic)
+
+    def poll(self, seconds: float) -> int:
+        """Nothing happens."""
+        return int(seconds) * 0
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION])
+def test_leaders_that_are_remembered_wrong_are_looked_up_before_they_are_asked_again(code: int) -> None:
+    """A broker that stood still comes back with another epoch (F11); librdkafka would not notice for minutes."""
+    client = OldEpochs(code)
+    partitions = [("t", 0), ("t", 1), ("u", 0)]
+    found = admin(client).offsets(partitions, at="latest", read_committed=False)
+    assert found == dict.fromkeys(partitions, 7)
+    assert client.looked == ["t"]
