@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ __all__ = ["Copies", "check_link", "checkpoints", "committed", "offset_syncs"]
 
 _HOPS = "eomirror.hops"
 _SECONDS = 30.0
+_READERS = 4
 
 Read = tuple[int, bytes | None, bytes | None, tuple[Any, ...]]
 
@@ -47,13 +49,16 @@ def _read(properties: Mapping[str, Any], topic: str, partition: int) -> Iterator
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            # the end of a partition is told by an empty answer, which the broker holds back for this long
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 10,
         }
     )
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         until = time.monotonic() + _SECONDS
         while True:
-            messages = consumer.consume(1_000, 0.2)
+            messages = consumer.consume(1_000, 0.05)
             assert messages or time.monotonic() < until, f"{topic}-{partition} cannot be read"
             for message in messages:
                 until = time.monotonic() + _SECONDS
@@ -156,8 +161,11 @@ def check_link(
     places = names.offset_syncs(alias), names.checkpoints(alias)
     syncs = offset_syncs(target, places[0], topic) if places[0] in there else []
     told = checkpoints(target, places[1], copy) if places[1] in there else []
-    for number in range(partitions):
-        copies = Copies(source, target, topic, copy, number)
+    with ThreadPoolExecutor(_READERS) as readers:
+        read = list(
+            readers.map(lambda number: Copies(source, target, topic, copy, number), range(partitions))
+        )
+    for number, copies in enumerate(read):
         for sync in syncs:
             if sync.partition == number:
                 copies.check_sync(sync)
