@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from fix_rig import REPEATS
+from rig.scene import HEAL_SECONDS
 
 if TYPE_CHECKING:
     import random
@@ -41,9 +44,23 @@ def below(mirror: CommandMirror, words: str) -> list[psutil.Process]:
     return found
 
 
+def await_readers_go_on(scene: Scene) -> None:
+    """Wait until what lies in the copy now holds no reader back any more, and note how long that took."""
+    written = scene.offsets.ends(scene.copy, scene.partitions, committed=False)
+    began = time.monotonic()
+
+    def free() -> bool:
+        stable = scene.offsets.ends(scene.copy, scene.partitions, committed=True)
+        return all(stable[number] >= end for number, end in written.items())
+
+    scene.wait(free, HEAL_SECONDS, "a transaction of the dead lane holds readers back")
+    seconds = round(time.monotonic() - began, 2)
+    scene.entry.notes["readers_held_back_s"] = max(seconds, scene.entry.notes.get("readers_held_back_s", 0.0))
+
+
 @pytest.mark.fault("F32")
 @pytest.mark.parametrize("what", ["worker", "daemon"])
-def test_python_workers_that_are_killed(command_scene: Scene, rng: random.Random, what: str) -> None:
+def test_python_workers_that_are_killed(command_scene: Scene, what: str) -> None:
     """F32: kill -9 of a lane's worker, or of the daemon that forks them, while the driver lives."""
     scene = command_scene
     mirror = scene.command(link={"epoch": "5s"} if what == "daemon" else {}, proxied=False)
@@ -52,12 +69,17 @@ def test_python_workers_that_are_killed(command_scene: Scene, rng: random.Random
         scene.write_for(500)
         workers = scene.wait(mirror.workers, 30, "no worker runs a lane")
         if what == "worker":
-            rng.choice(workers).kill()
+            # the lanes die with data that nobody has committed; frozen first, so that it is still open then
+            freeze, thaw = partial(mirror.tree.freeze, workers), partial(mirror.tree.thaw, workers)
+            scene.freeze_in_transaction(freeze, thaw)
+            for worker in workers:
+                worker.kill()
         else:
             daemon = workers[0].parent()
             assert daemon is not None
             daemon.kill()
-        scene.entry.injected()
+            scene.entry.injected()
+        await_readers_go_on(scene)
         scene.heal()
         if what == "daemon":
             # orphans go on, epoch after epoch, as Spark uses its workers again; without them it needs a new daemon
