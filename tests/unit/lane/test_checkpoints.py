@@ -108,6 +108,24 @@ def test_holes_lead_to_the_next_record(upstream: int, downstream: int) -> None:
     assert remembering.commit() == [("g", upstream, later.get(upstream, downstream))]
 
 
+@pytest.mark.parametrize("upstream", range(100, 111))
+def test_a_checkpoint_that_was_aborted_is_never_ahead_of_its_successor(upstream: int) -> None:
+    """Java's client reads it all the same: it may read records twice there, and skips none."""
+    lane = Lane()
+    lane.told(at(upstream))
+    moved, chunks = lane.step(110, (100, 51, 10))
+    (aborted,) = lane.checkpoints.plan([moved], chunks, lane.positions, lambda _: True).checkpoints
+
+    # a marker ends it at 61, and its records come again behind that
+    ((_, _, committed),) = lane.commit(110, (100, 62, 10))
+
+    assert committed == (51 if upstream == 100 else upstream - 38)
+    # before the transaction each source offset is 49 ahead of its target offset
+    records = [(source, source - 49) for source in range(90, 100)] + [(100 + n, 62 + n) for n in range(10)]
+    assert not [one for one in records if one[0] >= upstream and one[1] < aborted.downstream]
+    assert aborted.downstream <= committed
+
+
 def test_what_the_lane_does_not_remember_is_told() -> None:
     """Before its own first transaction it knows nothing: the driver looks it up, and its answer is written."""
     lane = Lane()
