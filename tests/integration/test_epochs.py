@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -41,7 +42,7 @@ def claims(properties: Any, topic: str) -> list[dict[str, Any]]:
 def test_a_lane_goes_on_with_its_producer_in_the_next_epoch(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
-    """EO-1, EO-2: short epochs, partitions added meanwhile: an exact copy, and mostly the same producer."""
+    """EO-1, EO-2: short epochs, partitions added meanwhile: an exact copy; mostly, the worker keeps its producer."""
     path = tmp_path / "mirror.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -92,6 +93,16 @@ def test_a_lane_goes_on_with_its_producer_in_the_next_epoch(
     assert read_committed(west.client_properties, f"east.{topic_name}") == written
     made = claims(west.client_properties, positions)
     assert {claim["attempt"] for claim in made} == {1}
-    # Spark may place a lane on another worker, which begins anew; on one machine it mostly does not
-    producers = {(claim["lane"], claim["producer_id"], claim["producer_epoch"]) for claim in made}
-    assert len(producers) < len(made) / 2
+    # Spark gives a task the worker that has been idle for longest, which need not be the lane's: that one begins anew
+    changes = [
+        (before, after)
+        for before, after in pairwise(made)
+        if (before["lane"], before["pid"]) == (after["lane"], after["pid"])
+    ]
+    kept = [
+        (before, after)
+        for before, after in changes
+        if (before["producer_id"], before["producer_epoch"])
+        == (after["producer_id"], after["producer_epoch"])
+    ]
+    assert len(kept) >= len(changes) / 2, f"{len(kept)} of {len(changes)} went on with their producer"
