@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from eomirror import load_config
 from eomirror.demo import jars
 from eomirror.demo.java import find_java
 from eomirror.formats.mm2 import (
@@ -22,7 +23,8 @@ from eomirror.formats.mm2 import (
     decode_heartbeat,
     decode_offset_sync,
 )
-from records import create_topic
+from eomirror.kafka.groups import ClusterGroups
+from records import create_topic, wait_for
 
 if TYPE_CHECKING:
     import random
@@ -326,3 +328,36 @@ def test_a_java_consumer_goes_on_at_the_translated_record(java: Any, west: Any, 
         assert read == ["47", "48", "49"]
     finally:
         consumer.close()
+
+
+def test_a_share_group_is_reported_and_not_followed(java: Any, west: Any, topic_name: str) -> None:
+    """KIP-932: it has no offsets of a consumer; nor is a consumer group taken for one."""
+    properties = dict(west.client_properties)
+    create_topic(properties, topic_name, 1)
+    jvm = java.jvm
+    settings = {"bootstrap.servers": properties["bootstrap.servers"], "group.id": f"{topic_name}-sharing"}
+    reader = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+    consumer = Consumer({**properties, "group.id": f"{topic_name}-plain", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic_name, 0, 0)], asynchronous=False)
+    consumer.close()
+    config = load_config(
+        {
+            "clusters": {"west": properties, "east": properties},
+            "links": [{"source": "west", "target": "east", "topics": [topic_name]}],
+        }
+    )
+    groups = ClusterGroups(config.clusters["west"], client_id="test")
+    sharing = jvm.org.apache.kafka.clients.consumer.KafkaShareConsumer(settings, reader(), reader())
+    try:
+        sharing.subscribe([topic_name])
+
+        def seen() -> bool:
+            sharing.poll(jvm.java.time.Duration.ofMillis(100))
+            return f"{topic_name}-sharing" in groups.shared()
+
+        wait_for(seen, 60)
+        assert f"{topic_name}-plain" not in groups.shared()
+        assert f"{topic_name}-sharing" not in groups.names(strict=True)[0]
+    finally:
+        sharing.close()
+        groups.close()

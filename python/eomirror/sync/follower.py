@@ -149,7 +149,7 @@ class GroupFollower:
                 self._followed
             )
         if self._shared:
-            skipped["share groups are not supported"] = len(self._shared)
+            skipped["share and streams groups are not supported"] = len(self._shared)
         return GroupsSnapshot(
             followed=self._followed,
             age_seconds=age,
