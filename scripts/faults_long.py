@@ -26,6 +26,7 @@ import platform
 import random
 import re
 import secrets
+import shlex
 import statistics
 import subprocess
 import sys
@@ -289,9 +290,8 @@ def main(arguments: list[str]) -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     date = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
     ledger = (options.report or options.ledger or REPORTS / f"{date}-faults-{options.plane}.jsonl").resolve()
-    command = " ".join(
-        ["just faults-long", *arguments, *([] if "--seed" in arguments else ["--seed", str(options.seed)])]
-    )
+    seeded = [] if "--seed" in arguments else ["--seed", str(options.seed)]
+    command = f"just faults-long {shlex.join([*arguments, *seeded])}"
     began = time.monotonic()
 
     def write() -> None:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts"]
 
-# of a leader that has another epoch than librdkafka has in its cache, which it would ask with for a quarter of an hour
-# (measured on a broker that stood still for longer than its session: the same answer for as long as we looked)
+# of a leader that has another epoch than librdkafka has in its cache, with which it would go on asking (measured on a
+# broker that stood still for longer than its session: the same answer for the 25 s that we looked)
 _OUTDATED = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
