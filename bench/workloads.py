@@ -83,20 +83,20 @@ WORKLOADS: dict[str, Workload] = {
             content="json",
             value_bytes=1000,
             codec="zstd",
-            expected_rate=250_000,
+            expected_rate=750_000,
         ),
         Workload(
             name="small-batches",
             title="100 B, 10 records a batch",
             value_bytes=100,
             batch_records=10,
-            expected_rate=1_000_000,
+            expected_rate=2_450_000,
         ),
         Workload(
             name="provenance",
             title="100 B, a header added to each",
             value_bytes=100,
-            expected_rate=1_000_000,
+            expected_rate=1_700_000,
             provenance=True,
         ),
         Workload(

@@ -74,7 +74,8 @@ class Mirror:
     def _config(self, site: Site, workload: Workload) -> dict[str, Any]:
         source = self._alias(workload)
         target: dict[str, Any] = {"bootstrap.servers": site.target}
-        if workload.codec != "none":
+        # on the native plane batches keep the codec that they have, and saying more is refused
+        if workload.codec != "none" and self.plane != "native":
             target["producer"] = {"compression.type": workload.codec}
         defaults: dict[str, Any] = {"lanes": self.lanes, "plane": self.plane}
         if workload.provenance:
