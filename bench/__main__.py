@@ -106,6 +106,11 @@ class _Session:
         self.say(text)
         return self.end(extra=[text])
 
+    def give_up(self, error: Exception) -> int:
+        """End an invocation whose one measurement failed; return the exit code."""
+        self.say(f"NO FIGURE: {self.fail(error)}")
+        return self.end()
+
     def end(self, comparisons: Sequence[Comparison] = (), extra: Sequence[str] = ()) -> int:
         """Keep and print what was found; return the exit code."""
         self.document["workloads"] = [comparison.as_dict() for comparison in comparisons]
@@ -318,17 +323,12 @@ def restart(
 ) -> None:
     """How long a restart reads control and positions after very many transactions; about an hour."""
     session = _Session("restart", output, results or RESULTS)
-    extra = []
     with _clusters() as site:
         try:
             found = measure_restart(site, transactions=transactions, partitions=partitions, say=session.say)
         except (MirrorEndedError, TimeoutError, RuntimeError) as error:
-            session.say(f"NO FIGURE: {session.fail(error)}")
-        else:
-            session.document["restart"] = found.as_dict()
-            extra.append(restart_markdown(found))
-            session.say(extra[-1])
-    context.exit(session.end(extra=extra))
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), restart_markdown(found)))
 
 
 @main.command()
@@ -364,17 +364,12 @@ def relay(context: click.Context, *, output: str, results: Path | None) -> None:
 def scaling(context: click.Context, *, seconds: float, plane: str, output: str, results: Path | None) -> None:
     """Throughput, CPU and memory of this mirror with 1 to 4 lanes and 1 to 1,000 partitions."""
     session = _Session("scaling", output, results or RESULTS)
-    extra = []
     with _clusters() as site:
         try:
             found = measure_scaling(site, plane=plane, seconds=seconds, say=session.say)
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
-            session.say(f"NO FIGURE: {session.fail(error)}")
-        else:
-            session.document["scaling"] = found.as_dict()
-            extra.append(scaling_markdown(found))
-            session.say(extra[-1])
-    context.exit(session.end(extra=extra))
+            context.exit(session.give_up(error))
+    context.exit(session.tell(found.as_dict(), scaling_markdown(found)))
 
 
 @main.command()
@@ -385,18 +380,13 @@ def scaling(context: click.Context, *, seconds: float, plane: str, output: str, 
 def verify(context: click.Context, *, records: int, output: str, results: Path | None) -> None:
     """Records that `eomirror verify` compares per CPU-second, and its memory, result checked."""
     session = _Session("verify", output, results or RESULTS)
-    extra = []
     with _clusters() as site:
         session.say(f"verify: {records:,} records are loaded, mirrored and compared")
         try:
             found = measure_verify(site, records=records)
         except (WrongCopyError, RuntimeError, TimeoutError) as error:
-            session.say(f"NO FIGURE: {session.fail(error)}")
-        else:
-            session.document["verify"] = [cost.as_dict() for cost in found]
-            extra.append(verify_markdown(found))
-            session.say(extra[-1])
-    context.exit(session.end(extra=extra))
+            context.exit(session.give_up(error))
+    context.exit(session.tell([cost.as_dict() for cost in found], verify_markdown(found)))
 
 
 @main.command()
