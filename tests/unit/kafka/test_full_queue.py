@@ -1,0 +1,67 @@
+"""What `TransactionalProducer.produce_all` does when librdkafka's queue is full, with a queue of two."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eomirror.kafka.producer import TransactionalProducer
+from eomirror.kafka.refused import TargetRefusedError
+
+_ROOM = 2
+
+
+class Queue:
+    """Takes two records between two polls, and refuses one of them for its size."""
+
+    def __init__(self, too_large: bytes = b"") -> None:
+        self.taken: list[bytes] = []
+        self.polls = 0
+        self._room = _ROOM
+        self._too_large = too_large
+
+    def produce(self, topic: str, value: bytes, *_: object) -> None:
+        if value == self._too_large:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, f"too large for {topic}"))
+        if not self._room:
+            raise BufferError("Local: Queue full")
+        self._room -= 1
+        self.taken.append(value)
+
+    def poll(self, _seconds: float) -> int:
+        self.polls += 1
+        self._room = _ROOM
+        return 0
+
+
+def producer(queue: Queue) -> TransactionalProducer:
+    """One whose client is a queue, and that nothing else was done with."""
+    made = object.__new__(TransactionalProducer)
+    made.transactional_id = "id"
+    made.__dict__.update(_producer=queue, _failure=None)
+    return made
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 7])
+def test_a_full_queue_loses_nothing_and_repeats_nothing(count: int) -> None:
+    """The record that found the queue full is the first to be offered again."""
+    values = [b"%d" % number for number in range(count)]
+    queue = Queue()
+
+    producer(queue).produce_all([("t", value, None, 0) for value in values])
+
+    assert queue.taken == values
+    assert queue.polls == max(0, count - 1) // _ROOM + 1
+
+
+@pytest.mark.parametrize("refused", range(6))
+def test_the_record_that_is_refused_is_the_one_that_is_named(refused: int) -> None:
+    """Wherever it stands, before or after the queue was full."""
+    records = [("t", b"%d" % number, None, number) for number in range(6)]
+    queue = Queue(too_large=b"%d" % refused)
+
+    with pytest.raises(TargetRefusedError) as raised:
+        producer(queue).produce_all(records)
+
+    assert raised.value.target_partition == refused
+    assert queue.taken == [b"%d" % number for number in range(refused)]
