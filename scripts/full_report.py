@@ -5,14 +5,16 @@ Runs everything on both planes, slow tests included, without budgets, and writes
     python scripts/full_report.py faults      only these suites
     EOMIRROR_TEST_PLANE=native python scripts/full_report.py    only this plane
 
-The report goes to docs/reports/DATE-full.md: the machine, the commit, the seed that repeats the run, and a row per
-test file, plane by plane.  It is written after each suite, so that a run that is ended early leaves what it had.
-An existing report of the day is replaced.  Standard library only.
+The report goes to docs/reports/DATE-full.md, or to DATE-full-PLANE.md where one plane was asked for: the machine, the
+commit, the seed that repeats the run, and a row per test file, plane by plane.  It is written after each suite, so that
+a run that is ended early leaves what it had.  An existing report of the day is replaced.  The fault tests also fill
+DATE-full-faults-PLANE.jsonl, and the table by fault of `just faults-long` is made of it.  Standard library only.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import platform
 import secrets
@@ -24,11 +26,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import faults_long
 from ci import PLANE, PLANES, ROOT, SUITES
 
 REPORTS = ROOT / "docs" / "reports"
 # the other suites move records; these know no plane
 _PLANELESS = ("unit",)
+# CI has little time for faults and schedules that are drawn anew with each repeat
+_SIZES = {
+    "EOMIRROR_REPEATS": "20",
+    "EOMIRROR_SIM_SCHEDULES": "100000",
+    "EOMIRROR_FAULT_RECORDS": "20000",
+}
 _RUST = ["cargo", "test", "--workspace", "--exclude", "eomirror-py", "--locked"]
 _BENCH = [sys.executable, "-m", "bench", "--small"]
 
@@ -53,8 +62,8 @@ class Row:
     seconds: float = 0.0
 
 
-def run_suite(suite: str, plane: str = "") -> list[Row]:
-    """Run pytest on a suite, on a plane if it knows planes; a row for each of its files."""
+def run_suite(suite: str, plane: str = "", ledger: Path | None = None) -> list[Row]:
+    """Run pytest on a suite, on a plane if it knows planes; a row for each of its files, faults told to the ledger."""
     folders = [f"tests/{name}" for name in SUITES[suite] if any((ROOT / "tests" / name).glob("**/test_*.py"))]
     if not folders:
         return []
@@ -70,10 +79,23 @@ def run_suite(suite: str, plane: str = "") -> list[Row]:
             "junit_family=xunit1",
         ]
         environment = os.environ | ({PLANE: plane} if plane else {})
+        if ledger is not None:
+            environment["EOMIRROR_FAULT_LEDGER"] = str(ledger)
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         rows = read_junit(found) if found.exists() else []
     if code and not any(row.failed for row in rows):
         rows.append(Row(f"pytest on {suite} ended with {code}", failed=1))
+    return rows
+
+
+def run_faults(plane: str, *, command: str, date: str) -> list[Row]:
+    """Run the fault tests, and make the table by fault of what they told."""
+    ledger = REPORTS / f"{date}-full-faults-{plane}.jsonl"
+    head = faults_long.run_line(command, plane)
+    ledger.write_text(json.dumps(head, separators=(",", ":")) + "\n", encoding="utf-8")
+    rows = run_suite("faults", plane, ledger)
+    table = faults_long.report(faults_long.read_lines(ledger), date=date)
+    ledger.with_suffix(".md").write_text(table, encoding="utf-8")
     return rows
 
 
@@ -104,6 +126,7 @@ def report(sections: dict[str, list[Row]], *, seed: str, minutes: float, command
     commit = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
+    sizes = " ".join(f"{name}={os.environ.get(name, size)}" for name, size in _SIZES.items())
     rows = [row for section in sections.values() for row in section]
     total = (
         sum(row.passed for row in rows),
@@ -116,7 +139,7 @@ def report(sections: dict[str, list[Row]], *, seed: str, minutes: float, command
         "",
         f"`{command}` at {commit or 'no commit'}; {machine}; {minutes:.0f} minutes.",
         "",
-        f"Seed {seed}: `EOMIRROR_SEED={seed} just full` repeats it.",
+        f"Seed {seed}: `{sizes} EOMIRROR_SEED={seed} {command}` repeats it.",
         "",
         f"**{total[0]} passed, {total[1]} failed, {total[2]} skipped.**",
     ]
@@ -142,13 +165,14 @@ def main(names: list[str]) -> int:
         print(f"{__doc__}\nsuites: {', '.join(SUITES)}", file=sys.stderr)
         return 2
     seed = os.environ.setdefault("EOMIRROR_SEED", str(secrets.randbits(32)))
-    # CI has little time for faults and schedules that are drawn anew with each repeat
-    os.environ.setdefault("EOMIRROR_REPEATS", "20")
-    os.environ.setdefault("EOMIRROR_SIM_SCHEDULES", "100000")
+    for name, size in _SIZES.items():
+        os.environ.setdefault(name, size)
     began = time.monotonic()
     sections: dict[str, list[Row]] = {}
-    path = REPORTS / f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}-full.md"
-    command = " ".join(["just full", *names])
+    date = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"
+    only = os.environ.get(PLANE, "")
+    path = REPORTS / (f"{date}-full-{only}.md" if only else f"{date}-full.md")
+    command = " ".join([*([f"{PLANE}={only}"] if only else []), "just full", *names])
 
     def done(name: str, rows: list[Row]) -> None:
         sections[name] = rows
@@ -156,13 +180,15 @@ def main(names: list[str]) -> int:
         path.write_text(report(sections, seed=seed, minutes=minutes, command=command), encoding="utf-8")
 
     REPORTS.mkdir(parents=True, exist_ok=True)
-    planes = [os.environ[PLANE]] if os.environ.get(PLANE) else list(PLANES)
+    planes = [only] if only else list(PLANES)
     for suite in names or SUITES:
         if suite in _PLANELESS:
             done(suite, run_suite(suite))
             continue
         for plane in planes:
-            done(f"{suite}, plane {plane}", run_suite(suite, plane))
+            faulty = suite == "faults"
+            rows = run_faults(plane, command=command, date=date) if faulty else run_suite(suite, plane)
+            done(f"{suite}, plane {plane}", rows)
     if not names:
         done("Rust", [run_command("cargo test", _RUST)])
         done("bench", [run_command("python -m bench --small", _BENCH)])
