@@ -62,18 +62,21 @@ class Row:
     seconds: float = 0.0
 
 
-def run_suite(suite: str, plane: str = "", ledger: Path | None = None) -> list[Row]:
-    """Run pytest on a suite, on a plane if it knows planes; a row for each of its files, faults told to the ledger."""
+def run_suite(suite: str, plane: str = "") -> list[Row]:
+    """Run pytest on a suite, on a plane if it knows planes; a row for each of its files."""
     folders = [f"tests/{name}" for name in SUITES[suite] if any((ROOT / "tests" / name).glob("**/test_*.py"))]
-    if not folders:
-        return []
+    return run_pytest(folders, plane) if folders else []
+
+
+def run_pytest(names: list[str], plane: str = "", ledger: Path | None = None) -> list[Row]:
+    """Run pytest on files or folders; a row for each file, faults told to the ledger."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder, "junit.xml")
         command = [
             sys.executable,
             "-m",
             "pytest",
-            *folders,
+            *names,
             f"--junitxml={found}",
             "-o",
             "junit_family=xunit1",
@@ -84,18 +87,20 @@ def run_suite(suite: str, plane: str = "", ledger: Path | None = None) -> list[R
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         rows = read_junit(found) if found.exists() else []
     if code and not any(row.failed for row in rows):
-        rows.append(Row(f"pytest on {suite} ended with {code}", failed=1))
+        rows.append(Row(f"{' '.join(names)}: pytest ended with {code}", failed=1))
     return rows
 
 
 def run_faults(plane: str, *, command: str, date: str) -> list[Row]:
-    """Run the fault tests, and make the table by fault of what they told."""
+    """Run the fault tests, file by file: none takes another with it; and make the table by fault of what they told."""
     ledger = REPORTS / f"{date}-full-faults-{plane}.jsonl"
     head = faults_long.run_line(command, plane)
     ledger.write_text(json.dumps(head, separators=(",", ":")) + "\n", encoding="utf-8")
-    rows = run_suite("faults", plane, ledger)
-    table = faults_long.report(faults_long.read_lines(ledger), date=date)
-    ledger.with_suffix(".md").write_text(table, encoding="utf-8")
+    rows = []
+    for path in sorted((ROOT / "tests" / "faults").glob("test_*.py")):
+        rows += run_pytest([str(path.relative_to(ROOT))], plane, ledger)
+        table = faults_long.report(faults_long.read_lines(ledger), date=date)
+        ledger.with_suffix(".md").write_text(table, encoding="utf-8")
     return rows
 
 

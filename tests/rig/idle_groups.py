@@ -7,7 +7,7 @@ import random
 import threading
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 if TYPE_CHECKING:
@@ -38,13 +38,19 @@ class IdleGroups(threading.Thread):
         self.asked = threading.Event()
         self._topic, self._partitions, self._pause = topic, partitions, pause
         self._rng = random.Random(f"{seed}/groups")
+        self._properties = {**properties, "log_level": 0, "enable.auto.commit": False}
         self._admin = AdminClient({**properties, "log_level": 0})
+        # an AdminClient that commits for groups may end this process when a coordinator moves
+        # (eomirror.kafka.groups); a consumer does not
+        self._groups: dict[str, Consumer] = {}
 
     def run(self) -> None:
         """Stand here and there until asked to stop; a cluster that does not answer is left alone for once."""
         while not self.asked.wait(self._pause):
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._stand()
+        for consumer in self._groups.values():
+            consumer.close()
 
     def _stand(self) -> None:
         where = TopicPartition(self._topic, self._rng.randrange(self._partitions))
@@ -59,6 +65,6 @@ class IdleGroups(threading.Thread):
         )
         where.offset = max(0, end - back)
         group = f"{self._topic}.app-{self._rng.randrange(_GROUPS)}"
-        wanted = [ConsumerGroupTopicPartitions(group, [where])]
-        for each in self._admin.alter_consumer_group_offsets(wanted, request_timeout=_SECONDS).values():
-            each.result(_SECONDS)
+        if group not in self._groups:
+            self._groups[group] = Consumer({**self._properties, "group.id": group})
+        self._groups[group].commit(offsets=[where], asynchronous=False)
