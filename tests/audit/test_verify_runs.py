@@ -262,7 +262,7 @@ def test_a_signal_ends_following_with_what_was_found(link: TestLink, tmp_path: P
         try:
             if planted:
                 write_plainly(link.west, link.copy("followed"), [FOREIGN])
-                wait_for(functools.partial(says, log, "1 foreign"), 60)
+                wait_for(functools.partial(says, log, "1 foreign"), 120)
             else:
                 threading.Event().wait(4)
             process.send_signal(signal.SIGTERM)
