@@ -24,6 +24,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class Stage:
         recipes: Recipes of the justfile, run in this order; all of them, even after one failed.
         needs: Globs under the root; without any match there is nothing to run yet.
         tests: Whether at least one test has to be executed.
+        beside: Recipes that run at the same time as the others, one after the other.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Stage:
     recipes: tuple[str, ...]
     needs: tuple[str, ...] = ()
     tests: bool = True
+    beside: tuple[str, ...] = ()
 
 
 def test_files(suite: str) -> tuple[str, ...]:
@@ -92,7 +95,8 @@ STAGES = (
     Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit", "fuzz")),
     Stage("integration", 8, ("integration",), test_files("integration")),
     # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
-    Stage("faults", 12, ("faults", "engine", "audit"), test_files("faults")),
+    # they wait more than they work, so two processes share the machine
+    Stage("faults", 12, ("faults",), test_files("faults"), beside=("engine", "audit")),
     Stage("interop", 5, ("interop",), test_files("interop")),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
@@ -107,6 +111,13 @@ class Result:
     counts: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     faults: list[str] = field(default_factory=list)
     skipped: bool = False
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        """Add up what ran beside."""
+        for word, number in other.counts.items():
+            self.counts[word] += number
+        self.faults += other.faults
 
     def read(self, line: str) -> None:
         """Add up the closing line of a test runner; other lines mean nothing here."""
@@ -133,9 +144,38 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def run_recipe(recipe: str, result: Result, until: float) -> None:
-    """Run one recipe with its output in sight, until it ends or the monotonic clock says ``until``."""
-    print(f"--- just {recipe}", flush=True)
+class Output:
+    """What a recipe says: seen as it comes, or in one piece when it has ended."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._held: list[bytes] = []
+
+    def add(self, chunk: bytes) -> None:
+        """It has said this."""
+        self._held.append(chunk)
+        if self._shown:
+            self.end()
+
+    def end(self) -> None:
+        """Write all that is held."""
+        sys.stdout.buffer.write(b"".join(self._held))
+        sys.stdout.flush()
+        self._held.clear()
+
+
+def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True) -> None:
+    """
+    Run one recipe until it ends or the monotonic clock says ``until``.
+
+    Args:
+        recipe: Of the justfile.
+        result: Takes what its tests came to.
+        until: When it is ended.
+        shown: Its output is in sight while it runs; otherwise it follows in one piece when it has ended.
+    """
+    said = Output(shown=shown)
+    said.add(f"--- just {recipe}\n".encode())
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
@@ -144,6 +184,7 @@ def run_recipe(recipe: str, result: Result, until: float) -> None:
         stderr=subprocess.STDOUT,
         start_new_session=True,  # its own group, so that a stage can be ended whole
     )
+    result.running.append(process)
     assert process.stdout is not None  # noqa: S101  PIPE was asked for
     output = process.stdout.fileno()
     rest = b""
@@ -155,8 +196,7 @@ def run_recipe(recipe: str, result: Result, until: float) -> None:
                 chunk = os.read(output, 65536)
                 if not chunk:
                     break
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.flush()
+                said.add(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     result.read(line.decode(errors="replace"))
@@ -178,6 +218,37 @@ def run_recipe(recipe: str, result: Result, until: float) -> None:
     code = process.wait()
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
+    said.end()
+
+
+class Beside:
+    """The recipes that run beside the others of a stage, one after the other."""
+
+    def __init__(self, stage: Stage, until: float) -> None:
+        self.result = Result(stage)
+        self._until = until
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for recipe in self.result.stage.beside:
+            if self._ended:
+                break
+            try:
+                run_recipe(recipe, self.result, self._until, shown=False)
+            except Exception as error:  # noqa: BLE001  nobody else would hear of it
+                self.result.faults.append(f"just {recipe} could not be run: {error!r}")
+
+    def wait(self) -> None:
+        """Until all have ended."""
+        self._thread.join()
+
+    def end(self) -> None:
+        """End them; they are in process groups of their own, which a Ctrl-C does not reach."""
+        self._ended = True
+        for process in self.result.running:
+            end_group(process)
 
 
 def run_stage(stage: Stage) -> Result:
@@ -189,8 +260,16 @@ def run_stage(stage: Stage) -> Result:
         return result
     print(f"\n=== {stage.name}: {stage.minutes:g} minutes allowed", flush=True)
     started = time.monotonic()
-    for recipe in stage.recipes:
-        run_recipe(recipe, result, started + 2 * 60 * stage.minutes)
+    until = started + 2 * 60 * stage.minutes
+    beside = Beside(stage, until)
+    try:
+        for recipe in stage.recipes:
+            run_recipe(recipe, result, until)
+        beside.wait()
+    except BaseException:
+        beside.end()
+        raise
+    result.add(beside.result)
     result.seconds = time.monotonic() - started
     if result.seconds > 60 * stage.minutes:
         result.faults.append(

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+
+from records import wait_for
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -91,6 +94,46 @@ def test_a_failing_recipe_does_not_hide_the_next(ci: ModuleType) -> None:
     result = ci.run_stage(ci.Stage("unit", 1, ("lint", "unit")))
     assert result.faults == ["just lint ended with 3"]
     assert result.counts["passed"] == 4
+
+
+def test_recipes_beside_run_at_the_same_time_and_count_as_well(
+    ci: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two columns share the machine: each waits for the other here, and the second one's output is in one piece."""
+    wait = "n=0; until [ -e {}.here ]; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 9; done"
+    here = f"cd {ci.ROOT}; touch"
+    recipe(ci, "faults", f"{here} faults.here; {wait.format('engine')}; echo '2 passed in 0.1s'\n")
+    engine = f"echo begins; {here} engine.here; {wait.format('faults')}; echo ends; echo '3 passed in 0.1s'\n"
+    recipe(ci, "engine", engine)
+    recipe(ci, "audit", "echo '1 failed in 0.1s'; exit 1\n")
+
+    result = ci.run_stage(ci.Stage("faults", 1, ("faults",), beside=("engine", "audit")))
+
+    assert result.faults == ["just audit ended with 1"]
+    assert result.counts == {"passed": 5, "failed": 1, "skipped": 0}
+    assert "--- just engine\nbegins\nends\n3 passed in 0.1s\n" in capfd.readouterr().out
+
+
+def test_an_interruption_ends_what_runs_beside(ci: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C does not reach their process groups, and must not leave them behind."""
+    recipe(ci, "engine", f"echo $$ > {ci.ROOT}/engine.pid; sleep 600\n")
+    recipe(ci, "audit", f"touch {ci.ROOT}/audit.ran\n")
+    run_recipe = ci.run_recipe
+    started = ci.ROOT / "engine.pid"
+
+    def interrupted(name: str, *rest: object, **named: object) -> None:
+        if name != "faults":
+            run_recipe(name, *rest, **named)
+            return
+        wait_for(lambda: started.exists() and started.read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ci, "run_recipe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ci.run_stage(ci.Stage("faults", 1, ("faults",), beside=("engine", "audit")))
+
+    assert not psutil.pid_exists(int(started.read_text()))
+    assert not (ci.ROOT / "audit.ran").exists()
 
 
 def test_a_stage_without_files_is_skipped_by_name(ci: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
