@@ -70,8 +70,9 @@ fuzz SECONDS="60" SEED="4711":
 integration *ARGS:
     python scripts/ci.py --suite integration -m "not slow" "$@"
 
-# tests that kill, pause or cut something on purpose
+# tests that kill, pause or cut something on purpose, each under 20,000 records where their number is free
 faults *ARGS:
+    EOMIRROR_FAULT_RECORDS="${EOMIRROR_FAULT_RECORDS:-20000}" EOMIRROR_FAULT_RATE="${EOMIRROR_FAULT_RATE:-2000}" \
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md

@@ -25,6 +25,7 @@ RECORDS = int(os.environ.get("EOMIRROR_FAULT_RECORDS", "4000"))
 RATE = float(os.environ.get("EOMIRROR_FAULT_RATE", "500"))
 """Records per second of a scene that asks for no rate of its own."""
 
+_MOST_OF_A_SCENE = 20_000
 _OUTCOME = pytest.StashKey[str]()
 
 # compaction is waited for in tests; by default the cleaner looks every 15 s
@@ -109,6 +110,8 @@ def _made(request: pytest.FixtureRequest, spark: Any) -> Scene:
     value = request.getfixturevalue
     marker = request.node.get_closest_marker("scene")
     options = {"rate": RATE, **(marker.kwargs if marker is not None else {})}
+    # a scene of its own rate is about something else than numbers, and a million takes a test of its own
+    options.setdefault("records", min(RECORDS, _MOST_OF_A_SCENE) if options["rate"] >= RATE else 0)
     return Scene(
         value("rig"),
         value("topic_name"),

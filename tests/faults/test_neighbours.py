@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 pytestmark = [
-    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
+    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark,
     pytest.mark.timeout(1800),
 ]  # fmt: skip
 
@@ -35,6 +35,7 @@ SUPERSEDED = 5
 LANES = (3, 5, 1, 5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F26")
 @pytest.mark.scene(partitions=7, rate=300.0)
 def test_lanes_of_every_older_layout_are_fenced(command_scene: Scene) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 pytestmark = [
-    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
+    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark,
     pytest.mark.timeout(900),
 ]  # fmt: skip
 
@@ -33,7 +33,7 @@ TAKE_SECONDS = 120.0
 
 
 @pytest.mark.fault("F3")
-@pytest.mark.parametrize("how", ["claim stands still", "--take-over"])
+@pytest.mark.parametrize("how", [pytest.param("claim stands still", marks=pytest.mark.slow), "--take-over"])
 def test_a_mirror_that_wakes_up_after_it_was_replaced_commits_nothing(command_scene: Scene, how: str) -> None:
     """F3, EO-10: frozen with a transaction open for longer than its timeout; awake, it leaves and names the owner."""
     scene = command_scene
@@ -60,6 +60,7 @@ def test_a_mirror_that_wakes_up_after_it_was_replaced_commits_nothing(command_sc
     assert len(scene.check_generations()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F4")
 @pytest.mark.parametrize("which", ["everything", "workers"])
 def test_a_pause_that_nobody_notices_changes_nothing(command_scene: Scene, which: str) -> None:
@@ -78,6 +79,7 @@ def test_a_pause_that_nobody_notices_changes_nothing(command_scene: Scene, which
     assert len(scene.check_generations()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F4")
 @pytest.mark.parametrize("which", ["everything", "workers"])
 def test_a_pause_beyond_the_transaction_timeout_without_a_successor(command_scene: Scene, which: str) -> None:
@@ -97,7 +99,7 @@ def test_a_pause_beyond_the_transaction_timeout_without_a_successor(command_scen
 
 
 @pytest.mark.fault("F5")
-@pytest.mark.parametrize("before", ["new link", "owner killed"])
+@pytest.mark.parametrize("before", ["new link", pytest.param("owner killed", marks=pytest.mark.slow)])
 def test_two_mirrors_of_one_link_started_at_once(command_scene: Scene, before: str) -> None:
     """F5, EO-10: one of them owns the link, the other exits 5 and names it; they do not fence each other on and on."""
     scene = command_scene

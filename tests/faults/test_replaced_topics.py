@@ -178,8 +178,9 @@ AFTER = {"truncated": 0, "regrown": 20, "overgrown": 900}
 
 
 @pytest.mark.fault("F19")
-@pytest.mark.slow
-@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
+@pytest.mark.parametrize(
+    "running", [pytest.param(False, id="stopped"), pytest.param(True, id="running", marks=pytest.mark.slow)]
+)
 @pytest.mark.timeout(400)
 def test_a_source_that_is_restored_from_an_older_log(
     running: bool,

@@ -67,6 +67,7 @@ class Scene:
         partitions: Of the topic.
         rate: Records per second.
         per_transaction: Records in each transaction of the traffic.
+        records: At least so many are committed on the source before the traffic ends.
 
     Attributes:
         strangers: Records that others than `traffic` have committed on the source; they have no stamp.
@@ -84,6 +85,7 @@ class Scene:
         partitions: int = PARTITIONS,
         rate: float = RATE,
         per_transaction: int = 50,
+        records: int = 0,
     ) -> None:
         self.name = name
         self.copy = f"source.{name}"
@@ -93,6 +95,7 @@ class Scene:
         self.entry = entry
         self.partitions = partitions
         self.strangers = 0
+        self._least = records
         self.offsets = Offsets(self.target.direct)
         self._folder = folder
         self._spark = spark
@@ -218,7 +221,8 @@ class Scene:
         self.wait(lambda: self.traffic.ledger.records >= goal, seconds, f"{records} records are not written")
 
     def catch_up(self, seconds: float = HEAL_SECONDS) -> None:
-        """End the traffic, and wait until the reader has seen all of it."""
+        """End the traffic when it has written as much as it is to, and wait until the reader has seen all of it."""
+        self.write_for(max(0, self._least - self.traffic.ledger.records))
         self.traffic.finish()
         expected = self.traffic.ledger.records + self.strangers
         self.wait(
