@@ -395,11 +395,12 @@ def test_what_the_native_plane_cannot_honour_is_named(east: LocalCluster, topic_
     assert "native plane cannot honour sasl.mechanism: Kerberos" in refused.stderr
 
 
-def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster) -> None:
-    """They need a broker, which this suite has."""
+def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster, topic_name: str) -> None:
+    """They need a broker, which this suite has, and a topic without records."""
+    create_topic(east.client_properties, topic_name, PARTITIONS)
     arguments = ("test", "--quiet", "--package", "eomirror-plane", "--test", "broker")
 
-    result = cargo(*arguments, EOMIRROR_BOOTSTRAP=east.bootstrap_servers)
+    result = cargo(*arguments, EOMIRROR_BOOTSTRAP=east.bootstrap_servers, EOMIRROR_TOPIC=topic_name)
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert "skipped" not in result.stderr

@@ -23,6 +23,10 @@
 //! right because the two ways in which the broker may not have taken it, an error of the whole answer and no answer,
 //! both end the session.
 //!
+//! A broker takes in what is named before it lets go of what is to be forgotten. So one partition under two keys, named
+//! under one and forgotten under the other in the same request, would be gone from its memory, and it would never speak
+//! of it again. Only the caller knows which keys are one partition: where they are, [`FetchSession::ask_anew`].
+//!
 //! A broker may have no room for another session. It then answers with session id 0, which is no error: everything is
 //! named again, and every such request is another try.
 //!
@@ -41,6 +45,7 @@
 //! Open e       ask()                                       Asked        id, epoch e: the changes
 //! Stale        ask()                                       Asked        id, epoch 0: everything
 //! any          ask_without()                               Apart        id, epoch -1: everything
+//! Asked        ask_anew(), before that was sent            Asked        id, epoch 0: everything
 //! Asked        0, epoch was 0, id is 0                     None
 //! Asked        0, epoch was 0, id is given                 Open 1
 //! Asked        0, epoch was e, id is ours                  Open e + 1   (after 2^31 - 1 comes 1)
@@ -185,6 +190,13 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
             named,
             forgotten,
         }
+    }
+
+    /// The request to send instead of the last one, which was not sent: it names all that was wanted, by key, in a new
+    /// session.
+    pub fn ask_anew(&mut self) -> SessionAsk<K, V> {
+        let known = std::mem::take(&mut self.known).into_iter();
+        self.ask(known.map(|(key, (value, _))| (key, value)))
     }
 
     /// The request that names everything and leaves no session behind.

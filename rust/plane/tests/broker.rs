@@ -1,10 +1,12 @@
-//! Against a real broker: `EOMIRROR_BOOTSTRAP=host:port cargo test -p eomirror-plane --test broker`.
+//! Against a real broker: `EOMIRROR_BOOTSTRAP=host:port EOMIRROR_TOPIC=name cargo test -p eomirror-plane --test broker`,
+//! where the topic has three partitions.
 //!
-//! Without the variable the tests say so and pass; `tests/interop/test_native_fetch.py` starts the brokers, writes the
+//! Without the variables the tests say so and pass; `tests/interop/test_native_fetch.py` starts the brokers, writes the
 //! records and compares them.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,4 +85,33 @@ fn offsets_of_a_topic_that_does_not_exist_time_out_with_the_reason() {
             .contains("no leader is known for eomirror-no-such-topic-0"),
         "{error}"
     );
+}
+
+/// A broker that is told of a partition, and to forget it, in one request of a session does both in this order, and
+/// never speaks of it again.
+#[test]
+fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
+    let Some((client, limits)) = client() else {
+        return;
+    };
+    let Ok(topic) = std::env::var("EOMIRROR_TOPIC") else {
+        eprintln!("skipped: EOMIRROR_TOPIC names no topic");
+        return;
+    };
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
+    let all = [0, 1, 2].map(|partition| Assignment::new(topic.as_str(), partition, 0));
+    fetcher.assign(&all);
+    let mut spoken = BTreeSet::new();
+    while spoken.len() < 3 {
+        let polled = fetcher.poll(soon()).unwrap();
+        assert!(!polled.is_empty(), "only {spoken:?} is spoken of");
+        spoken.extend(polled.into_iter().map(|one| one.partition.partition));
+    }
+
+    fetcher.assign(&all[1..]);
+    fetcher.assign(&all);
+
+    let polled = fetcher.poll(soon()).unwrap();
+    let spoken: Vec<i32> = polled.iter().map(|one| one.partition.partition).collect();
+    assert!(spoken.contains(&0), "{polled:?}");
 }

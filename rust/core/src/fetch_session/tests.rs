@@ -115,6 +115,17 @@ fn a_request_without_session_closes_the_one_there_was() {
 }
 
 #[test]
+fn what_was_wanted_can_be_asked_for_in_a_new_session_instead() {
+    let mut session = opened(&[(1, 10), (2, 20)]);
+    assert_eq!(shape(&session.ask([(3, 10), (2, 20)])), (77, 1, 1, 1));
+    let anew = session.ask_anew();
+    assert_eq!(shape(&anew), (77, 0, 2, 0));
+    assert_eq!(anew.named, [(2, 20), (3, 10)]);
+    assert_eq!(session.answered(0, 78), Heard::Everything);
+    assert_eq!(shape(&session.ask([(3, 10), (2, 20)])), (78, 1, 0, 0));
+}
+
+#[test]
 fn a_session_is_closed_if_there_is_one() {
     let mut session = opened(&[(1, 10)]);
     session.ask([(1, 11)]);
@@ -168,10 +179,11 @@ impl Broker {
             return (71, 0, BTreeMap::new());
         }
         *epoch += 1;
+        // in this order, as Kafka's brokers do it
+        known.extend(all);
         for (key, _) in &ask.forgotten {
             assert!(known.remove(key).is_some(), "{key} was never known");
         }
-        known.extend(all);
         (0, ask.id, known.clone())
     }
 }

@@ -135,11 +135,14 @@ impl FetchState {
         talk.hurried = self.hurried.remove(&broker);
         // topics go by name there, and a request that names nothing could not show it
         let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
-        let ask = if self.sessions && !nameless {
+        let mut ask = if self.sessions && !nameless {
             talk.session.ask(wanted)
         } else {
             talk.session.ask_without(wanted)
         };
+        if talk::forgets_what_it_names(&ask) {
+            ask = talk.session.ask_anew();
+        }
         let wait = if talk.hurried {
             Duration::ZERO
         } else if held {

@@ -1,6 +1,6 @@
 //! What we are about with one broker: the session with it, and the request that is outstanding.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eomirror_core::fetch_session::{FetchSession, SessionAsk};
@@ -49,6 +49,13 @@ pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, Told>) -> Fetch
             .collect(),
         ..frame
     }
+}
+
+/// Whether a partition that was assigned anew would be named and forgotten at once, and then not be told of again.
+pub(super) fn forgets_what_it_names(ask: &SessionAsk<u64, Told>) -> bool {
+    let place = |(_, told): &(u64, Told)| (told.topic_id, told.asked.index);
+    let forgotten: BTreeSet<(TopicId, i32)> = ask.forgotten.iter().map(place).collect();
+    !forgotten.is_empty() && ask.named.iter().any(|one| forgotten.contains(&place(one)))
 }
 
 /// What is asked of the partitions of each topic, topics in the order in which they come first.

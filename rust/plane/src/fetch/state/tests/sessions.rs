@@ -64,11 +64,28 @@ fn a_partition_is_forgotten_while_it_is_held_and_named_when_it_goes_on() {
 }
 
 #[test]
-fn a_partition_that_is_assigned_anew_is_told_anew() {
+fn a_partition_that_is_assigned_anew_is_told_in_a_new_session() {
     let mut reader = in_session();
-    reader.state.assign(&[Assignment::new("a", 2, 50)]);
+    // a broker that is told to forget it as well does that last
+    reader
+        .state
+        .assign(&[Assignment::new("a", 0, 10), Assignment::new("a", 2, 50)]);
     assert!(reader.learn(super::metadata()).is_empty());
-    assert_eq!(plan(&mut reader), (9, 1, vec![2], vec![0, 2]));
+    assert_eq!(plan(&mut reader), (9, 0, vec![0, 2], vec![]));
+    answer(&mut reader, 10, vec![said(0, b""), said(2, b"")]);
+    assert_eq!(plan(&mut reader), (10, 1, vec![], vec![]));
+}
+
+#[test]
+fn a_partition_that_is_assigned_besides_is_told_in_the_session_there_is() {
+    let mut reader = reading(&[0]);
+    assert_eq!(plan(&mut reader), (0, 0, vec![0], vec![]));
+    answer(&mut reader, 9, vec![said(0, b"")]);
+    reader
+        .state
+        .assign(&[0, 2].map(|index| Assignment::new("a", index, 10)));
+    assert!(reader.learn(super::metadata()).is_empty());
+    assert_eq!(plan(&mut reader), (9, 1, vec![2], vec![]));
 }
 
 #[test]
