@@ -206,6 +206,7 @@ fn nothing(position: i64, error: RelayError) -> Relayed {
         books: Books::default(),
         skipped: Skipped::default(),
         next_position: position,
+        looked_to: -1,
         leader_epoch: -1,
         max_timestamp: -1,
         partial: None,

@@ -407,7 +407,17 @@ fn an_answer_with_nothing_in_it_moves_nothing() {
         (relayed.books, relayed.leader_epoch),
         (Books::default(), -1)
     );
+    assert_eq!(relayed.looked_to, -1);
     assert_eq!((relayed.stopped, relayed.max_timestamp), (None, -1));
+}
+
+#[test]
+fn an_answer_that_ends_before_the_position_says_where_it_ended() {
+    let bytes = batches(2, 50);
+    for (from, next) in [(30, 30), (4, 4), (1, 4)] {
+        let relayed = one_batch(&bytes, from..i64::MAX);
+        assert_eq!((relayed.next_position, relayed.looked_to), (next, 4));
+    }
 }
 
 #[test]

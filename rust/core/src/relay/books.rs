@@ -81,7 +81,10 @@ pub struct Relayed {
     pub skipped: Skipped,
     /// Where to fetch next: behind all that was looked at, markers, aborted batches and holes included.
     pub next_position: i64,
-    /// Leader epoch of the last batch before `next_position`, -1 when there was none.
+    /// Behind the last batch that was looked at, -1 when there was none. Before `next_position` only where the answer
+    /// ends before the first offset that was wanted.
+    pub looked_to: i64,
+    /// Leader epoch of the last batch before `looked_to`, -1 when there was none.
     pub leader_epoch: i32,
     /// Largest timestamp of the records in `batches`, in ms since the epoch; -1 when there are none.
     pub max_timestamp: i64,

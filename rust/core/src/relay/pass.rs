@@ -60,7 +60,8 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn run(mut self, fetched: &Fetched<'a>, most: usize) -> Result<Relayed, Halt> {
         let mut filter = AbortedFilter::new(fetched.aborted.to_vec());
         let mut batches = Batches::new(fetched.records);
-        let (mut start, mut next_position, mut leader_epoch) = (0, self.offsets.start, -1);
+        let (mut start, mut next_position) = (0, self.offsets.start);
+        let (mut looked_to, mut leader_epoch) = (-1, -1);
         for (index, batch) in batches.by_ref().enumerate().take(most) {
             let batch = batch.map_err(|error| self.source.malformed(index, error))?;
             let piece = Piece {
@@ -85,7 +86,8 @@ impl<'a> Pass<'_, 'a> {
                 Verdict::Data => self.data(piece)?,
             }
             leader_epoch = batch.leader_epoch();
-            next_position = next_position.max(judged.next_offset.min(self.offsets.end));
+            looked_to = judged.next_offset.min(self.offsets.end);
+            next_position = next_position.max(looked_to);
         }
         self.pass_lone()?;
         let Source {
@@ -110,6 +112,7 @@ impl<'a> Pass<'_, 'a> {
             books,
             skipped: self.progress.skipped,
             next_position,
+            looked_to,
             leader_epoch,
             partial: batches.partial(),
             stopped: None,

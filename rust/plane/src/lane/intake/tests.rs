@@ -1,0 +1,251 @@
+use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::relay::{Target as Limits, Treatment};
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse, RequestHeader,
+    TopicName,
+};
+use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
+
+use super::{Lane, Route, Start};
+use crate::client::Client;
+use crate::clock::SystemClock;
+use crate::fetch::TopicPartition;
+use crate::lane::target::Target;
+use crate::lane::{FailureKind, Settings};
+use crate::properties::Properties;
+use crate::protocol::TopicId;
+use crate::transaction::{ProducerSettings, TransactionalProducer};
+
+/// The topic as it is now, and as it was.
+const NEW: TopicId = TopicId([2; 16]);
+const OLD: TopicId = TopicId([1; 16]);
+
+/// A broker that leads all partitions of a topic with the id `NEW`. At offset 5 it has a batch without records, and
+/// nothing behind it. Gives its address, and the offsets that are asked for.
+fn source() -> (String, Receiver<i64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, asked) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let sender = sender.clone();
+            thread::spawn(move || serve(stream, address.port().into(), &sender));
+        }
+    });
+    (address.to_string(), asked)
+}
+
+fn serve(mut stream: TcpStream, port: i32, sender: &Sender<i64>) -> Option<()> {
+    loop {
+        let mut size = [0; 4];
+        stream.read_exact(&mut size).ok()?;
+        let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).ok()?];
+        stream.read_exact(&mut request).ok()?;
+        let mut request = Bytes::from(request);
+        let key = i16::from_be_bytes([request[0], request[1]]);
+        let version = i16::from_be_bytes([request[2], request[3]]);
+        let header = RequestHeader::decode(&mut request, 2).unwrap();
+        let mut answer = BytesMut::new();
+        answer.put_i32(header.correlation_id);
+        match key {
+            18 => write(&versions(), version, &mut answer),
+            3 => {
+                answer.put_u8(0);
+                write(&metadata(port), version, &mut answer);
+            }
+            _ => {
+                let fetch = FetchRequest::decode(&mut request, version).unwrap();
+                let asked = fetch
+                    .topics
+                    .first()
+                    .map(|topic| topic.partitions[0].fetch_offset);
+                sender.send(asked.unwrap_or(-1)).ok()?;
+                if asked != Some(5) {
+                    // it waits for records, for as long as it may
+                    thread::sleep(Duration::from_secs(60));
+                }
+                answer.put_u8(0);
+                write(&fetched(), version, &mut answer);
+            }
+        }
+        let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&size[..], &answer].concat()).ok()?;
+    }
+}
+
+fn write(answer: &impl Encodable, version: i16, out: &mut BytesMut) {
+    answer.encode(out, version).unwrap();
+}
+
+fn versions() -> ApiVersionsResponse {
+    let apis = [(1, 17), (3, 13), (18, 4)].map(|(key, highest)| {
+        ApiVersion::default()
+            .with_api_key(key)
+            .with_max_version(highest)
+    });
+    ApiVersionsResponse::default().with_api_keys(apis.to_vec())
+}
+
+fn metadata(port: i32) -> MetadataResponse {
+    let partitions = [0, 1].map(|index| {
+        MetadataResponsePartition::default()
+            .with_partition_index(index)
+            .with_leader_id(BrokerId(1))
+    });
+    let topic = MetadataResponseTopic::default()
+        .with_name(Some(TopicName(StrBytes::from_static_str("t"))))
+        .with_topic_id(uuid::Uuid::from_bytes(NEW.0))
+        .with_partitions(partitions.to_vec());
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(BrokerId(1))
+        .with_host(StrBytes::from_static_str("127.0.0.1"))
+        .with_port(port);
+    MetadataResponse::default()
+        .with_brokers(vec![broker])
+        .with_topics(vec![topic])
+}
+
+fn fetched() -> FetchResponse {
+    let partition = PartitionData::default()
+        .with_high_watermark(10)
+        .with_last_stable_offset(10)
+        .with_records(Some(without_records(5)));
+    let topic = FetchableTopicResponse::default()
+        .with_topic_id(uuid::Uuid::from_bytes(NEW.0))
+        .with_partitions(vec![partition]);
+    FetchResponse::default().with_responses(vec![topic])
+}
+
+/// A batch of five offsets, of whose records compaction has left none.
+fn without_records(first: i64) -> Bytes {
+    let mut checked = BytesMut::new();
+    checked.put_i16(0); // attributes
+    checked.put_i32(4); // last offset delta
+    checked.put_i64(-1);
+    checked.put_i64(-1);
+    checked.put_i64(-1); // producer id
+    checked.put_i16(-1);
+    checked.put_i32(-1);
+    checked.put_i32(0); // records
+    let mut batch = BytesMut::new();
+    batch.put_i64(first);
+    batch.put_i32(9 + i32::try_from(checked.len()).unwrap());
+    batch.put_i32(0); // leader epoch
+    batch.put_u8(2);
+    batch.put_u32(crc32c(&checked));
+    batch.put(checked);
+    batch.freeze()
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+        }
+    }
+    !crc
+}
+
+fn lane(source: &str) -> Lane {
+    let parse = |server| Properties::parse([("bootstrap.servers", server)]).unwrap();
+    // nobody listens there
+    let (source, target) = (parse(source), parse("127.0.0.1:1"));
+    let producer = ProducerSettings::new("id", &target);
+    let settings = Settings::new(source, target.clone(), producer.clone());
+    let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
+    let client = Client::unconnected(target, Arc::clone(&lane.clock)).unwrap();
+    let producer = TransactionalProducer::new(client, producer);
+    lane.target = Target::Open(Box::new(producer));
+    let guard = LoopGuard::new("S", "T", None, false).unwrap();
+    let treatment = Treatment::new("t", "t", guard, false, HashSet::new()).unwrap();
+    lane.route(Route {
+        treatment,
+        target: Limits::default(),
+        target_id: None,
+    });
+    lane
+}
+
+fn start(partition: i32, topic_id: TopicId) -> Start {
+    Start {
+        partition: TopicPartition::new("t", partition),
+        offset: 5,
+        leader_epoch: Some(0),
+        epoch_offset: None,
+        topic_id: Some(topic_id),
+    }
+}
+
+#[test]
+fn a_partition_is_asked_for_again_before_the_wait_when_there_was_nothing_to_mirror() {
+    let (source, asked) = source();
+    let mut lane = lane(&source);
+    lane.start(&[start(0, NEW)]).unwrap();
+
+    // one wait that lasts much longer than all that happens in it, and that the target does not end
+    lane.lingering = true;
+    let until = lane.clock.now() + Duration::from_secs(4);
+    assert!(!lane.await_records(until).unwrap());
+
+    assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
+    assert_eq!(lane.advances()[0].offset, 10);
+}
+
+/// As [`start`], where the epoch is known for offset 5 and records are mirrored from 20 on.
+fn start_behind(partition: i32) -> Start {
+    Start {
+        offset: 20,
+        epoch_offset: Some(5),
+        ..start(partition, NEW)
+    }
+}
+
+#[test]
+fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_position() {
+    let (source, asked) = source();
+    let mut lane = lane(&source);
+    lane.start(&[start_behind(0)]).unwrap();
+
+    lane.lingering = true;
+    let until = lane.clock.now() + Duration::from_secs(4);
+    assert!(!lane.await_records(until).unwrap());
+
+    assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
+    assert!(lane.advances().is_empty(), "nothing was mirrored");
+}
+
+#[test]
+fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
+    let mut lane = lane(&source().0);
+    lane.start(&[start(0, OLD)]).unwrap();
+    let until = lane.clock.now() + Duration::from_secs(20);
+    // as while a transaction is settled: what is fetched is not looked at yet
+    while !lane.fetcher.has_fetched() {
+        assert!(lane.clock.now() < until, "the topic was not noticed");
+        lane.step().unwrap();
+        lane.rest(until).unwrap();
+    }
+
+    lane.start(&[start(1, NEW)]).unwrap();
+
+    let patience = lane.clock.now() + Duration::from_secs(20);
+    let failure = lane.await_records(patience).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::TopicGone, "{failure}");
+    assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
+}
