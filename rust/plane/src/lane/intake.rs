@@ -146,7 +146,13 @@ impl Lane {
                     let position = self.sources[number as usize].committed;
                     return Err(Failure::stopped(&fetched.partition, position, &stop));
                 }
-                Outcome::Records(records) => self.look(number, fetched.offset, records),
+                Outcome::Records(records) => {
+                    // One that stopped with records at hand, and began anew when partitions were added, is fetched
+                    // again from where they begin: the position is past the second answer then (rule 4).
+                    if self.fetcher.position(&fetched.partition) == Some(fetched.offset) {
+                        self.look(number, fetched.offset, records);
+                    }
+                }
             }
         }
         Ok(())

@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use eomirror_core::HeaderRef;
+use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target as Limits, Treatment};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -23,7 +25,7 @@ use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
 use super::{Lane, Route, Start};
 use crate::client::Client;
 use crate::clock::SystemClock;
-use crate::fetch::TopicPartition;
+use crate::fetch::{FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 use crate::lane::target::Target;
 use crate::lane::{FailureKind, Settings};
 use crate::properties::Properties;
@@ -228,6 +230,50 @@ fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_positio
 
     assert_eq!(asked.try_iter().collect::<Vec<i64>>(), [5, 10]);
     assert!(lane.advances().is_empty(), "nothing was mirrored");
+}
+
+/// Records that were fetched from offset 5 on, as many as `without_records` has offsets.
+fn fetched_records() -> FetchedPartition {
+    let mut writer = BatchWriter::new(Codec::None);
+    for _ in 0..5 {
+        let headers = std::iter::empty::<HeaderRef<'_>>();
+        let added = writer.add_within(usize::MAX, 1, None, Some(b"v"), headers);
+        assert!(added.unwrap());
+    }
+    let mut batch = Vec::new();
+    writer.finish(&Stamp::NONE, &mut batch).unwrap();
+    batch[..8].copy_from_slice(&5_i64.to_be_bytes());
+    FetchedPartition {
+        partition: TopicPartition::new("t", 0),
+        topic_id: NEW,
+        offset: 5,
+        outcome: Outcome::Records(FetchedRecords {
+            high_watermark: 10,
+            last_stable_offset: 10,
+            log_start_offset: 0,
+            leader_epoch: 0,
+            aborted: None,
+            records: batch.into(),
+        }),
+    }
+}
+
+/// EO-4: a position goes past records once, however often they were fetched.
+#[test]
+fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
+    let mut lane = lane("127.0.0.1:1");
+    lane.start(&[start(0, NEW)]).unwrap();
+    lane.at_hand.extend([fetched_records(), fetched_records()]);
+
+    lane.prepare().unwrap();
+    let ready = lane.ready.take().unwrap();
+    assert_eq!(ready.relayed.books.fetched, 5);
+    // as when they are sent
+    lane.reach(ready.number, &ready.relayed);
+
+    lane.prepare().unwrap();
+    assert!(lane.ready.is_none());
+    assert_eq!(lane.advances()[0].offset, 10);
 }
 
 #[test]
