@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -15,6 +15,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from types import FrameType
 
+    from eomirror.mirror import Mirror
     from eomirror.progress import Snapshot
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
@@ -114,55 +115,90 @@ def run(
     SIGTERM or Ctrl-C finishes the open transactions and exits 0.  Exit codes: 0 done, 1 failed, 4 data was
     lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
     """
-    limit = parse_until(until)
-    adopted = parse_offsets("--adopt", adopt)
-    confs = parse_conf(spark_conf)
+    with _Signals() as signals:
+        # from here on, and before anything that takes time: a stop that comes earlier than this kills the process
+        limit = parse_until(until)
+        adopted = parse_offsets("--adopt", adopt)
+        confs = parse_conf(spark_conf)
 
-    from eomirror.cli.progress import ProgressDisplay
-    from eomirror.config import load_config
-    from eomirror.mirror import Mirror
+        from eomirror.cli.progress import ProgressDisplay
+        from eomirror.config import load_config
+        from eomirror.mirror import Mirror
 
-    loaded = load_config(config, overrides=overrides)
-    display = ProgressDisplay()
-    stopped_by: list[int] = []
-    hung_up: list[bool] = []
-    with Mirror(
-        loaded,
-        links=links,
-        master=master,
-        spark_conf=confs,
-        take_over=take_over,
-        adopt=adopted,
-        on_event=display.event,
-    ) as mirror:
-        # handlers interrupt this thread anywhere, also while it prints: they leave a word and print nothing
-        def stop(number: int, _: FrameType | None) -> None:
-            mirror.stop()
-            stopped_by.append(number)
-
-        def hang_up(_: int, __: FrameType | None) -> None:
-            hung_up.append(True)
+        loaded = load_config(config, overrides=overrides)
+        display = ProgressDisplay()
 
         def show(snapshot: Snapshot) -> None:
-            if hung_up:
-                hung_up.clear()
+            if signals.take_hang_up():
                 display.event("SIGHUP: nothing is reloaded; restart to take up a changed configuration")
             display.update(snapshot)
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
-        try:
+        with Mirror(
+            loaded,
+            links=links,
+            master=master,
+            spark_conf=confs,
+            take_over=take_over,
+            adopt=adopted,
+            on_event=display.event,
+        ) as mirror:
+            signals.stop_it(mirror)
             with display:
                 report: Any = mirror.run(until=limit, on_progress=show)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-    if wants_table(output):
-        display.summary(report)
-    else:
-        print_structured(report.as_dict(), output)
-    if report.aborted and stopped_by:
-        # a lane did not finish in time and its transaction was aborted: say so as a killed process would
-        return 128 + stopped_by[0]
-    return int(report.exit_code)
+        if wants_table(output):
+            display.summary(report)
+        else:
+            print_structured(report.as_dict(), output)
+        if report.aborted and signals.stopped_by:
+            # a lane did not finish in time and its transaction was aborted: say so as a killed process would
+            return 128 + signals.stopped_by[0]
+        return int(report.exit_code)
+
+
+class _Signals:
+    """
+    What signals ask for while the command runs.
+
+    Handlers interrupt this thread anywhere, also while it prints or imports: they leave a word and print nothing.
+
+    Attributes:
+        stopped_by: Signals that asked for a stop.
+    """
+
+    def __init__(self) -> None:
+        self.stopped_by: list[int] = []
+        self._hung_up: list[bool] = []
+        self._mirror: Mirror | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {
+            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stop_it(self, mirror: Mirror) -> None:
+        """Stop this mirror when a signal comes, or has come already."""
+        self._mirror = mirror
+        if self.stopped_by:
+            mirror.stop()
+
+    def take_hang_up(self) -> bool:
+        """Whether the terminal hung up since the last call."""
+        hung_up = bool(self._hung_up)
+        self._hung_up.clear()
+        return hung_up
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        self.stopped_by.append(number)
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def _hang_up(self, _: int, __: FrameType | None) -> None:
+        self._hung_up.append(True)

@@ -173,6 +173,9 @@ class MirrorDriver:
         self._until = until
         began = self._clock.monotonic()
         self._links = {link.name: self._link_thread(link, *ends) for link, *ends in self._given}
+        if not self._inbox.empty():
+            # told to stop before there was anything to stop: neither Spark nor a cluster is asked for anything
+            return self._report("stopped", 0.0)
         threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
         for thread in self._links.values():
             thread.start()
