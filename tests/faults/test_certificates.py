@@ -192,6 +192,25 @@ def test_a_client_s_certificate_that_expires_is_named(scene_with_certificates: S
     end(scene, mirrors=2)
 
 
+@pytest.mark.fault("F30")
+def test_a_key_that_is_away_while_lanes_are_rebuilt_is_waited_for(scene_with_certificates: Scene) -> None:
+    """F30: a rotation takes the file away for a moment, and a rebuild falls into it; back, and nobody has to act."""
+    scene = scene_with_certificates
+    target = certified(scene)
+    mirror = scene.command()
+    scene.start(mirror)
+    scene.write_for(500)
+    aside = target.client.key.with_suffix(".aside")
+    target.client.key.rename(aside)
+    target.restart()
+    scene.entry.injected()
+    says(scene, mirror, "ssl.key.location")
+    scene.rest(8.0)
+    aside.rename(target.client.key)
+    scene.heal(PATIENCE)
+    end(scene)
+
+
 def replace_and_restart(scene: Scene) -> None:
     """Files are read when a client is made, so the mirror is stopped, as a person would, and started again."""
     old = scene.mirror

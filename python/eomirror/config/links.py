@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from eomirror.config.values import duration_text, quoted
 from eomirror.formats.names import LinkNames
+from eomirror.topology.filters import is_literal
+from eomirror.topology.flow import covers, overlap
 from eomirror.topology.graph import topology
 from eomirror.topology.naming import MAX_TOPIC_LENGTH, illegal_name
 
@@ -50,7 +52,11 @@ def check_links(
     for found, add in ((verdict.faults, faults.add), (verdict.warnings, faults.warn)):
         for fault in found:
             add(f"links[{fault.link}].{fault.key}", fault.message, fault.fix, _line(nodes[fault.link], fault))
-    return [dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)]
+    checked = [
+        dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)
+    ]
+    _moved_groups(checked, nodes, faults)
+    return checked
 
 
 def _line(node: Map, fault: GraphFault) -> int:
@@ -161,6 +167,36 @@ class _Checker:
 
 def _brokers(cluster: Cluster) -> set[str]:
     return {broker.strip() for broker in cluster.bootstrap_servers.split(",") if broker.strip()}
+
+
+def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """
+    A group is moved only where one link alone says what it has read.
+
+    Where two sources are written to the same copies, the offset of a group that has read one of them lies behind
+    records of the other, which it would never read.  Links with the loop guard move no group anyway.
+    """
+    for number, (link, node) in enumerate(zip(links, nodes, strict=True)):
+        if not link.sync_group_offsets or link.guard or link.naming.kind != "identity":
+            continue
+        for other in links:
+            if other.target != link.target or other.source == link.source or other.naming.kind != "identity":
+                continue
+            if not overlap(link, other):
+                continue
+            inner = node.entries.get("sync_group_offsets", node)
+            # names that are written out do meet; of two patterns that is known only where one carries all of the other
+            written_out = any(all(map(is_literal, each.topics)) for each in (link, other))
+            certain = written_out or covers(link, other) or covers(other, link)
+            add = faults.add if certain else faults.warn
+            add(
+                f"links[{number}].sync_group_offsets",
+                f"{other.name} writes topics of the same names on {link.target}: a group that is moved to where it has "
+                f"read those of {link.source} would skip what is there of {other.source}",
+                "leave sync_group_offsets out, or keep the copies apart (`naming: prefix`)",
+                inner.line,
+            )
+            break
 
 
 def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import Clock, Deadline
-from eomirror.config import Secret
 from eomirror.config.clients import admin_properties
-from eomirror.errors import ClusterError, MirrorError, TopicError
+from eomirror.errors import MirrorError, TopicError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,20 +82,15 @@ class Asking:
         self._timeout = timeout
         self._clock = clock
         self._reason: KafkaError | None = None
-        try:
-            self.client: Any = AdminClient(
-                {
-                    **admin_properties(cluster, client_id=client_id),
-                    "error_cb": self._on_error,
-                    "logger": ClientLog(cluster=cluster.alias),
-                }
-            )
-        except KafkaException as raised:
-            raise ClusterError(
-                f"cluster {cluster.alias}: librdkafka does not take its properties: "
-                f"{_without_secrets(str(raised.args[0].str()), cluster)}",
-                fix=f"correct them under clusters.{cluster.alias}; `eomirror check` names each one",
-            ) from None
+        self.client: Any = made(
+            AdminClient,
+            cluster,
+            {
+                **admin_properties(cluster, client_id=client_id),
+                "error_cb": self._on_error,
+                "logger": ClientLog(cluster=cluster.alias),
+            },
+        )
 
     @property
     def name(self) -> str:
@@ -236,10 +231,3 @@ class Asking:
 def code_of(raised: Exception) -> int:
     """Librdkafka's code of what an operation raised; a future that was not answered in time has none of its own."""
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
-
-
-def _without_secrets(text: str, cluster: Cluster) -> str:
-    for value in cluster.properties.values():
-        if isinstance(value, Secret) and value.reveal() and value.reveal() in text:
-            return "(the reason is left out, for it shows a secret)"
-    return text

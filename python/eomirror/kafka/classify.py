@@ -9,6 +9,7 @@ is never guessed: the lane is rebuilt.
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ __all__ = [
     "classify_admin",
     "classify_delivery",
     "classify_fetch",
+    "classify_making",
     "classify_transaction",
     "to_mirror_error",
 ]
@@ -280,6 +282,16 @@ _ADMIN: Final[_Table] = {
     _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
 }
 
+# of all that is wrong with the properties of a client librdkafka has one code; its words tell the files from the rest
+_MAKING: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
+    # the properties were taken when the mirror started; a file may be away, half written, or older than its
+    # key for a moment, while somebody replaces it
+    (
+        re.compile(r"\bssl\.(?:ca|certificate|key|crl|keystore)\.location(?: failed|: | PKCS#12)"),
+        Verdict(Action.UNREACHABLE, "a certificate or key cannot be read; it may be about to be replaced"),
+    ),
+)
+
 
 def classify_transaction(error: KafkaError) -> Verdict:
     """
@@ -331,6 +343,15 @@ def classify_admin(error: KafkaError) -> Verdict:
     if error.retriable():
         return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
     return Verdict(Action.FATAL, "no better word for it")
+
+
+def classify_making(error: KafkaError) -> Verdict:
+    """For making a client, which connects nowhere yet: librdkafka looks at properties, and at the files they name."""
+    said = error.str()
+    for words, verdict in _MAKING:
+        if words.search(said):
+            return verdict
+    return Verdict(Action.CONFIGURATION, "the client library refuses a property")
 
 
 _AGAIN: Final = frozenset({Action.RETRY, Action.UNREACHABLE})

@@ -28,6 +28,7 @@ from eomirror.errors import ClusterError, UnreachableError
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["CompactLogReader", "LogRecord"]
 
 log = structlog.get_logger(__name__)
+
+# another reader, from the log's start as it is then, may get to the end
+_AGAIN = frozenset({Action.REBUILD, Action.SOURCE_GAP, Action.SOURCE_TRUNCATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class CompactLogReader:
     ) -> None:
         self._admin = admin
         self._clock = clock
-        self._consumer = Consumer(
+        self._consumer = made(
+            Consumer,
+            cluster,
             consumer_properties(
                 cluster,
                 client_id=client_id,
@@ -82,7 +88,7 @@ class CompactLogReader:
                     "fetch.queue.backoff.ms": 10,
                 },
             )
-            | {"logger": ClientLog(client=client_id)}
+            | {"logger": ClientLog(client=client_id)},
         )
 
     def read(
@@ -102,7 +108,7 @@ class CompactLogReader:
             The topic's partition count, and the records.
 
         Raises:
-            ClusterError: It did not come to its end in time; names the partition that is held up.
+            UnreachableError: It did not come to its end in time, naming the partition that is held up, or broke off.
             MirrorError: The cluster refuses us.
         """
         facts = self._admin.describe_topics([topic])[topic]
@@ -153,7 +159,12 @@ class CompactLogReader:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     if message.topic() == topic and message.offset() >= open_ends.get(message.partition(), 0):
                         open_ends.pop(message.partition(), None)
-                elif classify_fetch(error).action is not Action.RETRY:
+                elif (verdict := classify_fetch(error)).action in _AGAIN:
+                    raise UnreachableError(
+                        f"could not read {topic} on the target: {verdict.reason}: {error.str()}",
+                        fix="see the log of the target's brokers",
+                    )
+                elif verdict.action is not Action.RETRY:
                     raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
         return records
 

@@ -68,11 +68,22 @@ class LaneState:
         return valid_positions(records)
 
     def state_topics(self) -> StateTopics:
-        """Names and partition counts of the topics a lane writes."""
+        """
+        Names and partition counts of the topics a lane writes.
+
+        Raises:
+            UnreachableError: The target does not know the offset map, which may pass.
+        """
         if not self._offset_map_partitions:
             topic = self._names.offset_map_topic
             facts = self._admin.describe_topics([topic])[topic]
-            self._offset_map_partitions = 1 if facts is None else facts.partitions
+            if facts is None:
+                # a guess would put chunks where nobody looks for them, and who translates an offset would skip records
+                raise UnreachableError(
+                    f"topic {topic} is not there",
+                    fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
+                )
+            self._offset_map_partitions = facts.partitions
         return StateTopics(
             self._names.positions_topic,
             self._positions_partitions,

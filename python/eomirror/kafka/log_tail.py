@@ -14,6 +14,7 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -46,7 +47,7 @@ class LogTailReader:
         )
         if uncommitted:
             properties["isolation.level"] = "read_uncommitted"
-        self._consumer = Consumer(properties | {"logger": ClientLog(client=client_id)})
+        self._consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
 
     def read(
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool

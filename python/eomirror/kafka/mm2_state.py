@@ -31,6 +31,7 @@ from eomirror.kafka.classify import Right, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.fencing import fence
+from eomirror.kafka.making import made
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -121,8 +122,10 @@ class Mm2State:
             ClusterError: The target cannot be reached.
         """
         target = self._clusters["target"]
-        client = AdminClient(
-            admin_properties(target, client_id=self._client_id) | {"logger": ClientLog(cluster=target.alias)}
+        client = made(
+            AdminClient,
+            target,
+            admin_properties(target, client_id=self._client_id) | {"logger": ClientLog(cluster=target.alias)},
         )
         try:
             with warnings.catch_warnings():

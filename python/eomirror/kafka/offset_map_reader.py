@@ -27,6 +27,7 @@ from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
 
 if TYPE_CHECKING:
@@ -86,9 +87,11 @@ class OffsetMapReader:
         self._cluster = target
         self._admin = ClusterAdmin(target, client_id=role)
         self._log = CompactLogReader(target, self._admin, client_id=role, clock=clock)
-        self._consumer = Consumer(
+        self._consumer = made(
+            Consumer,
+            target,
             consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10})
-            | {"logger": ClientLog(client=role)}
+            | {"logger": ClientLog(client=role)},
         )
 
     def positions(self) -> Mapping[SourcePartition, Position]:
@@ -329,7 +332,7 @@ def committed_offsets(
     """
     # asks for the group's offsets and never joins it
     properties = consumer_properties(cluster, client_id=client_id) | {"group.id": group}
-    consumer = Consumer(properties | {"logger": ClientLog(client=client_id)})
+    consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
     try:
         asked = [TopicPartition(topic, number) for topic, number in partitions]
         answered = consumer.committed(asked, timeout=seconds)

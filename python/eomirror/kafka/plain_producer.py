@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ class PlainProducer:
             }
         )
         self._complained = False
-        self._producer = Producer(properties)
+        self._producer = made(Producer, cluster, properties)
 
     def send(self, key: bytes, value: bytes) -> None:
         """Send a record; never waits, never raises for what a cluster does."""

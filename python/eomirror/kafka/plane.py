@@ -29,6 +29,7 @@ from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.comparing import seek_to_compare
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.log_ends import LogEnds
+from eomirror.kafka.making import made
 from eomirror.kafka.pace import Pace
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.kafka.reached import Reached
@@ -385,7 +386,9 @@ class ClientPlane:
 
     def _source(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(
+            self._consumer = made(
+                Consumer,
+                self._spec.source,
                 consumer_properties(
                     self._spec.source,
                     client_id=self._names.client_id(f"lane-{self._spec.lane}"),
@@ -395,7 +398,7 @@ class ClientPlane:
                         "fetch.queue.backoff.ms": 10,
                     },
                 )
-                | {"logger": ClientLog(client=f"lane-{self._spec.lane}")}
+                | {"logger": ClientLog(client=f"lane-{self._spec.lane}")},
             )
         return self._consumer
 

@@ -40,6 +40,7 @@ from eomirror.errors import (
 from eomirror.kafka.classify import Action, classify_delivery, classify_transaction, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.making import made
 from eomirror.kafka.marker_pause import MarkerPause
 from eomirror.kafka.refused import TargetRefusedError, at_most
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
@@ -171,7 +172,7 @@ class TransactionalProducer:
         if batch_bytes is not None:
             properties["batch.size"] = at_most(batch_bytes, properties.get("batch.size"))
         self._witness = Witness.arm(str(cimpl.__file__))
-        self._producer = Producer(properties)
+        self._producer = made(Producer, cluster, properties)
         if not self._witness.attached:
             raise MirrorError(
                 "the commit witness could not attach to librdkafka",

@@ -18,6 +18,7 @@ from eomirror.config import Cluster, Secret
 from eomirror.config.clients import consumer_properties, producer_properties
 from eomirror.config.token_function import OAUTH_CB, TokenFunction
 from eomirror.errors import ClusterError, Fault
+from eomirror.kafka.making import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,7 +84,7 @@ def _refused_together(cluster: Cluster, lines: Mapping[str, int]) -> list[Fault]
             offline["security.protocol"] = "ssl"  # loads certificates and keys, still without a broker
         if complaint := _complaint(kind, offline):
             path = _guilty(cluster, role, complaint)
-            shown = f": {complaint}" if not _holds_secret(cluster, complaint) else ""
+            shown = f": {complaint}" if not holds_secret(cluster, complaint) else ""
             fix = "correct these properties" if shown else "check certificates, keys and their passwords"
             found.append(Fault(path, f"no {role} can be made of this{shown}", fix, lines.get(path, 0)))
     # what is wrong for both roles is wrong once
@@ -99,14 +100,6 @@ def _guilty(cluster: Cluster, role: str, complaint: str) -> str:
         return path
     key = min(named)[1]
     return f"{path}.{role}.{key}" if key in own else f"{path}.{key}"
-
-
-def _holds_secret(cluster: Cluster, text: str) -> bool:
-    return any(
-        isinstance(value, Secret) and value.reveal() and value.reveal() in text
-        for properties in (cluster.properties, cluster.consumer, cluster.producer)
-        for value in properties.values()
-    )
 
 
 def _complaint(kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from eomirror.formats.position import AttemptClaim, Position, decode_attempt, de
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
+from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
 from eomirror.sight import Sight, look_at_claim
@@ -57,7 +58,9 @@ class StatusReader:
         self._source = ClusterAdmin(source, client_id=role)
         self._target = ClusterAdmin(target, client_id=role)
         self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
-        self._peek = Consumer(consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50}))
+        self._peek = made(
+            Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
+        )
 
     def read(self) -> LinkStatus:
         """

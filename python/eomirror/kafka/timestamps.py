@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ class TimestampReader:
                 "queued.min.messages": 1,
             },
         )
-        self._consumer = Consumer(properties | {"logger": ClientLog(client=client_id)})
+        self._consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """

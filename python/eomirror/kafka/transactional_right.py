@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import producer_properties
 from eomirror.kafka.classify import Action, Right, classify_transaction, to_mirror_error
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -44,7 +45,9 @@ def check_transactional_id(
         AuthorizationError: We may not write with this id.
         ClusterError: The timeout is refused, or no coordinator answers within 10 s.
     """
-    producer = Producer(
+    producer = made(
+        Producer,
+        cluster,
         {
             **producer_properties(
                 cluster,
@@ -53,7 +56,7 @@ def check_transactional_id(
                 transaction_timeout_ms=int(transaction_timeout * 1000),
             ),
             "logger": _Silent(),
-        }
+        },
     )
     deadline = Deadline(_SECONDS, clock)
     while True:

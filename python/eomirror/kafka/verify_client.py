@@ -10,6 +10,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
@@ -31,10 +32,12 @@ class CommittedPartition:
         self._name = cluster.alias
         self._clock = clock
         # the end of a partition is told by an empty answer, and the next partition waits for the answer of this one
-        self._consumer = Consumer(
+        self._consumer = made(
+            Consumer,
+            cluster,
             consumer_properties(
                 cluster, client_id=client_id, **{"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10}
-            )
+            ),
         )
         self._at = ("", 0)
 

@@ -48,6 +48,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A file that a property names cannot be read or used now: somebody may be about to replace it.
+    #[error("property {property}: {reason}")]
+    BadFile {
+        /// Name of the property.
+        property: String,
+        /// What is wrong with the file; never holds what it says.
+        reason: String,
+    },
+
     /// No connection.
     #[error("{peer}: no connection: {reason}")]
     Unreachable {
@@ -211,9 +220,10 @@ impl Error {
             Self::Fenced { .. } => Kind::Superseded,
             Self::Unsendable { .. } | Self::Misplaced { .. } => Kind::Misuse,
             Self::BadProperty { .. } => Kind::Configuration,
-            Self::Unreachable { .. } | Self::Lost { .. } | Self::TimedOut { .. } => {
-                Kind::Unreachable
-            }
+            Self::BadFile { .. }
+            | Self::Unreachable { .. }
+            | Self::Lost { .. }
+            | Self::TimedOut { .. } => Kind::Unreachable,
             // a certificate that is refused once is refused again
             Self::Tls { .. } | Self::Authentication { .. } => Kind::Unauthorized,
             Self::Unsupported { .. } | Self::Malformed { .. } | Self::TooLarge { .. } => {
@@ -239,6 +249,9 @@ impl Error {
         match self {
             Self::Unhonoured { .. } => "use plane: client, or remove these properties",
             Self::BadProperty { .. } => "correct the property in the cluster's section",
+            Self::BadFile { .. } => {
+                "put the file of that property back; a mirror that runs tries again by itself"
+            }
             Self::Unreachable { .. } => {
                 "check bootstrap.servers, the broker's advertised.listeners, and the network"
             }

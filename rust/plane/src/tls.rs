@@ -35,20 +35,27 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, Error> {
         Some((certificate, key)) => {
             let chain = certificates("ssl.certificate.location", certificate)?;
             let key = private_key(key)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| refuse("ssl.certificate.location", &error))?
+            // the two belong together, and are replaced one after the other
+            builder.with_client_auth_cert(chain, key).map_err(|error| {
+                wrong("ssl.certificate.location", certificate, error.to_string())
+            })?
         }
     };
     Ok(Arc::new(config))
 }
 
+/// What was given in the configuration stays wrong; a file may be about to be replaced.
+fn wrong(property: &str, pem: &Pem, reason: String) -> Error {
+    let property = property.to_owned();
+    match pem {
+        Pem::Inline(_) => Error::BadProperty { property, reason },
+        Pem::File(_) => Error::BadFile { property, reason },
+    }
+}
+
 /// Certificates in PEM text, a PEM file, or all PEM files of a folder.
 fn certificates(property: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bad = |reason: String| Error::BadProperty {
-        property: property.to_owned(),
-        reason,
-    };
+    let bad = |reason: String| wrong(property, pem, reason);
     let found = match pem {
         Pem::Inline(text) => read_certificates(text.reveal().as_bytes()),
         Pem::File(path) if path.is_dir() => folder(path).map_err(|error| bad(error.to_string()))?,
@@ -82,7 +89,7 @@ fn folder(path: &Path) -> std::io::Result<Certificates> {
 }
 
 fn read(property: &str, path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::BadProperty {
+    std::fs::read(path).map_err(|error| Error::BadFile {
         property: property.to_owned(),
         reason: format!("{}: {error}", path.display()),
     })
@@ -95,9 +102,9 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Error> {
         Pem::File(path) => read(property, path)?,
     };
     // the library's own message could quote what it read
-    PrivateKeyDer::from_pem_slice(&text).map_err(|_| Error::BadProperty {
-        property: property.to_owned(),
-        reason: "there is no unencrypted PEM private key in it".to_owned(),
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        let reason = "there is no unencrypted PEM private key in it";
+        wrong(property, pem, reason.to_owned())
     })
 }
 
@@ -110,10 +117,9 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Error> {
         }
         Trust::Authorities(pem) => {
             for certificate in certificates("ssl.ca.location", pem)? {
-                roots.add(certificate).map_err(|error| Error::BadProperty {
-                    property: "ssl.ca.location".to_owned(),
-                    reason: error.to_string(),
-                })?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| wrong("ssl.ca.location", pem, error.to_string()))?;
             }
         }
     }
@@ -202,6 +208,7 @@ impl ServerCertVerifier for Verifier {
 #[cfg(test)]
 mod tests {
     use super::client_config;
+    use crate::error::Kind;
     use crate::properties::{Pem, Tls, Trust, Verification};
     use crate::secret::Secret;
 
@@ -219,18 +226,43 @@ mod tests {
 
     #[test]
     fn authorities_that_are_none_are_refused() {
-        for (pem, reason) in [
-            (inline("nothing"), "there is no certificate in it"),
-            (Pem::File("/no/such/ca.pem".into()), "/no/such/ca.pem: "),
+        for (pem, reason, kind) in [
+            (
+                inline("nothing"),
+                "there is no certificate in it",
+                Kind::Configuration,
+            ),
+            (
+                Pem::File("/no/such/ca.pem".into()),
+                "/no/such/ca.pem: ",
+                Kind::Unreachable,
+            ),
         ] {
-            let error = client_config(&tls(Trust::Authorities(pem), None))
-                .unwrap_err()
-                .to_string();
+            let error = client_config(&tls(Trust::Authorities(pem), None)).unwrap_err();
+            assert_eq!(error.kind(), kind);
+            let error = error.to_string();
             assert!(
                 error.starts_with("property ssl.ca.location: ") && error.contains(reason),
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_file_that_is_half_written_passes_and_a_text_stays_wrong() {
+        let file = std::env::temp_dir().join(format!("eomirror-half-{}.pem", std::process::id()));
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA\n").unwrap();
+        let kind = |pem| {
+            client_config(&tls(Trust::Authorities(pem), None))
+                .unwrap_err()
+                .kind()
+        };
+        assert_eq!(kind(Pem::File(file.clone())), Kind::Unreachable);
+        assert_eq!(
+            kind(inline("-----BEGIN CERTIFICATE-----\nAAAA\n")),
+            Kind::Configuration
+        );
+        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -1,0 +1,67 @@
+"""
+Makes librdkafka's clients, and says for the user why it does not make one.
+
+A client reads its certificates and keys when it is made.  So a mirror whose properties were right at its start may
+meet a file later that is away, or half written, because somebody replaces it: that passes, and the mirror tries again
+(`eomirror.kafka.classify.classify_making`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from eomirror.config import Secret
+from eomirror.errors import ClusterError, UnreachableError
+from eomirror.kafka.classify import Action, classify_making
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.config import Cluster
+
+__all__ = ["holds_secret", "made"]
+
+Client = TypeVar("Client")
+
+
+def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]) -> Client:
+    """
+    A client of one cluster; nothing is sent yet.
+
+    Args:
+        kind: ``Consumer``, ``Producer`` or ``AdminClient``.
+        cluster: Whose properties they are, for messages.
+        properties: What `eomirror.config.clients` makes of them, and what the caller adds.
+
+    Raises:
+        UnreachableError: A certificate or key cannot be read now.
+        ClusterError: librdkafka does not take the properties.
+    """
+    try:
+        return kind(dict(properties))
+    except KafkaException as raised:
+        error = raised.args[0]
+        said = error.str()
+        if holds_secret(cluster, said):
+            said = "(the reason is left out, for it shows a secret)"
+        verdict = classify_making(error)
+        if verdict.action is Action.UNREACHABLE:
+            raise UnreachableError(
+                f"cluster {cluster.alias}: {verdict.reason}: {said}",
+                fix="put the file of that property back; a mirror that runs tries again by itself",
+            ) from None
+        raise ClusterError(
+            f"cluster {cluster.alias}: librdkafka does not take its properties: {said}",
+            fix=f"correct them under clusters.{cluster.alias}; `eomirror check` names each one",
+        ) from None
+
+
+def holds_secret(cluster: Cluster, text: str) -> bool:
+    """Whether a text shows the value of a secret property of the cluster."""
+    return any(
+        isinstance(value, Secret) and value.reveal() and value.reveal() in text
+        for properties in (cluster.properties, cluster.consumer, cluster.producer)
+        for value in properties.values()
+    )

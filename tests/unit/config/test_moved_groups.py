@@ -1,0 +1,59 @@
+"""Where groups may be moved on the target, and where they would skip records of another source."""
+
+from __future__ import annotations
+
+import pytest
+
+from eomirror.config import Inspection, inspect_config
+
+CLUSTERS = {alias: {"bootstrap.servers": f"{alias}:9092"} for alias in ("west", "north", "east")}
+
+
+def inspected(first: dict[str, object], second: dict[str, object]) -> Inspection:
+    """Two sources and one target; what is said of them."""
+    links = [
+        {"source": "west", "target": "east", "naming": "identity", **first},
+        {"source": "north", "target": "east", "naming": "identity", **second},
+    ]
+    return inspect_config({"clusters": CLUSTERS, "links": links})
+
+
+def places(found: Inspection) -> tuple[list[str], list[str]]:
+    """Of faults, and of warnings about groups."""
+    warnings = () if found.config is None else found.config.warnings
+    warned = [each.path for each in warnings if "skip" in each.message]
+    return [each.path for each in found.faults], warned
+
+
+MOVED = {"sync_group_offsets": True}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(["orders"], ["orders"]), (["orders", "a"], ["orders", "b"]), (["orders"], [".*"]), ([".*"], [".*"])],
+)
+def test_copies_that_certainly_meet_refuse_moved_groups(first: list[str], second: list[str]) -> None:
+    """A group that stands behind one source's records may not have read the other's, and would skip them."""
+    found = inspected({"topics": first, **MOVED}, {"topics": second})
+
+    assert places(found) == (["links[0].sync_group_offsets"], [])
+
+
+def test_copies_that_may_meet_are_warned_of() -> None:
+    """Patterns do not tell; the user does."""
+    found = inspected({"topics": ["a.*"]}, {"topics": [".*b"], **MOVED})
+
+    assert places(found) == ([], ["links[1].sync_group_offsets"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"topics": ["orders"]}, {"topics": ["orders"]}),
+        ({"topics": ["orders"], **MOVED}, {"topics": ["payments"]}),
+        ({"topics": ["orders"], **MOVED}, {"topics": ["orders"], "naming": "prefix"}),
+    ],
+)
+def test_what_stays_apart_may_be_moved(first: dict[str, object], second: dict[str, object]) -> None:
+    """Other names, or no groups that are moved."""
+    assert places(inspected(first, second)) == ([], [])

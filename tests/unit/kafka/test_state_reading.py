@@ -1,0 +1,84 @@
+"""What a lane makes of state topics that it cannot read or does not find, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eomirror.clock import SYSTEM_CLOCK
+from eomirror.config import Cluster, Link
+from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
+from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.facts import TopicFacts
+from eomirror.kafka.lane_adapters import LaneState
+from eomirror.lane.spec import LaneSpec
+
+NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+
+
+class Admin:
+    """Knows every topic but those that are missing."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts | None]:
+        return {name: None if name.endswith(self.missing) else TopicFacts(name, "id", 7, 1) for name in names}
+
+    def offsets(self, names: list[tuple[str, int]], *, at: str, **_: Any) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(names, 0 if at == "earliest" else 5)
+
+
+class Failing:
+    """A consumer that meets an error at once."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def consume(self, *_: Any) -> list[Any]:
+        return [self]
+
+    def error(self) -> KafkaError:
+        return KafkaError(self._code)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._BAD_MSG, UnreachableError),
+        (KafkaError._AUTO_OFFSET_RESET, UnreachableError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+    ],
+)
+def test_a_state_topic_that_breaks_off_is_read_again(code: int, kind: type[MirrorError]) -> None:
+    """A damaged batch or a log whose start has moved passes with another reader; only a person can grant a right."""
+    reader = CompactLogReader(NOWHERE, Admin(), client_id="test")  # type: ignore[arg-type]  as much of it as is asked
+    reader._consumer.close()
+    reader._consumer = Failing(code)
+    with pytest.raises(MirrorError) as caught:
+        reader.read("topic")
+
+    assert type(caught.value) is kind
+
+
+def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
+    """Chunks in the wrong partition are found by nobody, and an offset behind them would be translated past records."""
+    spec = LaneSpec(
+        link=Link(name="one", source="east", target="west", topics=("t",)),
+        source=NOWHERE, target=NOWHERE, source_cluster_id="a", target_cluster_id="b", run="r", generation=1, lane=0,
+        epoch=1, attempt=1, seconds=60.0, partitions=(),
+    )  # fmt: skip
+    admin = Admin(".offset-map")
+    state = LaneState(spec, admin, SYSTEM_CLOCK)  # type: ignore[arg-type]  as much of it as is asked
+    try:
+        with pytest.raises(UnreachableError, match="offset-map"):
+            state.state_topics()
+        admin.missing = ("nothing",)
+        assert state.state_topics().offset_map_partitions == 7
+    finally:
+        state.close()
