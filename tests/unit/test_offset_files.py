@@ -28,6 +28,7 @@ ROW = {"topic": "east.orders", "partition": 0, "offset": 7}
         ({"v": 2, "cluster": "west", "groups": {}}, "version 2"),
         ({"v": 1, "cluster": "west", "groups": []}, "is none that"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{"topic": "t"}]}}, "is none that"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": -1}]}}, "is none that"),
         ({"v": 1, "cluster": "north", "groups": {"g": [ROW]}}, "cluster north"),
     ],
 )

@@ -73,10 +73,13 @@ class ResumeFile:
         Raises:
             UsageError: The file is about a link of this name between other clusters.
         """
-        held = self._links.setdefault(name, {"source": ids[0], "target": ids[1], "partitions": {}})
+        held: Any = self._links.setdefault(name, {"source": ids[0], "target": ids[1], "partitions": {}})
+        partitions = held.get("partitions") if isinstance(held, dict) else None
+        if not isinstance(partitions, dict):
+            raise self._refused(f"does not say what was compared of link {name}")
         if (held.get("source"), held.get("target")) != ids:
             raise self._refused(f"is about other clusters that link {name} was between")
-        return LinkResume(self, name, held["partitions"])
+        return LinkResume(self, name, partitions)
 
     def save(self, *, now: bool = True) -> None:
         """
@@ -135,7 +138,7 @@ class LinkResume:
         try:
             about = (held["topic_id"], held["target_topic"], held["target_topic_id"])
             tally = _tally(held["tally"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._file.refuse(f"does not say what was compared of {_key(one)}") from error
         if about != (ids[0], one.target.topic, ids[1]):
             raise self._file.refuse(

@@ -62,8 +62,22 @@ def _started(pid: int) -> str | None:
     return None if state in {"Z", "X"} else started
 
 
+def _hidden(pid: int) -> bool:
+    """Whether a living process of another user is not shown to us (proc(5), hidepid): a signal is refused then."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
 def is_dead(claim: Claim) -> bool:
     """Whether the claim's process is dead: known only where it ran, in the same boot and process namespace."""
     if not claim.boot or claim.boot != _boot_identity():
         return False
-    return _started(claim.pid) != claim.started
+    started = _started(claim.pid)
+    if started is None and _hidden(claim.pid):
+        return False
+    return started != claim.started

@@ -29,15 +29,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
+from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.making import made
 from eomirror.sync.groups import Committed, TargetGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.errors import MirrorError
 
 __all__ = ["AT_ONCE", "GroupCoordinators", "GroupState", "Offsets"]
 
@@ -97,8 +98,10 @@ class GroupCoordinators:
         self._alias = cluster.alias
         self._seconds = seconds
         self._clock = clock
-        self._client: Any = AdminClient(
-            admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)}
+        self._client: Any = made(
+            AdminClient,
+            cluster,
+            admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)},
         )
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
@@ -193,33 +196,32 @@ class GroupCoordinators:
             ClusterError: A coordinator does not answer.
         """
         found: dict[str, GroupState] = {}
-        for batch in _batches(list(groups)):
-            futures = self._client.describe_consumer_groups(batch, request_timeout=self._seconds)
-            for group, future in futures.items():
-                try:
-                    answer = future.result(self._seconds + 1)
-                except (KafkaException, TimeoutError) as raised:
-                    if _code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
-                        found[group] = GroupState("DEAD", 0, idle=True)
-                        continue
-                    raise self._error(raised, f"describe group {group}", group) from raised
-                members = len(answer.members)
-                idle = answer.state in _IDLE and members == 0
-                found[group] = GroupState(answer.state.name, members, idle=idle)
+        for group, state in self._states(groups):
+            if isinstance(state, MirrorError):
+                raise state
+            found[group] = state
         return found
 
-    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup]:
+    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         """
-        State and offsets of groups; a group whose offsets cannot be read now is left out.
+        State and offsets of groups; of a group that we may not see, or whose offsets cannot be read now, why.
 
         Raises:
-            MirrorError: The cluster does not answer, or refuses us.
+            MirrorError: The cluster does not answer, or refuses us as a whole.
         """
-        states = self.states(groups)
-        found = {}
-        for group, offsets in self.look_at(groups):
+        states: dict[str, GroupState] = {}
+        found: dict[str, TargetGroup | str] = {}
+        for group, state in self._states(groups):
+            if isinstance(state, AuthorizationError):
+                # a right on this group; the others have theirs
+                found[group] = state.message
+            elif isinstance(state, MirrorError):
+                raise state
+            else:
+                states[group] = state
+        for group, offsets in self.look_at(list(states)):
             if isinstance(offsets, str):
-                log.info("group_not_read", cluster=self._alias, group=group, reason=offsets)
+                found[group] = f"its offsets there cannot be read: {offsets}"
                 continue
             plain = {where: one.offset for where, one in offsets.items()}
             found[group] = TargetGroup(states[group].name.lower(), plain)
@@ -284,6 +286,22 @@ class GroupCoordinators:
     def close(self) -> None:
         """Let go of the client."""
         self._client = None
+
+    def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:
+        for batch in _batches(list(groups)):
+            futures = self._client.describe_consumer_groups(batch, request_timeout=self._seconds)
+            for group, future in futures.items():
+                try:
+                    answer = future.result(self._seconds + 1)
+                except (KafkaException, TimeoutError) as raised:
+                    if _code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                        yield group, GroupState("DEAD", 0, idle=True)
+                    else:
+                        yield group, self._error(raised, f"describe group {group}", group)
+                    continue
+                members = len(answer.members)
+                idle = answer.state in _IDLE and members == 0
+                yield group, GroupState(answer.state.name, members, idle=idle)
 
     def _answers(
         self, groups: Sequence[str], *, stable: bool

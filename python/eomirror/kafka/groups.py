@@ -89,9 +89,9 @@ class ClusterGroups:
         """Whether groups are in use; one that does not exist is idle."""
         return cast("dict[str, GroupState]", self._read("describe groups", "states", list(groups)))
 
-    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup]:
-        """State and offsets of groups; a group whose offsets cannot be read now is left out."""
-        return cast("dict[str, TargetGroup]", self._read("describe groups", "look", list(groups)))
+    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+        """State and offsets of groups; of one that we may not see, or that cannot be read now, why."""
+        return cast("dict[str, TargetGroup | str]", self._read("describe groups", "look", list(groups)))
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """Commit offsets for a group without members; why that was refused, empty if it was not."""

@@ -225,6 +225,8 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
             str(group): {(str(row["topic"]), int(row["partition"])): int(row["offset"]) for row in rows}
             for group, rows in document["groups"].items()
         }
+        if any(number < 0 for offsets in wanted.values() for _, number in offsets):
+            raise ValueError("a partition below 0")  # noqa: TRY301  one of several ways not to be ours
     except MirrorError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:

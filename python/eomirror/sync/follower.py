@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError
+from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
@@ -122,7 +122,7 @@ class GroupFollower:
                 self._tell(lane, items)
             self._look_up()
             if self._link.sync_group_offsets:
-                self._move()
+                self._move(mirrored.stopped)
                 self._remove()
             self._problem = ""
         except MirrorError as error:
@@ -229,7 +229,7 @@ class GroupFollower:
 
     # -- the target ------------------------------------------------------------------------------
 
-    def _move(self) -> None:
+    def _move(self, stopped: Collection[str]) -> None:
         if self._target_groups is None:
             self._target_groups = ClusterGroups(self._target, client_id=self._client_id)
             # offsets of a group without members expire; a quarter of the time is well before
@@ -242,19 +242,32 @@ class GroupFollower:
             }
         turn = sorted(self._turn)[:_MOST_MOVED]
         for group, there in self._target_groups.look(turn).items():
-            wanted = self._wanted(group)
+            if isinstance(there, str):
+                # looked at again like one that has members; nobody behind it waits for it
+                self._note(group, there)
+                continue
+            wanted, left_out = self._wanted(group, stopped)
             placed = self._all_placed.setdefault(group, {})
             decision = decide_sync(
                 wanted, there, placed, rewind=self._link.group_rewind, renew=self._renew_due(group, now)
             )
-            refused = self._target_groups.write(group, decision.write) if decision.write else ""
+            refused = self._written(group, decision.write) if decision.write else ""
             if decision.write and not refused:
                 placed.update({where: one.offset for where, one in decision.write.items()})
                 self._renewed[group] = now
                 self._moved += 1
                 log.debug("group_moved", link=self._link.name, group=group, offsets=len(decision.write))
-            self._note(group, refused or decision.skipped)
+            self._note(group, refused or decision.skipped or left_out)
         self._turn.difference_update(turn)
+
+    def _written(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
+        """Commit them; why they are not, empty if they are."""
+        assert self._target_groups is not None, "who writes has looked"  # noqa: S101  for the type checker
+        try:
+            return self._target_groups.write(group, offsets)
+        except AuthorizationError as error:
+            # a right on this group; the others have theirs
+            return error.message
 
     def _remove(self) -> None:
         """Delete groups that are gone on the source, or say why they stay."""
@@ -272,9 +285,9 @@ class GroupFollower:
         for group, there in self._target_groups.look(
             [group for group in gone if not standing[group]]
         ).items():
-            why = decide_deletion(there, self._all_placed[group])
+            why = there if isinstance(there, str) else decide_deletion(there, self._all_placed[group])
             if why == "":
-                why = self._target_groups.delete(group)
+                why = self._deleted_there(group)
                 if not why:
                     self._removed += 1
                     log.info("group_deleted", link=self._link.name, group=group)
@@ -285,19 +298,36 @@ class GroupFollower:
                 self._renewed.pop(group, None)
         self._stay(kept)
 
+    def _deleted_there(self, group: str) -> str:
+        """Delete it; why it is not, empty if it is."""
+        assert self._target_groups is not None, "who deletes has looked"  # noqa: S101  for the type checker
+        try:
+            return self._target_groups.delete(group)
+        except AuthorizationError as error:
+            return error.message
+
     def _stay(self, kept: dict[str, str]) -> None:
         for group in sorted(kept.keys() - self._kept.keys()):
             log.info("group_not_deleted", link=self._link.name, group=group, reason=kept[group])
         self._kept = kept
 
-    def _wanted(self, group: str) -> dict[tuple[str, int], Committed]:
-        return {
+    def _wanted(self, group: str, stopped: Collection[str]) -> tuple[dict[tuple[str, int], Committed], str]:
+        """
+        Where it is to stand, and why not in some partitions.
+
+        A checkpoint of a topic that was stopped since may speak of a copy that is not there any more, and the group
+        would be set beyond what a new one of that name holds.
+        """
+        checkpoints = self._book.checkpoints(group)
+        wanted = {
             (self._link.target_topic(source.topic), source.partition): Committed(
                 item.downstream, item.metadata
             )
-            for source, item in self._book.checkpoints(group).items()
-            if item.downstream is not None
+            for source, item in checkpoints.items()
+            if item.downstream is not None and source.topic not in stopped
         }
+        left_out = any(source.topic in stopped for source in checkpoints)
+        return wanted, "one of its topics is stopped" if left_out else ""
 
     @property
     def _all_placed(self) -> dict[str, dict[tuple[str, int], int]]:

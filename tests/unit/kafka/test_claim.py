@@ -5,8 +5,27 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
+
+from eomirror.kafka import claim as module
 from eomirror.kafka.claim import is_dead, own_claim
+
+if TYPE_CHECKING:
+    from eomirror.formats.control import Claim
+
+
+def is_dead_where(claim: Claim, *, refused: bool) -> bool:
+    """Whether it is called dead where a signal to it is refused, or where nobody is there to take it."""
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (claim.pid, 0)
+        raise PermissionError if refused else ProcessLookupError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module.os, "kill", kill)
+        return is_dead(claim)
 
 
 def test_our_own_process_is_alive() -> None:
@@ -38,6 +57,14 @@ def test_a_process_id_that_is_used_again_is_another_process() -> None:
     claim = own_claim("r", 1, 5.0, released=False, now_ms=0)
 
     assert is_dead(replace(claim, started="1"))
+
+
+def test_a_process_that_the_system_hides_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 10: with hidepid, /proc does not show the living mirror of another user; its link is not taken from it."""
+    claim = own_claim("r", 1, 5.0, released=False, now_ms=0)
+    monkeypatch.setattr(module, "_started", lambda _: None)
+    assert not is_dead_where(claim, refused=True)
+    assert is_dead_where(claim, refused=False)
 
 
 def test_another_machine_or_boot_is_never_called_dead() -> None:

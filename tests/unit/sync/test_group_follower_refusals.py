@@ -1,0 +1,185 @@
+"""One group that cannot be moved must not hold up the others: the follower, between coordinators that are played."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.config import Cluster, Link
+from eomirror.errors import AuthorizationError
+from eomirror.lane.spec import GroupOffset
+from eomirror.sync import follower as module
+from eomirror.sync.follower import GroupFollower
+from eomirror.sync.groups import GONE_SECONDS, Committed, Mirrored, TargetGroup
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
+LANES = {ORDERS: 0, PAYMENTS: 0}
+GROUPS = ("a", "b", "c")
+
+Offsets = dict[tuple[str, int], Committed]
+
+
+class Clock:
+    """Time as a test wants it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Coordinators:
+    """The groups of one cluster."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, Offsets] = {}
+        self.hidden: dict[str, str] = {}
+        self.unauthorized: set[str] = set()
+
+    def names(self, *, strict: bool) -> tuple[list[str], bool]:
+        assert not strict
+        return sorted(self.offsets), True
+
+    def shared(self) -> list[str]:
+        return []
+
+    def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets]]:
+        for group in groups:
+            yield group, self.offsets[group]
+
+    def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
+        return {group: self.offsets.get(group, {}) for group in groups}
+
+    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+        return {
+            group: self.hidden.get(group)
+            or TargetGroup(
+                "empty" if group in self.offsets else "dead",
+                {where: one.offset for where, one in self.offsets.get(group, {}).items()},
+            )
+            for group in groups
+        }
+
+    def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
+        self._ask(group)
+        self.offsets.setdefault(group, {}).update(offsets)
+        return ""
+
+    def delete(self, group: str) -> str:
+        self._ask(group)
+        del self.offsets[group]
+        return ""
+
+    def retention_seconds(self) -> float:
+        return 1e6
+
+    def close(self) -> None:
+        pass
+
+    def _ask(self, group: str) -> None:
+        if group in self.unauthorized:
+            raise AuthorizationError(f"no right to {group}")
+
+
+class Flow:
+    """A follower between two clusters that are played."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.source, self.target, self.clock = Coordinators(), Coordinators(), Clock()
+        sides = {"west": self.source, "east": self.target}
+        monkeypatch.setattr(module, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
+        monkeypatch.setattr(GroupFollower, "_last_checkpoints", lambda _: {})
+        link = Link(
+            name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
+        )
+        self.follower = GroupFollower(
+            link, Cluster("west", {}), Cluster("east", {}), tell=lambda *_: None, clock=self.clock
+        )
+
+    def stand(self, group: str, offset: int, *, on: SourcePartition = ORDERS) -> None:
+        """A group of the source is there, and the lane has committed a checkpoint for it."""
+        self.source.offsets.setdefault(group, {})[on.topic, on.partition] = Committed(offset)
+        self.round()
+        self.follower.heard((GroupOffset(group, on, offset, offset + 1000),))
+
+    def round(self, *, stopped: Sequence[str] = ()) -> None:
+        self.follower.round(Mirrored(LANES, stopped))
+        assert self.follower.snapshot().error == ""
+
+    def standing(self) -> dict[str, int]:
+        """Offset in the copy of orders, of the groups that are there."""
+        return {
+            group: offsets["west.orders", 0].offset
+            for group, offsets in self.target.offsets.items()
+            if ("west.orders", 0) in offsets
+        }
+
+
+@pytest.mark.parametrize("how", ["hidden", "unauthorized"])
+def test_a_group_that_may_not_be_touched_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A missing right on one group is about that group; it is moved when the right is there."""
+    flow = Flow(monkeypatch)
+    if how == "hidden":
+        flow.target.hidden["a"] = "no right to a"
+    else:
+        flow.target.unauthorized.add("a")
+    for group in GROUPS:
+        flow.stand(group, 7)
+    flow.round()
+    assert flow.standing() == {"b": 1007, "c": 1007}
+    assert flow.follower.snapshot().skipped == {"no right to a": 1}
+
+    flow.target.hidden.clear()
+    flow.target.unauthorized.clear()
+    flow.clock.now += 60
+    flow.round()
+    assert flow.standing()["a"] == 1007
+    assert flow.follower.snapshot().skipped == {}
+
+
+def test_a_group_that_may_not_be_deleted_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise where the policy is to delete what is gone on the source."""
+    flow = Flow(monkeypatch, group_deletions="delete")
+    for group in GROUPS:
+        flow.stand(group, 7)
+    flow.round()
+    flow.target.unauthorized.add("a")
+    for group in ("a", "b"):
+        del flow.source.offsets[group]
+    flow.round()
+    flow.clock.now += GONE_SECONDS + 60
+    flow.round()
+
+    assert sorted(flow.standing()) == ["a", "c"]
+    assert flow.follower.snapshot().skipped == {"no right to a": 1}
+
+
+def test_nothing_is_said_of_a_topic_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy may have been created anew, where the old offset lies beyond the end and would skip what comes."""
+    flow = Flow(monkeypatch)
+    flow.stand("a", 7)
+    flow.round()
+    # deleted there with all offsets of its groups, and created again
+    del flow.target.offsets["a"]["west.orders", 0]
+    flow.stand("a", 3, on=PAYMENTS)
+    flow.round(stopped=["orders"])
+    assert flow.target.offsets["a"] == {("west.payments", 0): Committed(1003)}
+    assert flow.follower.snapshot().skipped == {"one of its topics is stopped": 1}
+
+    # it only lacked a right
+    flow.clock.now += 60
+    flow.round()
+    assert flow.standing() == {"a": 1007}
+    assert flow.follower.snapshot().skipped == {}
