@@ -1,15 +1,21 @@
 //! What is known of a cluster: brokers, topics, and who leads which partition. Pure: answers in, facts out.
 //!
-//! Metadata comes from whichever broker answered, and some brokers know less than others. So a leader epoch never goes
-//! back within one topic id (KIP-320): an answer with an older one is out of date.
+//! Metadata comes from whichever broker answered, and some brokers know less than others. So a leader epoch does not go
+//! back within one topic id (KIP-320): an answer with an older one is out of date. Unless nobody says anything else for a
+//! while: a cluster that was restored from an older state begins with older epochs, and to hold on to the newer one would
+//! be to wait for ever, and never to notice what was lost.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::ErrorCode;
 use crate::protocol::TopicId;
 use crate::protocol::fetch::NewLeader;
 use crate::protocol::metadata::{ClusterMetadata, TopicMetadata};
+
+/// How long an older leader epoch has to be the only one that is heard of before it is believed. Brokers that are out of
+/// date learn within moments.
+const DISBELIEF: Duration = Duration::from_secs(10);
 
 /// Where a broker is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub struct PartitionFacts {
     pub leader: Option<i32>,
     /// Since which leader epoch; -1 when it is not known.
     pub leader_epoch: i32,
+    /// Since when all that is heard of is an older epoch.
+    pub(crate) doubted: Option<Instant>,
 }
 
 /// What is known of a cluster.
@@ -122,6 +130,7 @@ impl Directory {
         }
         facts.leader = Some(leader.broker);
         facts.leader_epoch = leader.epoch;
+        facts.doubted = None;
         self.revision += 1;
         true
     }
@@ -138,12 +147,23 @@ fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> To
         let heard = PartitionFacts {
             leader: (partition.leader >= 0).then_some(partition.leader),
             leader_epoch: partition.leader_epoch,
+            doubted: None,
         };
         let older = known
             .as_ref()
             .and_then(|known| known.partitions.get(&partition.index));
         let facts = match older {
-            Some(older) if older.leader_epoch > heard.leader_epoch => *older,
+            Some(older) if older.leader_epoch > heard.leader_epoch => {
+                let since = older.doubted.unwrap_or(now);
+                if now.saturating_duration_since(since) < DISBELIEF {
+                    PartitionFacts {
+                        doubted: Some(since),
+                        ..*older
+                    }
+                } else {
+                    heard
+                }
+            }
             _ => heard,
         };
         (partition.index, facts)
@@ -204,6 +224,21 @@ mod tests {
         // another topic of the same name begins anew
         directory.apply(metadata(2, 0, 1, 0), now);
         assert_eq!(directory.leader("a", 0), Some((1, 0)));
+    }
+
+    #[test]
+    fn an_older_leader_epoch_is_believed_when_nothing_else_is_heard_for_a_while() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, 1, 5), start);
+        directory.apply(metadata(1, 0, 2, 3), after(100));
+        directory.apply(metadata(1, 0, 1, 5), after(105));
+        directory.apply(metadata(1, 0, 2, 3), after(111));
+        directory.apply(metadata(1, 0, 2, 3), after(120));
+        assert_eq!(directory.leader("a", 0), Some((1, 5)));
+        directory.apply(metadata(1, 0, 2, 3), after(121));
+        assert_eq!(directory.leader("a", 0), Some((2, 3)));
     }
 
     #[test]
