@@ -174,7 +174,8 @@ pub enum Stop {
         /// Where the log begins and ends, as its leader said afterwards; None where it did not say.
         log: Option<LogBounds>,
     },
-    /// The log was truncated: in `epoch` it ended at `end_offset`, which is before the position.
+    /// The log was truncated: in `epoch` it ended at `end_offset`, which is before the position; or it is another log,
+    /// written on from an older state of this one, that has never had the epoch before the position.
     Truncated {
         /// The largest epoch that the leader has at or below ours.
         epoch: i32,

@@ -32,6 +32,15 @@ fn client() -> Option<(Client, Limits)> {
     ))
 }
 
+/// A topic without records, unless none is named.
+fn topic() -> Option<String> {
+    let named = std::env::var("EOMIRROR_TOPIC").ok();
+    if named.is_none() {
+        eprintln!("skipped: EOMIRROR_TOPIC names no topic");
+    }
+    named
+}
+
 fn soon() -> Instant {
     SystemClock.now() + Duration::from_secs(20)
 }
@@ -91,11 +100,7 @@ fn offsets_of_a_topic_that_does_not_exist_time_out_with_the_reason() {
 /// never speaks of it again.
 #[test]
 fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
-    let Some((client, limits)) = client() else {
-        return;
-    };
-    let Ok(topic) = std::env::var("EOMIRROR_TOPIC") else {
-        eprintln!("skipped: EOMIRROR_TOPIC names no topic");
+    let Some(((client, limits), topic)) = client().zip(topic()) else {
         return;
     };
     let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
@@ -114,4 +119,30 @@ fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
     let polled = fetcher.poll(soon()).unwrap();
     let spoken: Vec<i32> = polled.iter().map(|one| one.partition.partition).collect();
     assert!(spoken.contains(&0), "{polled:?}");
+}
+
+/// A source that was restored from an older state has older epochs only. Its leader says no more than that the offset is
+/// out of range, though the log has been written on beyond it.
+#[test]
+fn a_log_that_has_never_had_the_epoch_before_the_position_is_another_one() {
+    let Some(((client, limits), topic)) = client().zip(topic()) else {
+        return;
+    };
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
+    let before = Assignment::new(topic, 0, 0);
+    fetcher.assign(&[Assignment {
+        leader_epoch: Some(1000),
+        ..before
+    }]);
+    let polled = fetcher.poll(soon()).unwrap();
+    assert!(
+        matches!(
+            polled[0].outcome,
+            Outcome::Stopped(Stop::Truncated {
+                epoch: 0,
+                end_offset: 0
+            })
+        ),
+        "{polled:?}"
+    );
 }

@@ -2,6 +2,10 @@
 //!
 //! A leader that answers `OFFSET_OUT_OF_RANGE` says neither: its answer has -1 in both places (Kafka's `ReplicaManager`).
 //! So it is asked for both, beside everything else, and the partition's stop is handed out when it has answered.
+//!
+//! It answers so, too, when it has never heard of the epoch that the last record before the position had, because all of
+//! its own are older (Kafka's `Partition`): a source that was restored from an older state, and written on beyond the
+//! position. Its log is another one then, though the position is within it.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,8 @@ use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
 /// A partition that has stopped, and what is known of its log.
 struct Waiting {
     stopped: FetchedPartition,
+    /// Leader epoch of the last record before the position, -1 when it is not known.
+    last_epoch: i32,
     start: Known,
     end: Known,
 }
@@ -22,7 +28,10 @@ struct Waiting {
 /// One of the two ends.
 enum Known {
     Asked(RequestId),
-    Is(i64),
+    Is {
+        offset: i64,
+        epoch: i32,
+    },
     /// The leader did not say, for whatever reason: somebody else has to look.
     Not,
 }
@@ -34,10 +43,12 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Asks `broker`, which leads the partition, for both ends of its log.
+    /// Asks `broker`, which leads the partition, for both ends of its log. `last_epoch` is the leader epoch of the last
+    /// record before the position, -1 when it is not known.
     pub(super) fn ask(
         &mut self,
         stopped: FetchedPartition,
+        last_epoch: i32,
         broker: i32,
         client: &mut Client,
         now: Instant,
@@ -62,6 +73,7 @@ impl Bounds {
         });
         self.waiting.push(Waiting {
             stopped,
+            last_epoch,
             start,
             end,
         });
@@ -98,7 +110,10 @@ impl Bounds {
             .and_then(|(version, body)| client.read::<ListOffsetsRequest>(peer, version, body));
         *known = match listed.map(|listed| listed.partitions) {
             Ok(said) => match &said[..] {
-                [one] if ErrorCode(one.error).is_none() && one.offset >= 0 => Known::Is(one.offset),
+                [one] if ErrorCode(one.error).is_none() && one.offset >= 0 => Known::Is {
+                    offset: one.offset,
+                    epoch: one.leader_epoch,
+                },
                 _ => Known::Not,
             },
             Err(_) => Known::Not,
@@ -106,15 +121,85 @@ impl Bounds {
         if matches!(waiting.start, Known::Asked(_)) || matches!(waiting.end, Known::Asked(_)) {
             return Ok(None);
         }
-        let Waiting {
+        Ok(Some(self.waiting.swap_remove(place).told()))
+    }
+}
+
+impl Waiting {
+    /// The partition, with what is known of its log.
+    fn told(self) -> FetchedPartition {
+        let Self {
             mut stopped,
+            last_epoch,
             start,
             end,
-        } = self.waiting.swap_remove(place);
-        if let (Known::Is(start), Known::Is(end)) = (start, end) {
-            let log = Some(LogBounds { start, end });
-            stopped.outcome = Outcome::Stopped(Stop::OutOfRange { log });
+        } = self;
+        if let (Known::Is { offset: start, .. }, Known::Is { offset: end, epoch }) = (start, end) {
+            let within = (start..=end).contains(&stopped.offset);
+            let stop = if within && (0..last_epoch).contains(&epoch) {
+                Stop::Truncated {
+                    epoch,
+                    end_offset: end,
+                }
+            } else {
+                Stop::OutOfRange {
+                    log: Some(LogBounds { start, end }),
+                }
+            };
+            stopped.outcome = Outcome::Stopped(stop);
         }
-        Ok(Some(stopped))
+        stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Known, Waiting};
+    use crate::fetch::{FetchedPartition, LogBounds, Outcome, Stop, TopicPartition};
+    use crate::protocol::TopicId;
+
+    /// Why a position stops in a log of the offsets from 40 to 90, whose last epoch is 3.
+    fn stop(offset: i64, last_epoch: i32) -> Outcome {
+        let waiting = Waiting {
+            stopped: FetchedPartition {
+                partition: TopicPartition::new("t", 0),
+                topic_id: TopicId([1; 16]),
+                offset,
+                outcome: Outcome::Stopped(Stop::OutOfRange { log: None }),
+            },
+            last_epoch,
+            start: Known::Is {
+                offset: 40,
+                epoch: 1,
+            },
+            end: Known::Is {
+                offset: 90,
+                epoch: 3,
+            },
+        };
+        waiting.told().outcome
+    }
+
+    /// EO-6: a diverging log is named as such, also where its leader only says that it cannot compare.
+    #[test]
+    fn a_position_within_a_log_that_has_never_had_its_epoch_is_in_another_log() {
+        let truncated = Stop::Truncated {
+            epoch: 3,
+            end_offset: 90,
+        };
+        for offset in [40, 60, 90] {
+            assert_eq!(stop(offset, 4), Outcome::Stopped(truncated.clone()));
+        }
+    }
+
+    #[test]
+    fn a_position_outside_of_the_log_is_that_whatever_its_epoch() {
+        let log = Some(LogBounds { start: 40, end: 90 });
+        for (offset, last_epoch) in [(39, 4), (91, 4), (39, -1), (60, 3), (60, -1)] {
+            assert_eq!(
+                stop(offset, last_epoch),
+                Outcome::Stopped(Stop::OutOfRange { log })
+            );
+        }
     }
 }

@@ -268,7 +268,9 @@ impl Fetcher {
                     .answered(broker, answer, self.client.directory_mut(), now);
                 for one in fetched {
                     if one.outcome == Outcome::Stopped(Stop::OutOfRange { log: None }) {
-                        self.bounds.ask(one, broker, &mut self.client, now);
+                        let last_epoch = self.state.last_epoch(&one.partition);
+                        self.bounds
+                            .ask(one, last_epoch, broker, &mut self.client, now);
                     } else {
                         self.fetched.push(one);
                     }

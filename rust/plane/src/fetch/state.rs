@@ -144,6 +144,13 @@ impl FetchState {
         self.partitions.get(partition).map(|tracked| tracked.offset)
     }
 
+    /// Leader epoch of the last record before the position, -1 when it is not known.
+    pub(crate) fn last_epoch(&self, partition: &TopicPartition) -> i32 {
+        self.partitions
+            .get(partition)
+            .map_or(-1, |tracked| tracked.last_epoch)
+    }
+
     /// Which broker a partition is read from, if one is known.
     pub(crate) fn source(&self, partition: &TopicPartition, now: Instant) -> Option<i32> {
         self.partitions.get(partition)?.source(now)
