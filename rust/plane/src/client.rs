@@ -64,6 +64,8 @@ pub struct Client {
     /// Answers that the last waiting call was not waiting for.
     inbox: Vec<Answer>,
     last_opened: Option<Instant>,
+    /// Whom [`Client::any_ready`] has named last.
+    last_named: Option<Peer>,
 }
 
 impl Client {
@@ -89,6 +91,7 @@ impl Client {
             clock,
             inbox: Vec::new(),
             last_opened: None,
+            last_named: None,
         })
     }
 
@@ -284,11 +287,16 @@ impl Client {
     }
 
     /// Somebody who can be asked right away; else when to look again. Begins to connect to one peer after the other.
+    ///
+    /// Those that are connected are named in turn: one that is cut off from its controller goes on to answer, with what
+    /// it knew before, and must not be the only one that is listened to.
     #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
     pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
         let peers = self.network.peers();
-        if let Some(peer) = peers.iter().find(|peer| self.network.is_ready(**peer, now)) {
-            return Ok(Ok(*peer));
+        let ready = |peer: &Peer| self.network.is_ready(*peer, now);
+        if let Some(peer) = in_turn(peers.iter().copied().filter(ready), self.last_named) {
+            self.last_named = Some(peer);
+            return Ok(Ok(peer));
         }
         let mut again = now + STAGGER;
         let mut hopeless = None;
@@ -409,5 +417,34 @@ impl Client {
                 .last_trouble()
                 .map_or_else(|| "no answer".to_owned(), ToString::to_string),
         }
+    }
+}
+
+/// The one behind the last one; of peers in their order, the first where there is none.
+fn in_turn(mut ready: impl Iterator<Item = Peer>, last: Option<Peer>) -> Option<Peer> {
+    let first = ready.next()?;
+    let behind = |peer: &Peer| last.is_none_or(|last| *peer > last);
+    Some(first)
+        .filter(behind)
+        .or_else(|| ready.find(behind))
+        .or(Some(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Peer, in_turn};
+
+    #[test]
+    fn peers_that_are_ready_are_named_in_turn() {
+        let one_after = |last| in_turn([2, 5, 7].map(Peer::Broker).into_iter(), last);
+        let mut last = None;
+        for expected in [2, 5, 7, 2, 5] {
+            last = one_after(last);
+            assert_eq!(last, Some(Peer::Broker(expected)));
+        }
+        // the last one is not ready any more
+        assert_eq!(one_after(Some(Peer::Broker(6))), Some(Peer::Broker(7)));
+        assert_eq!(one_after(Some(Peer::Bootstrap(0))), Some(Peer::Broker(2)));
+        assert_eq!(in_turn(std::iter::empty(), last), None);
     }
 }
