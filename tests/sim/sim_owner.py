@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim_lane import SimAttempt, SimState, assigned, meta, spec_of
+from sim_lane import SimAttempt, spec_of
 from sim_network import SimProducer
+from sim_state import SimState, assigned, meta
 
 from eomirror.errors import LaneError, MirrorError
 from eomirror.formats.control import Claim, Generation

@@ -32,16 +32,15 @@ from eomirror.errors import (
     MirrorError,
     SupersededError,
 )
-from eomirror.formats.control import ControlView, Generation, HandedOver, decode_control
+from eomirror.formats.control import ControlView, Generation, HandedOver
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead, own_claim
-from eomirror.kafka.compact_log import CompactLogReader
 from eomirror.kafka.fencing import fence
 from eomirror.kafka.first_positions import FirstPositions, Predecessor
 from eomirror.kafka.layout import Layout, by_lane, layout_of
+from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.overslept import warn_of_lost_deletions
-from eomirror.kafka.positions import valid_positions
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.ownership import (
     CLAIM_INTERVAL_SECONDS,
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.control import Claim
-    from eomirror.formats.position import Position
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
@@ -120,7 +118,7 @@ class LinkOwner:
         client_id = self._names.client_id("control")
         self._source_admin = ClusterAdmin(source, client_id=client_id)
         self._target_admin = ClusterAdmin(target, client_id=client_id)
-        self._reader = CompactLogReader(target, self._target_admin, client_id=client_id, clock=clock)
+        self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
         self._producer: TransactionalProducer | None = None
         self._generation: Generation | None = None
         # whether control holds exactly that: a publication that failed may have been committed all the same
@@ -153,7 +151,7 @@ class LinkOwner:
             fenced = False
             for attempt in range(_TRIES):
                 try:
-                    met = met or self._read_control(wait_for_open=False)
+                    met = met or self._state.control(wait_for_open=False)
                     self._refuse_handed_over(met)
                     return self._acquire(lanes, partitions, met.claim, fenced=fenced)
                 except FencedError as error:
@@ -179,19 +177,19 @@ class LinkOwner:
         crash_point("owner.watched")
         producer = self._initialize()
         crash_point("owner.initialized")
-        view = self._read_control()
+        view = self._state.control()
         # claims that became visible between the last look and our InitProducerId
         if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
         self._refuse_handed_over(view)
         crash_point("owner.control_read")
         # before the old lanes are fenced: what their open transactions hide is of no newer generation
-        positions = self._read_positions(wait_for_open=False)
+        positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
         check_positions(
             self._link.name,
             view,
             positions,
-            map_has_records=view.generation is None and self._map_has_records(),
+            map_has_records=view.generation is None and self._state.map_has_records(),
         )
         crash_point("owner.positions_checked")
         self._tell("publishing the lane layout")
@@ -236,7 +234,7 @@ class LinkOwner:
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
         while True:
-            latest = self._read_control(wait_for_open=False).claim
+            latest = self._state.control(wait_for_open=False).claim
             looked = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
             if looked is Looked.TAKE:
                 return
@@ -382,7 +380,7 @@ class LinkOwner:
             if self._producer is not None:
                 self._producer.close()
                 self._producer = None
-            self._reader.close()
+            self._state.close()
             self._source_admin.close()
             self._target_admin.close()
 
@@ -436,7 +434,7 @@ class LinkOwner:
             self._producer = None
 
     def _raise_if_superseded(self) -> None:
-        view = self._read_control()
+        view = self._state.control()
         if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
 
@@ -446,20 +444,6 @@ class LinkOwner:
             self._run, self._sequence, CLAIM_INTERVAL_SECONDS, released=released, now_ms=self._clock.wall_ms()
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
-
-    def _read_control(self, *, wait_for_open: bool = True) -> ControlView:
-        topic = self._names.control_topic
-        _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
-        return decode_control([(record.key, record.value, record.where) for record in records])
-
-    def _read_positions(self, *, wait_for_open: bool) -> Mapping[SourcePartition, Position]:
-        topic = self._names.positions_topic
-        _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
-        return valid_positions(records, overruled=self._adopt.keys())
-
-    @property
-    def _patience(self) -> float:
-        return 2 * self._link.transaction_timeout + 10
 
     def _firsts(self, producer: TransactionalProducer) -> FirstPositions:
         return FirstPositions(
@@ -472,16 +456,6 @@ class LinkOwner:
             identity=producer.identity(),
             now_ms=self._clock.wall_ms(),
             predecessors=self._predecessors,
-        )
-
-    def _map_has_records(self) -> bool:
-        topic = self._names.offset_map_topic
-        facts = self._target_admin.describe_topics([topic])[topic]
-        if facts is None:
-            return False
-        names = [(topic, number) for number in range(facts.partitions)]
-        return any(
-            end > 0 for end in self._target_admin.offsets(names, at="latest", read_committed=False).values()
         )
 
     def _open_producer(self) -> TransactionalProducer:
@@ -498,7 +472,7 @@ class LinkOwner:
 
     def _read_generation(self) -> Generation:
         """What control says now; it is ours, or we are superseded."""
-        view = self._read_control()
+        view = self._state.control()
         if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
         self._generation = view.generation

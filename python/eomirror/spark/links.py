@@ -19,19 +19,13 @@ import structlog
 from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
 from eomirror.errors import (
-    AuthorizationError,
-    DataLossError,
-    LaneError,
-    MirrorError,
-    StateError,
-    SupersededError,
     TopicError,
     UnreachableError,
-    UsageError,
 )
 from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.frames import encode_groups
+from eomirror.spark.helpers import Helpers
 from eomirror.spark.lanes import LaneThread
 from eomirror.spark.unauthorized import UnauthorizedTopics
 from eomirror.sync.groups import Mirrored
@@ -113,7 +107,7 @@ class LinkThread:
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
         self._known: set[SourcePartition] = set()
-        self._helpers: list[threading.Thread] = []
+        self._helpers = Helpers(self, self._over)
         self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
 
     def start(self) -> None:
@@ -308,8 +302,8 @@ class LinkThread:
         if self._over.is_set():
             return
         self._known = {item.source for item in partitions}
-        self._help(self._keep_claim, "keeper")
-        self._help(lambda: self._guard("heartbeats_ended", self._beat), "heart")
+        self._helpers.start(self._keep_claim, "keeper")
+        self._helpers.start(lambda: self._helpers.guard("heartbeats_ended", self._beat), "heart")
         with self._lock:
             for lane, items in layout.lanes.items():
                 self._assign(lane, items)
@@ -345,8 +339,8 @@ class LinkThread:
         self._await_workers(engine)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
-        self._help(lambda: self._plan(discovery), "planner")
-        self._help(lambda: self._guard("groups_not_followed", self._follow), "follower")
+        self._helpers.start(lambda: self._plan(discovery), "planner")
+        self._helpers.start(lambda: self._helpers.guard("groups_not_followed", self._follow), "follower")
         self._tools.wake()
         self._over.wait()
 
@@ -385,8 +379,7 @@ class LinkThread:
             lane.join(last.remaining())
         self._quit.set()
         last = Deadline(_LAST_SECONDS, self._tools.clock)
-        for helper in self._helpers:
-            helper.join(last.remaining())
+        self._helpers.join(last)
         if self._owner is not None:
             self._owner.release()
             self._owner.close()
@@ -396,15 +389,10 @@ class LinkThread:
 
     # -- its helpers -----------------------------------------------------------------------------
 
-    def _help(self, target: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=target, name=f"{name}-{self.name}", daemon=True)
-        self._helpers.append(thread)
-        thread.start()
-
     def _keep_claim(self) -> None:
         # goes on while lanes finish: the link is ours until it is released
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
-            self._guard("claim_not_renewed", self._renew)
+            self._helpers.guard("claim_not_renewed", self._renew)
 
     def _renew(self) -> None:
         if self._owner is not None:
@@ -442,8 +430,8 @@ class LinkThread:
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):
-            self._guard("refresh_failed", lambda: self._refresh(discovery))
-            self._guard("topics_not_retaken", self._retake)
+            self._helpers.guard("refresh_failed", lambda: self._refresh(discovery))
+            self._helpers.guard("topics_not_retaken", self._retake)
 
     def _refresh(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
@@ -468,34 +456,6 @@ class LinkThread:
             with self._lock:
                 self._assign(lane, items)
             self._lanes[lane].add(items)
-
-    def _guard(self, event: str, action: Callable[[], None]) -> None:
-        try:
-            self._guarded(event, action)
-        except Exception:
-            # a stop closes the clients under whoever is using them, and that is no failure
-            if not self._over.is_set():
-                raise
-
-    def _guarded(self, event: str, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (SupersededError, DataLossError, StateError, UsageError) as error:
-            self.fail(error)
-        except AuthorizationError as error:
-            if not self.patient:
-                self.fail(error)
-                return
-            # only a person can help, and nobody need restart us for it; lanes go on as they can
-            log.error(event, link=self.name, reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
-        except (LaneError, MirrorError) as error:
-            # a cluster that does not answer: lanes go on as they can, and the next round tries again
-            log.warning(event, link=self.name, reason=str(error))
-        except Exception as error:
-            if self._over.is_set():
-                raise
-            self.fail(error)
-            log.exception(event, link=self.name)
 
     def _await_rights(self, topics: Collection[str]) -> None:
         if not topics or not self.patient:
