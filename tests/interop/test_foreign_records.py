@@ -15,11 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
+from claims import claim
 from eomirror import StateError, load_config
 from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.formats.connect import Mm2Flow, encode_source_offset
-from eomirror.formats.control import Claim, Generation
+from eomirror.formats.control import Generation
 from eomirror.formats.mm2 import Checkpoint, Mm2Names, OffsetSync
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key
@@ -57,20 +58,10 @@ def right(link: str) -> dict[str, list[tuple[bytes, bytes]]]:
     generation = Generation(
         generation=1, revision=0, run=link, highest_lane=0, assignment=Assignment(1, {ORDERS: 0}), timestamp=1
     )
-    claim = Claim(
-        run=link,
-        host="h",
-        pid=1,
-        boot="",
-        started="",
-        sequence=1,
-        interval_ms=5000,
-        released=True,
-        timestamp=1,
-    )
+    owner = claim(link, 1, released=True, timestamp=1)
     position = _position(link)
     return {
-        "control": [(one.key(), one.value()) for one in (generation, claim)],
+        "control": [(one.key(), one.value()) for one in (generation, owner)],
         "positions": [(position.key(), position.value())],
         "offset-map": [(offset_map_key(ORDERS, "id", 0), encode_offset_map(COPY, 0, [(0, 10, 100)]))],
     }

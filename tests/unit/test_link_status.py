@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from eomirror.formats.control import Claim, ControlView, Generation
+from claims import claim
+from eomirror.formats.control import ControlView, Generation
 from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -36,17 +37,7 @@ def seen(source: SourcePartition, lso: int | None, **changes: Any) -> Observed:
     return Observed(SourceFacts(**facts), lso, TargetFacts(f"id-a.{source.topic}", 8))
 
 
-CLAIM = Claim(
-    run="r",
-    host="h",
-    pid=1,
-    boot="",
-    started="",
-    sequence=3,
-    interval_ms=5_000,
-    released=False,
-    timestamp=4_000,
-)
+CLAIM = claim(timestamp=4_000)
 
 
 def picture(

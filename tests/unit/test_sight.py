@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.formats.control import Claim
+from claims import claim
 from eomirror.sight import Sight, look_at_claim
+
+if TYPE_CHECKING:
+    from eomirror.formats.control import Claim
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
-CLAIM = Claim(
-    run="r",
-    host="h",
-    pid=1,
-    boot="",
-    started="",
-    sequence=3,
-    interval_ms=5_000,
-    released=False,
-    timestamp=NOW,
-)
+CLAIM = claim(timestamp=NOW)
 LATER = replace(CLAIM, sequence=4, timestamp=NOW + 5_000)
 
 

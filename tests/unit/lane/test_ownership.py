@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position
 
+import claims
 from eomirror.errors import StateError, SupersededError
 from eomirror.formats.control import Claim, ControlView, Generation, HandedOver
 from eomirror.lane.ownership import (
@@ -29,11 +30,8 @@ from eomirror.types import Assignment
 
 
 def claim(run: str = "theirs", sequence: int = 5, **changes: Any) -> Claim:
-    values: dict[str, Any] = {
-        "run": run, "host": "h1", "pid": 42, "boot": "b", "started": "1", "sequence": sequence,
-        "interval_ms": 5000, "released": False, "timestamp": 0, **changes,
-    }  # fmt: skip
-    return Claim(**values)
+    """Another's, unless a test says whose."""
+    return claims.claim(run, sequence, **{"host": "h1", "pid": 42, "boot": "b", "started": "1", **changes})
 
 
 def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:

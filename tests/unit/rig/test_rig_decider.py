@@ -1,3 +1,5 @@
+"""What the proxy's decider makes of requests, answers, connections and rules; no socket, time is an argument."""
+
 from __future__ import annotations
 
 import struct
