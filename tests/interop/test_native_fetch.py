@@ -185,7 +185,9 @@ def left_open() -> Iterator[Callable[[Mapping[str, str], str], None]]:
     producers: list[Producer] = []
 
     def leave(properties: Mapping[str, str], topic: str) -> None:
-        producer = Producer({**properties, "transactional.id": f"{topic}-open"})
+        # longer than any test on a slow machine: the coordinator would abort it
+        patience = {"transaction.timeout.ms": "600000"}
+        producer = Producer({**properties, **patience, "transactional.id": f"{topic}-open"})
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(topic, b"open", partition=0)

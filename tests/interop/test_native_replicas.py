@@ -119,7 +119,9 @@ def test_the_closest_replica_is_read_until_it_goes_and_every_leader_that_follows
     admin.create_topics([NewTopic(topic_name, 1, replica_assignment=[[1, 2, 3]])])[topic_name].result(30)
 
     def leader() -> int:
-        return admin.list_topics(topic_name, timeout=10).topics[topic_name].partitions[0].leader
+        # a broker that has just started may not know the topic yet
+        known = admin.list_topics(topic_name, timeout=10).topics[topic_name].partitions
+        return known[0].leader if known else -1
 
     wait_for(lambda: leader() == 1)
     write(properties, topic_name, 1000)
