@@ -5,32 +5,30 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-use std::io::{Read as _, Write as _};
+mod frames;
+
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use eomirror_plane::{
     Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
     LogBounds, Outcome, Properties, Secret, Stop, SystemClock, Token, TokenSource,
 };
-use kafka_protocol::messages::api_versions_response::ApiVersion;
+use frames::{Asked, framed};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
-use kafka_protocol::messages::metadata_response::{
-    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
-};
 use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest,
-    ListOffsetsResponse, MetadataResponse, RequestHeader, SaslAuthenticateResponse,
-    SaslHandshakeResponse, TopicName,
+    ApiVersionsResponse, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
+    SaslAuthenticateResponse, SaslHandshakeResponse, TopicName,
 };
-use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
+use kafka_protocol::protocol::{Decodable as _, StrBytes};
 use uuid::Uuid;
 
 /// What the broker does with a Fetch.
@@ -108,19 +106,19 @@ fn serve(
     sender: &Sender<Seen>,
 ) -> Option<()> {
     loop {
-        let mut size = [0; 4];
-        stream.read_exact(&mut size).ok()?;
-        let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).ok()?];
-        stream.read_exact(&mut request).ok()?;
-        let mut request = Bytes::from(request);
-        let key = i16::from_be_bytes([request[0], request[1]]);
-        let version = i16::from_be_bytes([request[2], request[3]]);
-        let header = RequestHeader::decode(&mut request, if key == 17 { 1 } else { 2 }).unwrap();
-        let correlation = header.correlation_id;
+        let Asked {
+            key,
+            version,
+            correlation,
+            body: mut request,
+        } = frames::next(&mut stream)?;
         let answer = match key {
             18 => framed(correlation, false, &versions(nature), version),
             2 => framed(correlation, true, &listed(&mut request, version), version),
-            3 => framed(correlation, true, &metadata(port, nature), version),
+            3 => {
+                let answer = frames::metadata(port, nature.topic_id, &[0]);
+                framed(correlation, true, &answer, version)
+            }
             17 => framed(
                 correlation,
                 false,
@@ -166,52 +164,16 @@ fn serve(
     }
 }
 
-fn framed(correlation: i32, tagged: bool, body: &impl Encodable, version: i16) -> Bytes {
-    let mut answer = BytesMut::new();
-    answer.put_i32(correlation);
-    if tagged {
-        answer.put_u8(0);
-    }
-    body.encode(&mut answer, version).unwrap();
-    let mut frame = BytesMut::new();
-    frame.put_u32(u32::try_from(answer.len()).unwrap());
-    frame.put(answer);
-    frame.freeze()
-}
-
 fn versions(nature: Nature) -> ApiVersionsResponse {
     let (low, high) = nature.fetch_versions;
-    let api = |key, low, high| {
-        ApiVersion::default()
-            .with_api_key(key)
-            .with_min_version(low)
-            .with_max_version(high)
-    };
-    ApiVersionsResponse::default().with_api_keys(vec![
-        api(1, low, high),
-        api(2, 6, 10),
-        api(3, 0, 13),
-        api(17, 0, 1),
-        api(18, 0, 4),
-        api(36, 0, 2),
+    frames::versions(&[
+        (1, low, high),
+        (2, 6, 10),
+        (3, 0, 13),
+        (17, 0, 1),
+        (18, 0, 4),
+        (36, 0, 2),
     ])
-}
-
-fn metadata(port: u16, nature: Nature) -> MetadataResponse {
-    let partition = MetadataResponsePartition::default()
-        .with_leader_id(BrokerId(1))
-        .with_leader_epoch(3);
-    let topic = MetadataResponseTopic::default()
-        .with_name(Some(TopicName(StrBytes::from_static_str("t"))))
-        .with_topic_id(nature.topic_id)
-        .with_partitions(vec![partition]);
-    let broker = MetadataResponseBroker::default()
-        .with_node_id(BrokerId(1))
-        .with_host(StrBytes::from_static_str("127.0.0.1"))
-        .with_port(port.into());
-    MetadataResponse::default()
-        .with_brokers(vec![broker])
-        .with_topics(vec![topic])
 }
 
 /// Where the log begins and ends.

@@ -1,5 +1,8 @@
+#[path = "../../../tests/frames/mod.rs"]
+mod frames;
+
 use std::collections::HashSet;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,16 +14,11 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target as Limits, Treatment};
-use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::metadata_response::{
-    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
-};
-use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, MetadataResponse, RequestHeader,
-    TopicName,
-};
-use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
+use kafka_protocol::messages::{FetchRequest, FetchResponse};
+use kafka_protocol::protocol::Decodable as _;
+
+use frames::{Asked, framed};
 
 use super::{Lane, Route, Start};
 use crate::client::Client;
@@ -45,32 +43,31 @@ fn source() -> (String, Receiver<i64>) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let sender = sender.clone();
-            thread::spawn(move || serve(stream, address.port().into(), &sender));
+            thread::spawn(move || serve(stream, address.port(), &sender));
         }
     });
     (address.to_string(), asked)
 }
 
-fn serve(mut stream: TcpStream, port: i32, sender: &Sender<i64>) -> Option<()> {
+fn serve(mut stream: TcpStream, port: u16, sender: &Sender<i64>) -> Option<()> {
     loop {
-        let mut size = [0; 4];
-        stream.read_exact(&mut size).ok()?;
-        let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).ok()?];
-        stream.read_exact(&mut request).ok()?;
-        let mut request = Bytes::from(request);
-        let key = i16::from_be_bytes([request[0], request[1]]);
-        let version = i16::from_be_bytes([request[2], request[3]]);
-        let header = RequestHeader::decode(&mut request, 2).unwrap();
-        let mut answer = BytesMut::new();
-        answer.put_i32(header.correlation_id);
-        match key {
-            18 => write(&versions(), version, &mut answer),
+        let Asked {
+            key,
+            version,
+            correlation,
+            mut body,
+        } = frames::next(&mut stream)?;
+        let answer = match key {
+            18 => {
+                let versions = frames::versions(&[(1, 0, 17), (3, 0, 13), (18, 0, 4)]);
+                framed(correlation, false, &versions, version)
+            }
             3 => {
-                answer.put_u8(0);
-                write(&metadata(port), version, &mut answer);
+                let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0, 1]);
+                framed(correlation, true, &metadata, version)
             }
             _ => {
-                let fetch = FetchRequest::decode(&mut request, version).unwrap();
+                let fetch = FetchRequest::decode(&mut body, version).unwrap();
                 let asked = fetch
                     .topics
                     .first()
@@ -80,45 +77,11 @@ fn serve(mut stream: TcpStream, port: i32, sender: &Sender<i64>) -> Option<()> {
                     // it waits for records, for as long as it may
                     thread::sleep(Duration::from_secs(60));
                 }
-                answer.put_u8(0);
-                write(&fetched(), version, &mut answer);
+                framed(correlation, true, &fetched(), version)
             }
-        }
-        let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
-        stream.write_all(&[&size[..], &answer].concat()).ok()?;
+        };
+        stream.write_all(&answer).ok()?;
     }
-}
-
-fn write(answer: &impl Encodable, version: i16, out: &mut BytesMut) {
-    answer.encode(out, version).unwrap();
-}
-
-fn versions() -> ApiVersionsResponse {
-    let apis = [(1, 17), (3, 13), (18, 4)].map(|(key, highest)| {
-        ApiVersion::default()
-            .with_api_key(key)
-            .with_max_version(highest)
-    });
-    ApiVersionsResponse::default().with_api_keys(apis.to_vec())
-}
-
-fn metadata(port: i32) -> MetadataResponse {
-    let partitions = [0, 1].map(|index| {
-        MetadataResponsePartition::default()
-            .with_partition_index(index)
-            .with_leader_id(BrokerId(1))
-    });
-    let topic = MetadataResponseTopic::default()
-        .with_name(Some(TopicName(StrBytes::from_static_str("t"))))
-        .with_topic_id(uuid::Uuid::from_bytes(NEW.0))
-        .with_partitions(partitions.to_vec());
-    let broker = MetadataResponseBroker::default()
-        .with_node_id(BrokerId(1))
-        .with_host(StrBytes::from_static_str("127.0.0.1"))
-        .with_port(port);
-    MetadataResponse::default()
-        .with_brokers(vec![broker])
-        .with_topics(vec![topic])
 }
 
 fn fetched() -> FetchResponse {
