@@ -19,6 +19,8 @@
 //! * What is fetched and not acknowledged is bounded: [`ProducerSettings::budget`] on the way to the target, and about
 //!   [`Settings::fetch_bytes`] twice (at hand, and on its way from the source). A partition that is not taken is not
 //!   asked for again.
+//! * What a transaction records of a partition is bounded: [`Lane::pump`] is full when so many gaps were left in it that
+//!   its part of the offset map would grow beyond one record. One answer may bring more.
 //! * Waiting calls return at their deadline and go on where they were, so that a caller can look at its signals.
 //!   After a failure, [`Lane::restart`] and a new [`Lane::begin_open`] are what is left, besides [`Lane::abort`].
 

@@ -56,7 +56,13 @@ pub(super) struct Book {
     timestamp: i64,
     /// By source offset of the first record: acknowledgements need not come in order, maps do.
     flights: BTreeMap<i64, Flight>,
+    /// Runs of consecutive source offsets in them.
+    runs: usize,
 }
+
+/// A transaction takes no more of a partition once it has so many runs. Each may become a range of the offset map, of
+/// 3 to 6 bytes, and all of them are one record of a topic that takes a megabyte unless somebody made that less.
+pub(super) const MOST_RUNS: usize = 100_000;
 
 impl Book {
     /// Books of a partition from an offset on.
@@ -68,7 +74,13 @@ impl Book {
             next: began,
             timestamp: -1,
             flights: BTreeMap::new(),
+            runs: 0,
         }
+    }
+
+    /// Whether it has as many runs as a transaction should have of a partition: compaction leaves gaps everywhere.
+    pub(super) fn is_full(&self) -> bool {
+        self.runs >= MOST_RUNS
     }
 
     /// A batch is sent.
@@ -77,6 +89,7 @@ impl Book {
             return;
         };
         self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.runs += runs.len();
         let flight = Flight {
             runs: runs.to_vec(),
             base: None,
@@ -245,6 +258,25 @@ mod tests {
         book.acknowledged(10, Some(40));
         book.acknowledged(15, Some(45));
         assert_eq!(foreseen, book.settle(&source, &target).unwrap());
+    }
+
+    /// EO-1: the map of a transaction is one record beside its data, and has to find room.
+    #[test]
+    fn a_full_book_has_a_map_of_less_than_half_a_megabyte() {
+        let (source, target) = ends();
+        let mut book = Book::new(0);
+        let mut records = 0;
+        while !book.is_full() {
+            // every third record is left, as after compaction
+            let runs: Vec<SourceRun> = (0..1_000).map(|nth| run(3 * (records + nth), 1)).collect();
+            book.sent(&runs, 1);
+            book.acknowledged(3 * records, Some(records));
+            records += 1_000;
+        }
+        book.fetched(&sent(records.unsigned_abs()), 3 * records, 1);
+        let account = book.settle(&source, &target).unwrap();
+        assert_eq!(account.map.ranges().len(), 100_000);
+        assert!(account.offset_map.len() < 512 * 1024);
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct Lane {
     pub(super) next_target: BTreeMap<TopicPartition, i64>,
     /// Bytes that went into the open transaction.
     pub(super) used: u64,
+    /// A partition of it has as many runs as one should have.
+    pub(super) crowded: bool,
     /// What is at hand came some time ago, and there may be more by now.
     pub(super) stale: bool,
     /// What is in the open transaction waits for the state records.
@@ -103,6 +105,7 @@ impl Lane {
             written: BTreeMap::new(),
             next_target: BTreeMap::new(),
             used: 0,
+            crowded: false,
             stale: false,
             lingering: false,
             throttled_before: Throttled::default(),
@@ -117,7 +120,7 @@ impl Lane {
         let mut stale = std::mem::take(&mut self.stale);
         loop {
             self.step()?;
-            while self.used < most && self.producer()?.room() > 0 {
+            while self.used < most && !self.crowded && self.producer()?.room() > 0 {
                 self.prepare()?;
                 if let Some(failure) = self.blocked.take() {
                     return Err(failure);
@@ -137,7 +140,7 @@ impl Lane {
             let left = self.ready.is_some() || !self.at_hand.is_empty();
             let caught_up = !left && self.behind.is_empty() && !self.fetcher.has_fetched();
             pumped.drained = caught_up && (!self.fetcher.is_hurrying() || now >= idle);
-            pumped.full = self.used >= most;
+            pumped.full = self.used >= most || self.crowded;
             if pumped.full || now >= until {
                 return Ok(pumped);
             }
@@ -226,6 +229,7 @@ impl Lane {
         }
         let relayed = &ready.relayed;
         book.fetched(&relayed.books, relayed.next_position, relayed.max_timestamp);
+        self.crowded |= book.is_full();
         self.reach(ready.number, relayed);
         Ok(())
     }

@@ -92,6 +92,7 @@ impl Lane {
         self.settled.clear();
         self.written.clear();
         self.used = 0;
+        self.crowded = false;
         self.lingering = false;
         Ok(self.producer()?.identity())
     }

@@ -240,6 +240,19 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
 }
 
 #[test]
+fn a_transaction_is_full_when_a_partition_of_it_has_many_gaps() {
+    let mut lane = lane("127.0.0.1:1");
+    lane.start(&[start(0, NEW)]).unwrap();
+    lane.at_hand.push_back(fetched_records());
+    lane.crowded = true;
+
+    let pumped = lane.pump(lane.clock.now(), u64::MAX).unwrap();
+
+    assert!(pumped.full);
+    assert_eq!((pumped.records, lane.at_hand.len()), (0, 1));
+}
+
+#[test]
 fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
     let mut lane = lane(&source().0);
     lane.start(&[start(0, OLD)]).unwrap();
