@@ -175,7 +175,7 @@ class LinkStatus:
     Attributes:
         link: Its name.
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
-            move), or ``handed back`` (MirrorMaker 2 mirrors since).
+            move), ``handed back`` (MirrorMaker 2 mirrors since), or ``unknown`` (its topics cannot be read now).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
         clock_offset_seconds: How far the owner's clock is ahead of ours, where they disagree; 0 where they agree, or
             nobody knows.
@@ -187,7 +187,7 @@ class LinkStatus:
         partitions: One per source partition that has a position.
         gaps: Accepted gaps.
         groups: Followed groups, as their checkpoints tell; None if the link writes none.
-        problem: Why the source could not be looked at; empty if it could.
+        problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
     """
 
     link: str

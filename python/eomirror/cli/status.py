@@ -20,11 +20,13 @@ from eomirror.cli.render import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from eomirror.kafka.status_reader import StatusReader
     from eomirror.status import GroupsStatus, LinkStatus, PartitionStatus
 
 __all__ = ["status"]
 
 _WATCH_SECONDS = 2.0
+_UNKNOWN = "unknown"
 
 
 @click.command(epilog="Example: eomirror status mirror.yaml --watch")
@@ -35,14 +37,15 @@ _WATCH_SECONDS = 2.0
 @output_option
 def status(
     config: str, links: tuple[str, ...], watch: bool, overrides: tuple[str, ...], output: str | None
-) -> None:
+) -> int:
     """
     Show position, lag in records and seconds, rate, owner and last commit of every link.
 
     Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.  A dash stands
     for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
     was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  An owner whose claim
-    looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.
+    looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Of several links, one
+    whose topics cannot be read is unknown, and the others are shown.  Exit codes: 0 done, 1 a link is unknown.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -52,11 +55,12 @@ def status(
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     readers = [
-        StatusReader(link, loaded.clusters[link.source], loaded.clusters[link.target]) for link in chosen
+        (link.name, StatusReader(link, loaded.clusters[link.source], loaded.clusters[link.target]))
+        for link in chosen
     ]
     try:
         while True:
-            found = [reader.read() for reader in readers]
+            found = [_read(link, reader, alone=len(readers) == 1) for link, reader in readers]
             if wants_table(output):
                 if watch and not is_dumb(sys.stdout):
                     click.clear()
@@ -64,11 +68,24 @@ def status(
             else:
                 print_structured({"links": [item.as_dict() for item in found]}, output)
             if not watch:
-                return
+                return int(any(item.state == _UNKNOWN for item in found))
             SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
     finally:
-        for reader in readers:
+        for _, reader in readers:
             reader.close()
+
+
+def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
+    """Where a link stands; one that cannot be looked at must not hide the others."""
+    from eomirror.errors import MirrorError
+    from eomirror.status import LinkStatus
+
+    try:
+        return reader.read()
+    except MirrorError as error:
+        if alone:
+            raise
+        return LinkStatus(link=link, state=_UNKNOWN, problem=error.message)
 
 
 def _draw(found: list[LinkStatus]) -> None:
@@ -94,7 +111,8 @@ def _draw(found: list[LinkStatus]) -> None:
                 "so lag in seconds is not known"
             )
         if item.problem:
-            console.print(f"[red]source not looked at[/red]: {escape(item.problem)}")
+            what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
+            console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))

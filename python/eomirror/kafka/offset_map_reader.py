@@ -171,7 +171,7 @@ class OffsetMapReader:
                 fix="run `eomirror plan CONFIG` to see what is missing",
             )
         found: list[tuple[str, int] | None] = [
-            None if reverse else _at_position(question) for question in questions
+            _without_map(question, reverse=reverse) for question in questions
         ]
         by_part: dict[int, list[int]] = {}
         parts: dict[SourcePartition, int] = {}
@@ -366,13 +366,21 @@ def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
         raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
 
 
-def _at_position(question: Question) -> tuple[str, int] | None:
-    """Where the mirror stands, nothing needs to be looked up: a group that has read everything stands there."""
+def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None:
+    """
+    What the position says by itself; None where the map has to be asked.
+
+    Where the mirror stands nothing needs to be looked up: a group that has read everything stands there.  And a
+    position that names no record of the target knows of none: it was adopted, and what the map says is about the copy
+    before, which may have been deleted since.  A group that was set to an offset of that one would skip what comes.
+    """
     position = question.position
-    if question.offset == position.offset and position.target_offset is not None:
-        return "next", position.target_offset + 1
-    if question.offset > position.offset:
+    if question.offset > position.offset and not reverse:
         return "beyond", position.offset
+    if position.target_offset is None:
+        return "nothing", -1
+    if question.offset == position.offset and not reverse:
+        return "next", position.target_offset + 1
     return None
 
 

@@ -1,0 +1,77 @@
+"""`eomirror status` of several links, one of which cannot be looked at; readers are played."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.cli.app import main
+from eomirror.errors import UnreachableError
+from eomirror.kafka import status_reader
+from eomirror.status import LinkStatus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+clusters:
+  west: {bootstrap.servers: "127.0.0.1:1"}
+  north: {bootstrap.servers: "127.0.0.1:2"}
+  east: {bootstrap.servers: "127.0.0.1:3"}
+links:
+  - {source: west, target: north, topics: [orders]}
+  - {source: west, target: east, topics: [orders]}
+"""
+
+
+class Reader:
+    """Reads a link on east; north does not answer."""
+
+    def __init__(self, link: Any, *_: Any) -> None:
+        self._link = link
+
+    def read(self) -> LinkStatus:
+        if self._link.target == "north":
+            raise UnreachableError("no way to cluster north", fix="check bootstrap.servers")
+        return LinkStatus(link=self._link.name, state="running")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration, whose links are read by `Reader`."""
+    monkeypatch.setattr(status_reader, "StatusReader", Reader)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(CONFIG)
+    return str(file)
+
+
+def exit_code(*arguments: str) -> Any:
+    """Of the command."""
+    with pytest.raises(SystemExit) as ended:
+        main(["status", *arguments])
+    return ended.value.code
+
+
+def test_one_link_that_cannot_be_read_hides_no_other(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is unknown, with the reason, and the exit code says that not all is told."""
+    assert exit_code(path, "-o", "json") == 1
+    links = json.loads(capsys.readouterr().out)["links"]
+    assert [(each["link"], each["state"], each["problem"]) for each in links] == [
+        ("west->north", "unknown", "no way to cluster north"),
+        ("west->east", "running", ""),
+    ]
+
+    assert exit_code(path, "-o", "table") == 1
+    assert "not looked at: no way to cluster north" in capsys.readouterr().out
+
+
+def test_a_link_alone_fails_as_ever(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what to do on stderr; and one that is known exits 0."""
+    assert exit_code(path, "--link", "west->north") == 1
+    assert "fix: check bootstrap.servers" in capsys.readouterr().err
+    assert exit_code(path, "--link", "west->east") == 0
