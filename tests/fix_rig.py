@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rig.clusters import Rig
+from rig.clusters import Bare, Pair, Rig
 from rig.ledger import Entry, append_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    import random
+    from collections.abc import Callable, Generator, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
+    from eomirror.demo.cluster import LocalCluster
     from rig.scene import Scene
+
+    SceneInto = Callable[[Bare], AbstractContextManager[Scene]]
 
 REPEATS = int(os.environ.get("EOMIRROR_REPEATS", "2"))
 """How often a test repeats a seeded fault; ``EOMIRROR_REPEATS=200`` for a long run."""
@@ -129,6 +136,23 @@ def scene(request: pytest.FixtureRequest, spark_context: Any) -> Iterator[Scene]
     made = _made(request, spark_context)
     yield made
     made.close()
+
+
+@pytest.fixture
+def scene_into(
+    east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
+) -> SceneInto:
+    """Makes a link into a cluster of the test's own, without proxies; its mirrors are the real command."""
+    from rig.scene import Scene
+
+    @contextmanager
+    def into(target: Bare) -> Iterator[Scene]:
+        pair, seed = Pair(Bare(east), target), rng.getrandbits(32)
+        made = Scene(pair, topic_name, seed=seed, entry=entry, folder=tmp_path)
+        yield made
+        made.close()
+
+    return into
 
 
 @pytest.fixture

@@ -15,16 +15,16 @@ import pytest
 
 from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
 from rig.certificates import BrokerKeys, ClientKeys
-from rig.clusters import Bare, Pair
-from rig.scene import Scene
+from rig.clusters import Bare
 from rig.words import PATIENCE, says
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from fix_rig import SceneInto
+    from rig.mirrors import CommandMirror
+    from rig.scene import Scene
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,6 @@ pytestmark = [
 ]  # fmt: skip
 
 _DOOR = "DOOR"
-# a broker that was killed has to be let in again; more than a machine of its own takes
-_START_SECONDS = 240.0
 # from before the mirror's start until after its first records
 _CLIENT_SECONDS = 100
 
@@ -67,17 +65,9 @@ class Certified(Bare):
             "ssl.certificate.location": str(self.client.certificate),
         }
 
-    def restart(self) -> None:
-        """Kill the broker, and start it with the keys that lie there now."""
-        (broker,) = self.cluster.brokers
-        broker.kill()
-        broker.start(timeout=_START_SECONDS)
-
 
 @pytest.fixture
-def scene_with_certificates(
-    east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
-) -> Iterator[Scene]:
+def scene_with_certificates(scene_into: SceneInto, tmp_path: Path) -> Iterator[Scene]:
     """A link into a cluster that speaks mutual TLS; its mirrors are the real command."""
     folder = tmp_path / "certified"
     keys = BrokerKeys.make(folder / "tls", tmp_path / "keys")
@@ -96,17 +86,30 @@ def scene_with_certificates(
         extra_listeners=(Listener(_DOOR),),
         properties=demand,
     )
-    with LocalCluster.start(spec) as cluster:
-        pair = Pair(Bare(east), Certified(cluster, keys, client))
-        made = Scene(pair, topic_name, seed=rng.getrandbits(32), entry=entry, folder=tmp_path)
+    with LocalCluster.start(spec) as cluster, scene_into(Certified(cluster, keys, client)) as made:
         yield made
-        made.close()
 
 
 def certified(scene: Scene) -> Certified:
     """The target of a scene with certificates."""
     assert isinstance(scene.target, Certified)
     return scene.target
+
+
+def begin(scene: Scene) -> CommandMirror:
+    """A mirror that has mirrored something."""
+    mirror = scene.command()
+    scene.start(mirror)
+    scene.write_for(500)
+    return mirror
+
+
+def shut_out(scene: Scene, mirror: CommandMirror, *words: str) -> None:
+    """The mirror is let in no more: it names why, lives, and tries again and again."""
+    certified(scene).restart()
+    scene.entry.injected()
+    says(scene, mirror, *words)
+    scene.rest(8.0)
 
 
 def end(scene: Scene, mirrors: int = 1) -> None:
@@ -123,14 +126,9 @@ def test_a_broker_s_certificate_that_expires_is_waited_for(scene_with_certificat
     """F30: the broker's certificate runs out; with a new one the mirror goes on, and nobody has touched it."""
     scene = scene_with_certificates
     target = certified(scene)
-    mirror = scene.command()
-    scene.start(mirror)
-    scene.write_for(500)
+    mirror = begin(scene)
     target.keys.use("expired")
-    target.restart()
-    scene.entry.injected()
-    says(scene, mirror, "certificate")
-    scene.rest(8.0)
+    shut_out(scene, mirror, "certificate")
     target.keys.use("serving")
     target.restart()
     scene.heal(PATIENCE)
@@ -143,8 +141,7 @@ def test_an_authority_that_is_replaced_in_two_steps_costs_nothing(scene_with_cer
     scene = scene_with_certificates
     target = certified(scene)
     target.keys.trust("ca", "second")
-    scene.start(scene.command())
-    scene.write_for(500)
+    begin(scene)
     target.keys.use("successor")
     target.restart()
     scene.entry.injected()
@@ -157,14 +154,9 @@ def test_an_authority_that_is_not_trusted_yet_is_named(scene_with_certificates: 
     """F30: the broker's certificate is of an authority that the mirror does not know; told of it, it goes on."""
     scene = scene_with_certificates
     target = certified(scene)
-    mirror = scene.command()
-    scene.start(mirror)
-    scene.write_for(500)
+    mirror = begin(scene)
     target.keys.use("successor")
-    target.restart()
-    scene.entry.injected()
-    says(scene, mirror, "certificate")
-    scene.rest(8.0)
+    shut_out(scene, mirror, "certificate")
     target.keys.trust("second")
     replace_and_restart(scene)
     end(scene, mirrors=2)
@@ -177,16 +169,11 @@ def test_a_client_s_certificate_that_expires_is_named(scene_with_certificates: S
     target = certified(scene)
     target.client.issue(_CLIENT_SECONDS)
     issued = time.monotonic()
-    mirror = scene.command()
-    scene.start(mirror)
-    scene.write_for(500)
+    mirror = begin(scene)
     # the connections that it has live on
     scene.rest(max(0.0, issued + _CLIENT_SECONDS + 2.0 - time.monotonic()))
     scene.heal()
-    target.restart()
-    scene.entry.injected()
-    says(scene, mirror, "certificate")
-    scene.rest(8.0)
+    shut_out(scene, mirror, "certificate")
     target.client.issue()
     replace_and_restart(scene)
     end(scene, mirrors=2)
@@ -197,15 +184,10 @@ def test_a_key_that_is_away_while_lanes_are_rebuilt_is_waited_for(scene_with_cer
     """F30: a rotation takes the file away for a moment, and a rebuild falls into it; back, and nobody has to act."""
     scene = scene_with_certificates
     target = certified(scene)
-    mirror = scene.command()
-    scene.start(mirror)
-    scene.write_for(500)
+    mirror = begin(scene)
     aside = target.client.key.with_suffix(".aside")
     target.client.key.rename(aside)
-    target.restart()
-    scene.entry.injected()
-    says(scene, mirror, "ssl.key.location")
-    scene.rest(8.0)
+    shut_out(scene, mirror, "ssl.key.location")
     aside.rename(target.client.key)
     scene.heal(PATIENCE)
     end(scene)

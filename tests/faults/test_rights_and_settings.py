@@ -26,17 +26,16 @@ from confluent_kafka.admin import (
 
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from fix_rig import REPEATS
-from rig.clusters import Bare, Pair
+from rig.clusters import Bare
 from rig.link import alter_topic
-from rig.scene import Scene
 from rig.words import PATIENCE, says
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from rig.ledger import Entry
+    from fix_rig import SceneInto
+    from rig.scene import Scene
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,6 @@ pytestmark = [
 
 _USER = "mirror"
 _PASSWORD = "correct horse"  # noqa: S105  of a cluster that lives as long as its test
-# a broker that was killed has to be let in again; more than a machine of its own takes
-_START_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +97,7 @@ class Guarded(Bare):
 
 
 @pytest.fixture
-def guarded_scene(
-    east: LocalCluster, tmp_path: Path, topic_name: str, rng: random.Random, entry: Entry
-) -> Iterator[Scene]:
+def guarded_scene(scene_into: SceneInto) -> Iterator[Scene]:
     """A link into a cluster that asks who we are; its mirrors are the real command."""
     spec = ClusterSpec(
         "guarded", security="sasl_plaintext", authorizer=True, users={_USER: _PASSWORD}, heap="384m"
@@ -116,11 +111,8 @@ def guarded_scene(
             (ResourceType.TRANSACTIONAL_ID, "eomirror."),
         ):
             target.grant(kind, name)
-        made = Scene(
-            Pair(Bare(east), target), topic_name, seed=rng.getrandbits(32), entry=entry, folder=tmp_path
-        )
-        yield made
-        made.close()
+        with scene_into(target) as made:
+            yield made
 
 
 def guarded(scene: Scene) -> Guarded:
@@ -161,11 +153,9 @@ def test_a_password_that_was_changed_and_changed_back(guarded_scene: Scene) -> N
     scene = guarded_scene
     mirror = scene.command()
     scene.start(mirror)
-    (broker,) = guarded(scene).cluster.brokers
     scene.write_for(500)
     guarded(scene).set_password("another")
-    broker.kill()
-    broker.start(timeout=_START_SECONDS)
+    guarded(scene).restart()
     scene.entry.injected()
     says(scene, mirror, "uthentication failed")
     scene.rest(8.0)

@@ -83,6 +83,12 @@ class Bare:
         """Likewise."""
         return self.cluster.client_properties
 
+    def restart(self) -> None:
+        """Kill the one broker, and start it with what lies there now: keys, passwords, rights."""
+        (broker,) = self.cluster.brokers
+        broker.kill()
+        broker.start(timeout=_START_SECONDS)
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
