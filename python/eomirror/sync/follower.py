@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.errors import AuthorizationError, MirrorError, TopicError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.lane.spec import GroupOffset
-    from eomirror.sync.groups import Mirrored
+    from eomirror.sync.groups import Mirrored, SyncDecision
 
 __all__ = ["GroupFollower"]
 
@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 _RECHECK_SECONDS = 10.0
 # share groups are found by a request that describes every group
 _SHARED_SECONDS = 300.0
+_BEYOND = "its copy on the target ends before where it would stand"
 # in one round, so that a round stays short
 _MOST_MOVED = 500
 
@@ -241,6 +242,8 @@ class GroupFollower:
                 group for group in self._book.groups() if self._renew_due(group, now)
             }
         turn = sorted(self._turn)[:_MOST_MOVED]
+        decisions: dict[str, tuple[SyncDecision, str]] = {}
+        fresh: set[tuple[str, int]] = set()
         for group, there in self._target_groups.look(turn).items():
             if isinstance(there, str):
                 # looked at again like one that has members; nobody behind it waits for it
@@ -251,14 +254,44 @@ class GroupFollower:
             decision = decide_sync(
                 wanted, there, placed, rewind=self._link.group_rewind, renew=self._renew_due(group, now)
             )
-            refused = self._written(group, decision.write) if decision.write else ""
-            if decision.write and not refused:
-                placed.update({where: one.offset for where, one in decision.write.items()})
+            decisions[group] = decision, left_out
+            fresh |= decision.write.keys() - there.offsets.keys()
+        ends = self._ends(fresh)
+        for group, (decision, left_out) in decisions.items():
+            write = {
+                where: one
+                for where, one in decision.write.items()
+                if where not in fresh or one.offset <= ends.get(where, -1)
+            }
+            if len(write) < len(decision.write):
+                left_out = _BEYOND  # noqa: PLW2901  says more
+            refused = self._written(group, write) if write else ""
+            if write and not refused:
+                self._all_placed[group].update({where: one.offset for where, one in write.items()})
                 self._renewed[group] = now
                 self._moved += 1
-                log.debug("group_moved", link=self._link.name, group=group, offsets=len(decision.write))
+                log.debug("group_moved", link=self._link.name, group=group, offsets=len(write))
             self._note(group, refused or decision.skipped or left_out)
         self._turn.difference_update(turn)
+
+    def _ends(self, partitions: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """
+        Where partitions of the target end in which groups have no offset yet; one that is gone is left out.
+
+        With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
+        created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
+        """
+        if self._reader is None:
+            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+        while partitions:
+            try:
+                return self._reader.stable_ends(sorted(partitions))
+            except TopicError as error:
+                kept = {where for where in partitions if where[0] != error.topic}
+                if len(kept) == len(partitions):
+                    raise
+                partitions = kept
+        return {}
 
     def _written(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """Commit them; why they are not, empty if they are."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError
+from eomirror.errors import AuthorizationError, TopicError
 from eomirror.lane.spec import GroupOffset
 from eomirror.sync import follower as module
 from eomirror.sync.follower import GroupFollower
@@ -93,6 +93,22 @@ class Coordinators:
             raise AuthorizationError(f"no right to {group}")
 
 
+class Ends:
+    """Where partitions of the target end; those that are not there are named one by one."""
+
+    def __init__(self) -> None:
+        self.ends = {("west.orders", 0): 9000, ("west.payments", 0): 9000}
+
+    def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        for where in partitions:
+            if where not in self.ends:
+                raise TopicError(f"{where[0]} does not exist", topic=where[0])
+        return {where: self.ends[where] for where in partitions}
+
+    def close(self) -> None:
+        pass
+
+
 class Flow:
     """A follower between two clusters that are played."""
 
@@ -100,6 +116,8 @@ class Flow:
         self.source, self.target, self.clock = Coordinators(), Coordinators(), Clock()
         sides = {"west": self.source, "east": self.target}
         monkeypatch.setattr(module, "ClusterGroups", lambda cluster, **_: sides[cluster.alias])
+        self.ends = Ends()
+        monkeypatch.setattr(module, "OffsetMapReader", lambda *_, **__: self.ends)
         monkeypatch.setattr(GroupFollower, "_last_checkpoints", lambda _: {})
         link = Link(
             name="one", source="west", target="east", topics=(".*",), sync_group_offsets=True, **settings
@@ -183,3 +201,20 @@ def test_nothing_is_said_of_a_topic_that_is_stopped(monkeypatch: pytest.MonkeyPa
     flow.round()
     assert flow.standing() == {"a": 1007}
     assert flow.follower.snapshot().skipped == {}
+
+
+@pytest.mark.parametrize("now", [{("west.orders", 0): 12}, {}])
+def test_a_group_is_never_placed_beyond_the_end_of_its_copy(
+    monkeypatch: pytest.MonkeyPatch, now: dict[tuple[str, int], int]
+) -> None:
+    """The copy was created again, or is gone, and its lane has nothing to mirror: nobody has noticed yet."""
+    flow = Flow(monkeypatch)
+    flow.stand("a", 7)
+    flow.round()
+    del flow.target.offsets["a"]["west.orders", 0]
+    flow.ends.ends = {**now, ("west.payments", 0): 9000}
+    flow.stand("a", 3, on=PAYMENTS)
+    flow.round()
+
+    assert flow.target.offsets["a"] == {("west.payments", 0): Committed(1003)}
+    assert flow.follower.snapshot().skipped == {"its copy on the target ends before where it would stand": 1}
