@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
+from eomirror.errors import MirrorError
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
 
@@ -52,20 +53,35 @@ class PlainProducer:
             }
         )
         self._complained = False
+        self._cluster, self._properties = cluster, properties
         self._producer = made(Producer, cluster, properties)
 
     def send(self, key: bytes, value: bytes) -> None:
         """Send a record; never waits, never raises for what a cluster does."""
         try:
             self._producer.produce(self._topic, value, key, 0)
-        except (BufferError, KafkaException) as raised:
+        except BufferError as raised:
             self._complain(str(raised))
+        except KafkaException as raised:
+            self._complain(str(raised))
+            if raised.args[0].code() == KafkaError._FATAL:
+                self._replace()
         self._producer.poll(0)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
         """Send what is left, for at most so many seconds."""
         self._producer.flush(seconds)
         self._producer.purge()
+
+    def _replace(self) -> None:
+        """An idempotent producer that met what it cannot mend, such as a log that lost its end, takes nothing more."""
+        try:
+            fresh = made(Producer, self._cluster, self._properties)
+        except MirrorError as error:
+            self._complain(error.message)
+            return
+        self._producer.purge()
+        self._producer = fresh
 
     def _on_delivery(self, error: Any, _message: Any) -> None:
         # called from C: an exception here would surface in an unrelated call

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
@@ -20,6 +20,7 @@ from eomirror.errors import (
     MirrorError,
     StateError,
     SupersededError,
+    UnreachableError,
     UsageError,
 )
 
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Helped", "Helpers"]
 
+Made = TypeVar("Made")
+
 log = structlog.get_logger(__name__)
+
+_AGAIN_SECONDS = 10.0
 
 
 class Helped(Protocol):
@@ -72,6 +77,23 @@ class Helpers:
         """Wait for the ends of all until then."""
         for thread in self._threads:
             thread.join(deadline.remaining())
+
+    def obtained(self, event: str, make: Callable[[], Made | None], *, until: threading.Event) -> Made | None:
+        """
+        What a helper works with; made again while something passing is in the way, such as a certificate that is away.
+
+        Args:
+            event: What to call it in the log.
+            make: Makes it.
+            until: When nobody needs it any more.
+        """
+        while not until.is_set():
+            try:
+                return make()
+            except UnreachableError as error:
+                log.warning(event, link=self.link.name, reason=error.message)
+                until.wait(_AGAIN_SECONDS)
+        return None
 
     def guard(self, event: str, action: Callable[[], None]) -> None:
         """

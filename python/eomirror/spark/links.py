@@ -399,7 +399,7 @@ class LinkThread:
             self._owner.renew()
 
     def _beat(self) -> None:
-        heart = self._make_heart()
+        heart = self._helpers.obtained("heartbeats_wait", self._make_heart, until=self._quit)
         if heart is None:
             return
         try:
@@ -410,7 +410,11 @@ class LinkThread:
             heart.close()
 
     def _follow(self) -> None:
-        follower = self._make_follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets)))
+        follower = self._helpers.obtained(
+            "groups_not_followed",
+            lambda: self._make_follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
+            until=self._over,
+        )
         if follower is None:
             return
         self._follower = follower

@@ -1,0 +1,81 @@
+"""What a link's helpers do about what they meet."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
+from eomirror.spark import helpers as module
+from eomirror.spark.helpers import Helpers
+
+
+class Link:
+    """Remembers why it failed."""
+
+    name = "west->east"
+
+    def __init__(self, *, patient: bool = True) -> None:
+        self.patient = patient
+        self.errors: list[BaseException] = []
+
+    def fail(self, error: BaseException, *, everything: bool = False) -> None:
+        assert not everything
+        self.errors.append(error)
+
+
+def raising(error: Exception) -> Any:
+    """An action that meets this."""
+
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "patient", "fails"),
+    [
+        (SupersededError("taken"), True, True),
+        (AuthorizationError("no right"), True, False),
+        (AuthorizationError("no right"), False, True),
+        (UnreachableError("away"), False, False),
+        (ZeroDivisionError("a bug"), True, True),
+    ],
+)
+def test_what_passes_fails_no_link(error: Exception, *, patient: bool, fails: bool) -> None:
+    """Another owner and bugs do; a right does where nobody waits for it."""
+    link = Link(patient=patient)
+    Helpers(link, threading.Event()).guard("event", raising(error))
+
+    assert link.errors == ([error] if fails else [])
+
+
+def test_a_stop_that_closes_clients_is_no_failure() -> None:
+    """Whoever uses one then meets whatever it says."""
+    over, link = threading.Event(), Link()
+    over.set()
+    Helpers(link, over).guard("event", raising(ZeroDivisionError("closed")))
+
+    assert link.errors == []
+
+
+def test_what_a_helper_works_with_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that is away for a moment does not end heartbeats or groups for as long as the mirror lives."""
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+    answers = [UnreachableError("away"), UnreachableError("away"), "made"]
+
+    def make() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    helpers = Helpers(Link(), threading.Event())
+    assert helpers.obtained("event", make, until=threading.Event()) == "made"
+
+    ended = SimpleNamespace(is_set=lambda: True)
+    assert helpers.obtained("event", raising(UnreachableError("away")), until=ended) is None  # type: ignore[arg-type]  as much of it as is asked
