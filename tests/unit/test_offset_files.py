@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror import UsageError, load_config
-from eomirror.offsets import import_offsets
+from eomirror.errors import UnreachableError
+from eomirror.kafka.facts import ClusterFacts, TopicFacts
+from eomirror.kafka.groups import GroupState
+from eomirror.offsets import import_offsets, transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CONFIG = load_config(
     {
@@ -36,6 +42,50 @@ def test_a_file_that_is_not_ours_is_refused(document: dict[str, Any], why: str) 
     """By what is wrong with it."""
     with pytest.raises(UsageError, match=why):
         import_offsets(CONFIG, document)
+
+
+class _Cluster:
+    """One topic of one partition, and coordinators of which one does not answer."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.written: list[str] = []
+
+    def describe_cluster(self) -> ClusterFacts:
+        return ClusterFacts("west-id", 1)
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        return {name: TopicFacts(name, "id", 1, 1) for name in names}
+
+    def offsets(self, names: list[tuple[str, int]], *, at: str, **_: Any) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(names, 0 if at == "earliest" else 9)
+
+    def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
+        return {group: GroupState("EMPTY", 0, idle=True) for group in groups}
+
+    def committed(self, groups: Iterable[str]) -> dict[str, Any]:
+        return {group: {} for group in groups}
+
+    def write(self, group: str, _: Any) -> str:
+        if group == "b":
+            raise UnreachableError("no coordinator of b")
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_coordinator_that_is_away_hides_nothing_that_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group is told of: those before it are moved, and those behind it too."""
+    monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    document = {"v": 1, "cluster": "west", "cluster_id": "west-id", "groups": {name: [ROW] for name in "abc"}}
+    done = import_offsets(CONFIG, document)
+
+    assert [(each.group, each.written, each.problem) for each in done] == [
+        ("a", True, ""),
+        ("b", False, "no coordinator of b"),
+        ("c", True, ""),
+    ]
 
 
 def test_a_group_that_the_file_does_not_have_is_refused() -> None:

@@ -9,7 +9,6 @@ The two lines that a consumer needs when it moves to the target::
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.translation import Translation, translation
+from eomirror.topology.filters import pattern_fault, topic_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -190,11 +190,15 @@ class _Look:
         ]
 
     def _matcher(self, groups: str | None) -> Callable[[str], bool]:
-        try:
-            patterns = [re.compile(each) for each in ([groups] if groups is not None else self._link.groups)]
-        except re.error as error:
-            raise UsageError(f"--groups {groups}: {error}", fix="write a regular expression") from error
-        return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
+        # the engine of the configuration: what follows a group and what asks for it mean the same by a pattern
+        if groups is None:
+            return self._link.follows
+        if problem := pattern_fault(groups):
+            raise UsageError(
+                f"--groups {groups}: {problem}",
+                fix="write a regular expression, as under the link's `groups`",
+            )
+        return topic_filter((groups,)).accepts
 
     def run(self, groups: Sequence[str], *, times: bool, now_ms: int) -> list[GroupPartition]:
         committed = self._from_groups.committed(groups)

@@ -188,13 +188,21 @@ def import_offsets(
             problem = _problem(offsets, states[name], spans)
             if not problem and not dry_run:
                 # it may have got a member since we looked
-                problem = groups.write(name, {where: Committed(at) for where, at in offsets.items()})
+                problem = _written(groups, name, offsets)
             rows = tuple((*where, _offset(had[name].get(where)), at) for where, at in sorted(offsets.items()))
             done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
         return done
     finally:
         groups.close()
         admin.close()
+
+
+def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, int]) -> str:
+    """Commit them; why they are not, empty if they are: what became of the other groups has to be told all the same."""
+    try:
+        return groups.write(group, {where: Committed(at) for where, at in offsets.items()})
+    except MirrorError as error:
+        return error.message
 
 
 def _offset(committed: Committed | None) -> int | None:

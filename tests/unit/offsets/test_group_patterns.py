@@ -1,0 +1,52 @@
+"""Which groups `offsets groups` asks for: those that the link follows, by the same engine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.config import Link
+from eomirror.errors import UsageError
+from eomirror.offsets.groups import _Look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMES = ["Billing", "billing", "billing-2", "x"]
+
+
+def matcher(groups: str | None, *patterns: str) -> Callable[[str], bool]:
+    """Of a link that follows groups by these patterns."""
+    link = Link(name="one", source="a", target="b", topics=("t",), groups=patterns or (".*",))
+    look: Any = SimpleNamespace(_link=link)
+    return _Look._matcher(look, groups)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        ((r"\p{Lu}.*",), ["Billing"]),
+        (("[a-z&&[^x]]+",), ["billing"]),
+        (("billing", "x"), ["billing", "x"]),
+        ((".*",), NAMES),
+    ],
+)
+def test_a_pattern_of_the_link_means_what_it_means_to_the_mirror(
+    patterns: tuple[str, ...], found: list[str]
+) -> None:
+    """Also one that Python's expressions do not know, or read in another way."""
+    assert [name for name in NAMES if matcher(None, *patterns)(name)] == found
+
+
+def test_a_pattern_of_the_command_wins_over_the_link_s() -> None:
+    """It matches whole names."""
+    assert [name for name in NAMES if matcher("billing", "none")(name)] == ["billing"]
+
+
+@pytest.mark.parametrize("groups", ["(", "(?!x).*"])
+def test_a_pattern_that_is_none_is_named(groups: str) -> None:
+    """With what to write."""
+    with pytest.raises(UsageError, match="--groups"):
+        matcher(groups)
