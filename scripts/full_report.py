@@ -37,6 +37,7 @@ _SIZES = {
     "EOMIRROR_REPEATS": "20",
     "EOMIRROR_SIM_SCHEDULES": "100000",
     "EOMIRROR_FAULT_RECORDS": "20000",
+    "EOMIRROR_FAULT_RATE": "500",
 }
 _RUST = ["cargo", "test", "--workspace", "--exclude", "eomirror-py", "--locked"]
 _BENCH = [sys.executable, "-m", "bench", "--small"]
