@@ -185,6 +185,15 @@ impl Comparison {
         (clean(&self.source) && clean(&self.target)).then_some((self.source.next, self.target.next))
     }
 
+    /// How many records of a side have come and are not judged yet; a comparison that goes on elsewhere reads them again.
+    #[must_use]
+    pub fn waiting(&self, side: Side) -> usize {
+        match side {
+            Side::Source => self.source.waiting.len(),
+            Side::Target => self.target.waiting.len(),
+        }
+    }
+
     /// Whether more records of a side are needed before the comparison can go on.
     ///
     /// A caller that fetches only what is wanted keeps at most a window and one fetch of each side in memory.

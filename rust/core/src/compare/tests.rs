@@ -157,8 +157,11 @@ fn a_comparison_can_go_on_where_another_one_stood() {
     comparison.add(Side::Target, seen(&[2, 3, 4, 1]));
     comparison.end(Side::Source);
     assert_eq!(comparison.resume_at(), Some((0, 0)));
+    // read, and not judged: whoever goes on there reads them again
+    assert_eq!(comparison.waiting(Side::Target), 4);
     comparison.end(Side::Target);
     assert_eq!(comparison.step().len(), 1);
+    assert_eq!(comparison.waiting(Side::Target), 0);
     assert_eq!(comparison.resume_at(), None, "the moved record is ahead");
     comparison.reopen();
     let more = |offset| [Seen { offset, digest: 9 }];
