@@ -100,6 +100,12 @@ moving-consumers *ARGS:
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"
 
+# the half of them that is about the native plane; CI runs both at the same time
+interop-native: (interop "-k" "native")
+
+# the other half
+interop-rest: (interop "-k" "not native")
+
 # verify and the log audit: planted defects are found, and nothing else
 audit *ARGS:
     python scripts/ci.py --suite audit -m "not slow" "$@"

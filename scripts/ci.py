@@ -91,13 +91,19 @@ PLANES = ("client", "native")
 
 STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
-    # fuzzing takes a minute, and is compiled with the tests
-    Stage("unit", 6, ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit", "fuzz")),
+    # fuzzing takes a minute of its own choosing, and is compiled with the tests
+    Stage(
+        "unit",
+        6,
+        ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit"),
+        beside=("fuzz",),
+    ),
     Stage("integration", 8, ("integration",), test_files("integration")),
     # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
     # they wait more than they work, so two processes share the machine
     Stage("faults", 12, ("faults",), test_files("faults"), beside=("engine", "audit")),
-    Stage("interop", 5, ("interop",), test_files("interop")),
+    # halves of one suite, and together all of it
+    Stage("interop", 5, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
 
