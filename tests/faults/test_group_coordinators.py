@@ -84,6 +84,20 @@ class Looking(threading.Thread):
                 self.deaths = sum(line["event"] == "groups_asked_again" for line in lines)
         self._groups.close()
 
+    def await_round(self, seconds: float) -> None:
+        """Until it has looked once more, and rightly."""
+        before = self.rounds
+        wait_for(lambda: self.rounds > before, seconds=seconds)
+
+    def finish(self, seconds: float) -> None:
+        """It looks once more and ends, and nothing that it saw was wrong."""
+        self.await_round(seconds)
+        self.asked.set()
+        self.join(60.0)
+        log.info("librdkafka ended its process %d times", self.deaths)
+        assert not self.is_alive()
+        assert not self.wrong
+
     def _look(self) -> None:
         answers = dict(self._groups.look_at(sorted(self._standing)))
         if any(isinstance(answer, str) for answer in answers.values()):
@@ -107,21 +121,13 @@ def test_a_coordinator_that_is_cut_off_for_longer_than_a_request_takes_nobody_wi
     looking = Looking(cluster_of(rig.source.proxied), standing)
     looking.start()
     for _ in range(_MOST_CUTS):
-        before = looking.rounds
-        wait_for(lambda before=before: looking.rounds > before, seconds=60.0)
+        looking.await_round(60.0)
         rig.source.proxy.cut(refuse_seconds=_CUT_SECONDS)
         entry.injected()
         looking.asked.wait(_CUT_SECONDS)
         if looking.deaths:
             break
-    before = looking.rounds
-    wait_for(lambda: looking.rounds > before, seconds=60.0)
-    looking.asked.set()
-    looking.join(60.0)
-
-    log.info("librdkafka ended its process %d times", looking.deaths)
-    assert not looking.is_alive()
-    assert not looking.wrong
+    looking.finish(60.0)
 
 
 @pytest.mark.slow
@@ -136,20 +142,12 @@ def test_groups_are_followed_while_coordinators_move(
     looking = Looking(cluster_of(cluster.client_properties), standing)
     looking.start()
     for broker in (*cluster.brokers, *cluster.brokers):
-        before = looking.rounds
-        wait_for(lambda before=before: looking.rounds > before, seconds=120.0)
+        looking.await_round(120.0)
         broker.kill()
         entry.injected()
         looking.asked.wait(_CUT_SECONDS)
         broker.start()
-    before = looking.rounds
-    wait_for(lambda: looking.rounds > before, seconds=120.0)
-    looking.asked.set()
-    looking.join(60.0)
-
-    log.info("librdkafka ended its process %d times", looking.deaths)
-    assert not looking.is_alive()
-    assert not looking.wrong
+    looking.finish(120.0)
     groups = ClusterGroups(cluster_of(cluster.client_properties), client_id="test")
     moved = min(standing)
     assert groups.write(moved, {(topic_name, 0): Committed(7, "here")}) == ""

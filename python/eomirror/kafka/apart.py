@@ -150,7 +150,7 @@ class _Child:
                 (future.set_result if good else future.set_exception)(answer)
             else:
                 event = dict(answer)
-                log.log(event.pop("level"), event.pop("event"), **event)
+                getattr(log, event.pop("level"))(event.pop("event"), **event)
         self._end()
 
     def _end(self) -> None:
@@ -239,7 +239,7 @@ def serve(descriptor: int) -> None:
             stream.send((number, good, answer))
 
     def forward(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
-        send(0, good=True, answer={**event, "level": _LEVELS.get(level, _LEVELS["info"])})
+        send(0, good=True, answer={**event, "level": level})
         raise structlog.DropEvent
 
     def answer(number: int, call: tuple[int, tuple[Any, Any], str, Any, Any]) -> None:
@@ -264,6 +264,3 @@ def serve(descriptor: int) -> None:
             # at once: a thread may be about to write to a cluster in the name of a mirror that is gone
             os._exit(0)
         threading.Thread(target=answer, args=(request[0], request[1:]), daemon=True).start()
-
-
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}

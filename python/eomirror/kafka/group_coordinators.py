@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.kafka.asking import code_of
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["AT_ONCE", "GroupCoordinators", "GroupState", "Offsets"]
+__all__ = ["GroupCoordinators", "GroupState", "Offsets", "batches"]
 
 log = structlog.get_logger(__name__)
 
 _SECONDS = 30.0
-#: Requests on their way at a time; brokers answer them from memory.
-AT_ONCE = 200
+# requests on their way at a time; brokers answer them from memory
+_AT_ONCE = 200
 _PAUSE_SECONDS = 0.2
 _DAY_SECONDS = 86_400.0
 
@@ -244,7 +245,7 @@ class GroupCoordinators:
             futures = self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)
             answer = futures[group].result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            if _code(raised) in _HAS_MEMBERS:
+            if code_of(raised) in _HAS_MEMBERS:
                 return "it has members there: only they may commit for it"
             raise self._error(raised, f"commit offsets of group {group}", group) from raised
         refused = (
@@ -264,9 +265,9 @@ class GroupCoordinators:
             futures = self._client.delete_consumer_groups([group], request_timeout=self._seconds)
             futures[group].result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            if _code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+            if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                 return ""
-            if _code(raised) in _HAS_MEMBERS:
+            if code_of(raised) in _HAS_MEMBERS:
                 return "it has members there"
             doing = f"delete group {group}"
             raise self._error(raised, doing, group, operation="Delete") from raised
@@ -288,13 +289,13 @@ class GroupCoordinators:
         self._client = None
 
     def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:
-        for batch in _batches(list(groups)):
+        for batch in batches(list(groups)):
             futures = self._client.describe_consumer_groups(batch, request_timeout=self._seconds)
             for group, future in futures.items():
                 try:
                     answer = future.result(self._seconds + 1)
                 except (KafkaException, TimeoutError) as raised:
-                    if _code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                    if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                         yield group, GroupState("DEAD", 0, idle=True)
                     else:
                         yield group, self._error(raised, f"describe group {group}", group)
@@ -306,7 +307,7 @@ class GroupCoordinators:
     def _answers(
         self, groups: Sequence[str], *, stable: bool
     ) -> Iterator[tuple[str, Offsets | KafkaException | TimeoutError]]:
-        for batch in _batches(groups):
+        for batch in batches(groups):
             asked = []
             for group in batch:
                 request = [ConsumerGroupTopicPartitions(group)]
@@ -354,10 +355,7 @@ def _passes(raised: Exception) -> bool:
     return error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or classify_admin(error).action is Action.RETRY
 
 
-def _code(raised: Exception) -> int:
-    return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
-
-
-def _batches(groups: Sequence[str]) -> Iterator[list[str]]:
-    for begin in range(0, len(groups), AT_ONCE):
-        yield list(groups[begin : begin + AT_ONCE])
+def batches(groups: Sequence[str]) -> Iterator[list[str]]:
+    """Groups in portions that are asked for at a time."""
+    for begin in range(0, len(groups), _AT_ONCE):
+        yield list(groups[begin : begin + _AT_ONCE])

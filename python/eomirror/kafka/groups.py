@@ -19,7 +19,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import ClusterError
 from eomirror.kafka.apart import Apart, DiedError
-from eomirror.kafka.group_coordinators import AT_ONCE, GroupCoordinators, GroupState, Offsets
+from eomirror.kafka.group_coordinators import GroupCoordinators, GroupState, Offsets, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,8 +76,7 @@ class ClusterGroups:
 
     def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets | str]]:
         """Where groups stand right now, by topic and partition; or why that is not known."""
-        for begin in range(0, len(groups), AT_ONCE):
-            some = list(groups[begin : begin + AT_ONCE])
+        for some in batches(groups):
             yield from self._read("read the offsets of groups", "look_at", some)
 
     def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
@@ -110,21 +109,20 @@ class ClusterGroups:
         self._apart.close()
 
     def _read(self, doing: str, method: str, *arguments: Any, **named: Any) -> Any:
-        pause = _PAUSE_SECONDS
-        for left in reversed(range(_TRIES)):
+        died = 0
+        while True:
             try:
                 return self._apart.ask(method, *arguments, **named)
             except DiedError as death:
                 log.info("groups_asked_again", cluster=self._alias, doing=doing, reason=str(death))
-                if not left:
+                died += 1
+                if died == _TRIES:
                     raise ClusterError(
                         f"cluster {self._alias}: cannot {doing}: librdkafka ended its process ({death}), "
                         f"{_TRIES} times",
                         fix=_FIX,
                     ) from None
-            self._clock.sleep(pause)
-            pause *= 2
-        raise AssertionError  # the last try returns or raises
+            self._clock.sleep(_PAUSE_SECONDS * 2 ** (died - 1))
 
     def _change(self, doing: str, method: str, *arguments: Any) -> Any:
         try:
