@@ -163,12 +163,12 @@ impl Comparison {
 
     /// Adds records of a side, in the order of their offsets.
     pub fn add(&mut self, side: Side, records: impl IntoIterator<Item = Seen>) {
-        self.stream(side).waiting.extend(records);
+        self.stream_mut(side).waiting.extend(records);
     }
 
     /// Nothing more follows on a side.
     pub fn end(&mut self, side: Side) {
-        self.stream(side).ended = true;
+        self.stream_mut(side).ended = true;
     }
 
     /// More follows on both sides after all: what was compared so far is complete, and duplicates of it are known.
@@ -188,10 +188,7 @@ impl Comparison {
     /// How many records of a side have come and are not judged yet; a comparison that goes on elsewhere reads them again.
     #[must_use]
     pub fn waiting(&self, side: Side) -> usize {
-        match side {
-            Side::Source => self.source.waiting.len(),
-            Side::Target => self.target.waiting.len(),
-        }
+        self.stream(side).waiting.len()
     }
 
     /// Whether more records of a side are needed before the comparison can go on.
@@ -199,11 +196,7 @@ impl Comparison {
     /// A caller that fetches only what is wanted keeps at most a window and one fetch of each side in memory.
     #[must_use]
     pub fn wants(&self, side: Side) -> bool {
-        let stream = match side {
-            Side::Source => &self.source,
-            Side::Target => &self.target,
-        };
-        !stream.ended && stream.waiting.len() <= self.limits.window
+        !self.stream(side).ended && self.waiting(side) <= self.limits.window
     }
 
     /// Compares as far as what is there allows; gives the differences in the order in which they were met.
@@ -240,7 +233,14 @@ impl Comparison {
         }
     }
 
-    fn stream(&mut self, side: Side) -> &mut Stream {
+    fn stream(&self, side: Side) -> &Stream {
+        match side {
+            Side::Source => &self.source,
+            Side::Target => &self.target,
+        }
+    }
+
+    fn stream_mut(&mut self, side: Side) -> &mut Stream {
         match side {
             Side::Source => &mut self.source,
             Side::Target => &mut self.target,
