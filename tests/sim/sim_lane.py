@@ -124,6 +124,9 @@ class SimPlane:
     def throttled(self) -> float | None:
         return None
 
+    def delayed(self) -> str:
+        return ""
+
     def begin(self) -> ProducerIdentity:
         self._world.trouble()
         self._forget()

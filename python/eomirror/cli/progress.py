@@ -99,10 +99,12 @@ def progress_line(link: LinkSnapshot) -> str:
 
 
 def lanes_line(link: LinkSnapshot) -> str:
-    """Which planes serve a link, and how long quotas have held it back; empty where there is nothing to say."""
+    """Which planes serve a link, and what holds it back; empty where there is nothing to say."""
     line = planes_line((lane.lane, lane.plane, lane.plane_reason) for lane in link.lanes)
     throttled = sum(lane.throttled_seconds or 0.0 for lane in link.lanes)
-    return f"{line}; held back by brokers' quotas for {human_seconds(throttled)}" if throttled else line
+    if throttled:
+        line += f"; held back by brokers' quotas for {human_seconds(throttled)}"
+    return line + "".join(f"; lane {lane.lane}: {lane.delayed}" for lane in link.lanes if lane.delayed)
 
 
 def groups_line(link: LinkSnapshot) -> str:

@@ -109,6 +109,10 @@ class ClientPlane:
         """Not known: librdkafka waits by itself."""
         return None
 
+    def delayed(self) -> str:
+        """Not known either."""
+        return ""
+
     def open(self) -> ProducerIdentity:
         """Throw away the producer, if there is one, and run InitProducerId with a new one."""
         spec = self._spec

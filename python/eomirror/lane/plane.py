@@ -239,6 +239,9 @@ class Plane(Protocol):
     def throttled(self) -> float | None:
         """For how many seconds brokers' quotas have held this lane back (KIP-219); None where that is not known."""
 
+    def delayed(self) -> str:
+        """Which partitions of the source cannot be read for some time now, and why; empty where nothing is known."""
+
     def open(self) -> ProducerIdentity:
         """
         Throw away the producer, if there is one, and run InitProducerId with a new one.

@@ -172,6 +172,7 @@ class LaneProgress:
         plane: Which plane moves its bytes, ``native`` or ``client``; empty before the first producer.
         plane_reason: Why it is not the native one.
         throttled: For how many seconds brokers' quotas have held back that plane; None where that is not known.
+        delayed: Which partitions of the source that plane cannot read for some time now, and why.
     """
 
     lane: int
@@ -188,6 +189,7 @@ class LaneProgress:
     plane: str = ""
     plane_reason: str = ""
     throttled: float | None = None
+    delayed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

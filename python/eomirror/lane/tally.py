@@ -34,6 +34,9 @@ class Telling(Protocol):
     def throttled(self) -> float | None:
         """Seconds for which quotas have held it back."""
 
+    def delayed(self) -> str:
+        """What cannot be read."""
+
 
 class AttemptTally:
     """
@@ -123,6 +126,7 @@ class AttemptTally:
             plane=serving.plane,
             plane_reason=serving.reason,
             throttled=plane.throttled(),
+            delayed=plane.delayed(),
         )
 
     def report(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import LaneSpec
 
-__all__ = ["NativePlane", "lane_properties"]
+__all__ = ["NativePlane", "delays_text", "lane_properties"]
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +52,8 @@ _INIT_SECONDS = 60.0
 _ABORT_SECONDS = 5.0
 # of a topic whose settings may not be read: Kafka's own default; a smaller limit shows as a refusal
 _MAX_MESSAGE_BYTES = 1_048_588
+# what is over sooner, such as the move of a leader, is nobody's worry
+_WORTH_SAYING_SECONDS = 10.0
 # of one answer to a fetch, and librdkafka's default for it
 _ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
@@ -71,6 +73,21 @@ def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
             )
         ),
     )
+
+
+def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
+    """
+    Partitions that cannot be read, for people: the one that has waited longest, and how many more there are.
+
+    Args:
+        delays: Topic, partition, for how many seconds it cannot be read, why.
+    """
+    worth = [delay for delay in delays if delay[2] >= _WORTH_SAYING_SECONDS]
+    if not worth:
+        return ""
+    topic, partition, seconds, reason = max(worth, key=lambda delay: delay[2])
+    more = f", and {len(worth) - 1} more" if len(worth) > 1 else ""
+    return f"{SourcePartition(topic, partition)}{more} cannot be read for {seconds:.0f} s: {reason}"
 
 
 class NativePlane:
@@ -111,6 +128,13 @@ class NativePlane:
         with self._told():
             (_, source), (_, target) = self._lane.throttled()
         return source + target
+
+    def delayed(self) -> str:
+        """What the source's brokers do not give, and what they or the network say to it."""
+        if self._lane is None:
+            return ""
+        with self._told():
+            return delays_text(self._lane.delays())
 
     def open(self) -> ProducerIdentity:
         """Throw away the producer, if there is one, and run InitProducerId with a new one."""

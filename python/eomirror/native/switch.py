@@ -71,6 +71,10 @@ class SwitchingPlane:
         """For how long quotas have held back the one that serves."""
         return None if self._plane is None else self._plane.throttled()
 
+    def delayed(self) -> str:
+        """What the one that serves cannot read."""
+        return "" if self._plane is None else self._plane.delayed()
+
     def open(self) -> ProducerIdentity:
         """Choose a plane, and run InitProducerId with a new producer of it."""
         self._choose()

@@ -119,7 +119,7 @@ class Progress:
         lane.state = progress.state
         lane.commit_ms = progress.commit_ms
         lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
-        lane.throttled = progress.throttled
+        lane.throttled, lane.delayed = progress.throttled, progress.delayed
         lane.current = Counters(
             transactions=progress.transactions,
             records=progress.records,
@@ -306,8 +306,8 @@ class _Lane:
     """A lane's work: what earlier attempts of this run left, and what the present one says."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "failed", "heard", "last_failure", "plane", "plane_reason",
-        "resting", "retries", "state", "throttled",
+        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last_failure", "plane",
+        "plane_reason", "resting", "retries", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ class _Lane:
         self.current = Counters()
         self.state = "starting"
         self.commit_ms = 0.0
-        self.plane = self.plane_reason = ""
+        self.plane = self.plane_reason = self.delayed = ""
         self.throttled: float | None = None
         self.retries = 0
         self.last_failure = ""
@@ -333,6 +333,7 @@ class _Lane:
         self.attempt_id = (epoch, attempt)
         self.failed = self.resting = False
         self.state = "starting"
+        self.delayed = ""
 
     def speaks(self, now: float) -> bool:
         """Whether what it said last may still be true."""
@@ -355,4 +356,5 @@ class _Lane:
             plane=self.plane,
             plane_reason=self.plane_reason,
             throttled_seconds=self.throttled,
+            delayed="" if self.failed or self.resting else self.delayed,
         )

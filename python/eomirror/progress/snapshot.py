@@ -127,6 +127,7 @@ class LaneSnapshot:
         plane_reason: Why it is not the native one.
         throttled_seconds: For how long brokers' quotas have held it back since it opened its plane; None where that
             is not known.
+        delayed: Which partitions of the source it cannot read for some time now, and why; empty where nothing is known.
     """
 
     lane: int
@@ -140,6 +141,7 @@ class LaneSnapshot:
     plane: str = ""
     plane_reason: str = ""
     throttled_seconds: float | None = None
+    delayed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

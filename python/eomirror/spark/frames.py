@@ -143,6 +143,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
             "plane": progress.plane,
             "plane_reason": progress.plane_reason,
             "throttled": progress.throttled,
+            "delayed": progress.delayed,
         }
         for chunk in chunks
     ]

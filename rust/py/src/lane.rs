@@ -31,6 +31,8 @@ type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
 
 /// Answers that asked us to wait, and for how many seconds we did.
 type ThrottledTuple = (u64, f64);
+/// Topic, partition, for how many seconds it cannot be read, why.
+type DelayTuple = (String, i32, f64, String);
 
 /// Topic, partition, next offset, leader epoch.
 type AdvanceTuple = (String, i32, i64, Option<i32>);
@@ -295,6 +297,20 @@ impl NativeLane {
         let told = |one: Throttled| (one.answers, one.time.as_secs_f64());
         let (source, target) = self.with(py, |lane| Ok(lane.throttled()))?;
         Ok((told(source), told(target)))
+    }
+
+    fn delays(&self, py: Python<'_>) -> PyResult<Vec<DelayTuple>> {
+        let now = now();
+        self.with(py, |lane| {
+            let delays = lane.delays().into_iter();
+            Ok(delays
+                .map(|delay| {
+                    let TopicPartition { topic, partition } = delay.partition;
+                    let lasted = now.saturating_duration_since(delay.since).as_secs_f64();
+                    (topic, partition, lasted, delay.reason)
+                })
+                .collect())
+        })
     }
 
     fn close(&self, py: Python<'_>) {

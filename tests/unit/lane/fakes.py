@@ -189,6 +189,9 @@ class FakePlane:
     def throttled(self) -> float | None:
         return None
 
+    def delayed(self) -> str:
+        return ""
+
     def begin(self) -> ProducerIdentity:
         self.calls.append("begin")
         return ProducerIdentity(7, self._opens)

@@ -33,6 +33,9 @@ class Plane:
     def throttled(self) -> float | None:
         return 1.5
 
+    def delayed(self) -> str:
+        return "orders-3 waits"
+
 
 def told(
     tally: AttemptTally,
@@ -44,6 +47,7 @@ def told(
     known = {source: position(source, offset, source_timestamp=1_000) for source, offset in positions.items()}
     said = tally.progress("idle", known, Plane(ends), stopped={}, now=now, wall_ms=5_000)
     assert (said.plane, said.plane_reason, said.throttled) == ("client", "it is told", 1.5)
+    assert said.delayed == "orders-3 waits"
     return list(said.partitions)
 
 

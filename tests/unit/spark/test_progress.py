@@ -215,3 +215,20 @@ def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> No
         "lane 0 on the native plane; lane 1 on the client plane: the link says so; "
         "held back by brokers' quotas for 2.0 s"
     )
+
+
+def test_a_lane_says_what_it_cannot_read_for_as_long_as_it_runs() -> None:
+    """The line of a link names it; an attempt that has ended waits for nothing."""
+    made = progress()
+    made.take(
+        said(0, plane="native", delayed="orders-3 cannot be read for 12 s: no leader"), attempt=1, now=1
+    )
+    assert lanes_line(made.snapshot(1)) == (
+        "lane 0 on the native plane; lane 0: orders-3 cannot be read for 12 s: no leader"
+    )
+    made.take(said(0, plane="native"), attempt=1, now=2)
+    assert lanes_line(made.snapshot(2)) == "lane 0 on the native plane"
+    made.take(said(0, plane="native", delayed="orders-3 cannot be read"), attempt=1, now=3)
+    report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD)
+    made.end(report, failure="rebuild: lost", now=4)
+    assert "orders-3" not in lanes_line(made.snapshot(4))

@@ -111,6 +111,7 @@ impl FetchState {
                 tracked.phase = Phase::Asked(Asked {
                     ticket,
                     broker,
+                    at: now,
                     leader_epoch,
                     by_leader: leader == broker,
                 });

@@ -143,7 +143,7 @@ impl Fetcher {
     /// Partitions that cannot be read at the moment, and why.
     #[must_use]
     pub fn delays(&self) -> Vec<Delay> {
-        self.state.delays()
+        self.state.delays(self.client.clock().now())
     }
 
     /// The client, for calls in between. They do not disturb what is being fetched.

@@ -40,6 +40,10 @@ use crate::error::ErrorCode;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
 
+/// A broker that has nothing says so when the wait is over; one that is late by so much more stands still, is cut off, or
+/// has a very large answer on a slow way.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Where the reader is.
 #[derive(Debug, Default)]
 pub(super) struct Place {
@@ -368,14 +372,18 @@ impl FetchState {
     }
 
     /// Partitions that cannot be read at the moment.
-    pub(crate) fn delays(&self) -> Vec<Delay> {
+    pub(crate) fn delays(&self, now: Instant) -> Vec<Delay> {
+        let silence = self.limits.wait + SILENCE;
         let active = self
             .partitions
             .iter()
             .filter(|(_, tracked)| tracked.phase != Phase::Stopped);
         active
             .filter_map(|(partition, tracked)| {
-                let (since, reason) = tracked.trouble.clone()?;
+                let (since, reason) = tracked
+                    .trouble
+                    .clone()
+                    .or_else(|| tracked.unanswered(now, silence))?;
                 Some(Delay {
                     partition: partition.clone(),
                     since,

@@ -27,6 +27,7 @@ pub(super) enum Phase {
 pub(super) struct Asked {
     pub(super) ticket: u64,
     pub(super) broker: i32,
+    pub(super) at: Instant,
     /// That was known when it was asked.
     pub(super) leader_epoch: i32,
     /// Whether the leader was asked, and not a replica that is closer.
@@ -165,6 +166,15 @@ impl Tracked {
         let since = self.trouble.take().map_or(now, |(since, _)| since);
         self.trouble = Some((since, reason));
         self.retry_at = Some(now + pause);
+    }
+
+    /// Since when its broker owes an answer, if that is for longer than `silence`.
+    pub(super) fn unanswered(&self, now: Instant, silence: Duration) -> Option<(Instant, String)> {
+        let Phase::Asked(Asked { at, broker, .. }) = self.phase else {
+            return None;
+        };
+        (now.saturating_duration_since(at) > silence)
+            .then(|| (at, format!("broker {broker} has not answered")))
     }
 
     /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the directory

@@ -13,6 +13,7 @@ use super::ours::{self, OurRecord};
 use super::source::Source;
 use crate::client::Client;
 use crate::error::Error;
+use crate::fetch::Delay;
 use crate::network::Throttled;
 use crate::transaction::{TRANSACTIONS_V2, TransactionalProducer};
 
@@ -69,6 +70,12 @@ impl Lane {
     pub fn throttled(&mut self) -> (Throttled, Throttled) {
         let source = self.fetcher.network().throttled();
         (source, self.throttled_by_target())
+    }
+
+    /// Partitions that cannot be read at the moment, and why.
+    #[must_use]
+    pub fn delays(&self) -> Vec<Delay> {
+        self.fetcher.delays()
     }
 
     fn throttled_by_target(&mut self) -> Throttled {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::{Assignment, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
+use super::super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
 use super::FetchState;
 use crate::directory::Directory;
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer, FetchRequest};
@@ -92,6 +92,10 @@ impl Reader {
 
     fn wants_metadata(&mut self) -> bool {
         self.state.wants_metadata(&self.directory)
+    }
+
+    fn delays(&self) -> Vec<Delay> {
+        self.state.delays(self.now)
     }
 
     fn plan(&mut self, broker: i32) -> Option<FetchRequest> {
@@ -395,10 +399,7 @@ fn an_error_of_the_whole_answer_counts_for_each_partition() {
             .answered(1, answer, &mut reader.directory, reader.now)
             .is_empty()
     );
-    assert_eq!(
-        reader.state.delays()[0].reason,
-        "FETCH_SESSION_ID_NOT_FOUND (70)"
-    );
+    assert_eq!(reader.delays()[0].reason, "FETCH_SESSION_ID_NOT_FOUND (70)");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_reader_that_has_caught_up_names_nothing() {
     for epoch in 1..4 {
         assert_eq!(plan(&mut reader), (9, epoch, vec![], vec![]));
         assert_eq!(answer(&mut reader, 9, vec![]), 0);
-        assert!(reader.state.delays().is_empty(), "silence is no trouble");
+        assert!(reader.delays().is_empty(), "silence is no trouble");
     }
 }
 
@@ -99,7 +99,7 @@ fn a_session_that_the_broker_lost_is_opened_again_at_once() {
     let fetched = reader
         .state
         .answered(1, answer, &mut reader.directory, reader.now);
-    assert!(fetched.is_empty() && reader.state.delays().is_empty());
+    assert!(fetched.is_empty() && reader.delays().is_empty());
     assert_eq!(plan(&mut reader), (0, 0, vec![0, 2], vec![]));
 }
 
@@ -122,10 +122,7 @@ fn an_error_of_a_partition_takes_it_out_of_the_session_until_it_is_tried_again()
     reader.now += super::LIMITS.retry;
     assert_eq!(plan(&mut reader), (9, 3, vec![0], vec![]));
     answer(&mut reader, 9, vec![]);
-    assert!(
-        reader.state.delays().is_empty(),
-        "no news is that it is well"
-    );
+    assert!(reader.delays().is_empty(), "no news is that it is well");
 }
 
 #[test]
@@ -139,7 +136,7 @@ fn a_broker_that_throttles_says_nothing_and_that_is_no_trouble() {
     reader
         .state
         .answered(1, throttled, &mut reader.directory, reader.now);
-    assert!(reader.state.delays().is_empty());
+    assert!(reader.delays().is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 }
 

@@ -1,6 +1,7 @@
 //! Leaders that move, topics that go, brokers that fail.
 
 use super::super::super::{Assignment, Stop};
+use super::super::SILENCE;
 use super::{A, B, LIMITS, MILLI, at, error, metadata, reading, reading_with, said, stop_of};
 use std::time::Duration;
 
@@ -20,11 +21,11 @@ fn a_broker_that_does_not_lead_is_a_reason_to_ask_who_does() {
             reader.state.next_retry(reader.now),
             Some(reader.now + LIMITS.retry)
         );
-        assert_eq!(reader.state.delays()[0].reason, ErrorCode(code).to_string());
+        assert_eq!(reader.delays()[0].reason, ErrorCode(code).to_string());
         reader.now += LIMITS.retry;
         assert_eq!(reader.asked(1), [(0, 10)], "{code}");
         reader.answer(1, vec![said(0, b"x")]);
-        assert!(reader.state.delays().is_empty());
+        assert!(reader.delays().is_empty());
     }
 }
 
@@ -167,10 +168,7 @@ fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
     let mut reader = reading(&[0]);
     reader.state.assign(&[Assignment::new("a", 9, 0)]);
     assert!(reader.learn(metadata()).is_empty());
-    assert_eq!(
-        reader.state.delays()[0].reason,
-        "the topic has no such partition"
-    );
+    assert_eq!(reader.delays()[0].reason, "the topic has no such partition");
     reader.now += LIMITS.patience;
     assert_eq!(stop_of(&reader.learn(metadata())), &Stop::Gone);
 }
@@ -195,7 +193,7 @@ fn a_partition_without_leader_is_asked_about_until_it_has_one() {
     let mut reader = reading(&[0]);
     assert!(reader.learn(headless).is_empty());
     assert!(reader.wants_metadata());
-    assert_eq!(reader.state.delays()[0].reason, "it has no leader");
+    assert_eq!(reader.delays()[0].reason, "it has no leader");
     let mut elected = metadata();
     elected.topics[0].partitions[0].leader = 2;
     elected.topics[0].partitions[0].leader_epoch = 9;
@@ -217,11 +215,28 @@ fn a_broker_that_is_lost_gives_its_partitions_back() {
     reader.asked(2);
     reader.state.failed(1, "the broker closed it", reader.now);
     assert!(reader.wants_metadata());
-    assert_eq!(reader.state.delays()[0].reason, "the broker closed it");
+    assert_eq!(reader.delays()[0].reason, "the broker closed it");
     assert_eq!(reader.asked(1), [(0, 10)]);
     assert_eq!(
         reader.answer(2, vec![said(1, b"x")]).len(),
         1,
         "the other broker goes on"
     );
+}
+
+#[test]
+fn a_broker_that_stands_still_is_named_until_it_answers() {
+    let mut reader = reading(&[0, 1]);
+    let asked = reader.now;
+    reader.asked(1);
+    reader.now += LIMITS.wait + SILENCE;
+    assert!(reader.delays().is_empty(), "it may be on its way");
+    reader.now += MILLI;
+    let delays = reader.delays();
+    assert_eq!(delays.len(), 1, "broker 2 was asked nothing");
+    assert_eq!(delays[0].partition.partition, 0);
+    assert_eq!(delays[0].since, asked);
+    assert_eq!(delays[0].reason, "broker 1 has not answered");
+    reader.answer(1, vec![said(0, b"")]);
+    assert!(reader.delays().is_empty());
 }
