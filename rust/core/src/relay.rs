@@ -25,6 +25,9 @@
 //! * Records leave in their order, each once, or are counted under a [`crate::DropReason`]; [`Books`] are checked
 //!   before they are handed out (rule 7).
 //! * No batch is larger than [`Target::max_batch_bytes`].
+//! * One call gives at most [`Target::most_runs`] runs of source offsets; what is left of the answer is fetched again. Where
+//!   compaction left gaps everywhere, an answer of well compressed records has millions, and each is a range of the
+//!   offset map, which goes into one record of the transaction.
 //! * Whatever stands in the bytes: no panic, and memory as [`crate::batch::Limits`] and [`Target`] say. What cannot go
 //!   on is [`Relayed::stopped`], and all before it is there.
 //! * Who sends a batch, and where it stands in that producer's sequence, is written when it is sent:
@@ -116,15 +119,15 @@ impl Relay {
             partition,
         };
         let (mut most, mut offsets) = (usize::MAX, fetched.offsets.clone());
-        let mut stopped = None;
+        let (mut whole, mut stopped) = (true, None);
         loop {
             let pass = self.begin(source, target, offsets.clone());
             match pass.run(fetched, most) {
                 Ok(mut relayed) => {
-                    if stopped.is_some() {
+                    if !whole {
                         relayed.partial = None;
-                        relayed.stopped = stopped;
                     }
+                    relayed.stopped = stopped;
                     return relayed;
                 }
                 // Batches that were begun before the error was met may hold records behind it, so all is done again up
@@ -135,7 +138,7 @@ impl Relay {
                         Before::Record(offset) if offset < offsets.end => offsets.end = offset,
                         _ => return nothing(offsets.start, halt.error),
                     }
-                    stopped = Some(halt.error);
+                    (whole, stopped) = (false, halt.error);
                 }
             }
         }
@@ -200,7 +203,7 @@ impl Relay {
     }
 }
 
-fn nothing(position: i64, error: RelayError) -> Relayed {
+fn nothing(position: i64, error: Option<RelayError>) -> Relayed {
     Relayed {
         batches: Vec::new(),
         books: Books::default(),
@@ -210,6 +213,6 @@ fn nothing(position: i64, error: RelayError) -> Relayed {
         leader_epoch: -1,
         max_timestamp: -1,
         partial: None,
-        stopped: Some(error),
+        stopped: error,
     }
 }

@@ -146,6 +146,7 @@ const PASS: Target = Target {
     merge_bytes: 0,
     small_bytes: 0,
     small_compressed_bytes: 0,
+    most_runs: usize::MAX,
 };
 const MERGE: Target = Target {
     merge_bytes: 1 << 20,

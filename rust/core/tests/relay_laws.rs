@@ -11,7 +11,7 @@ mod relay_log;
 use batch_forge::{Forge, Plain, records};
 use eomirror_core::DropReason;
 use eomirror_core::batch::Codec;
-use eomirror_core::relay::{Fetched, Outgoing, Relay, RelayError, Relayed, Target};
+use eomirror_core::relay::{Books, Fetched, Outgoing, Relay, RelayError, Relayed, Target};
 use produced::compress;
 use proptest::prelude::*;
 use relay_log::rules::{Rules, rules};
@@ -100,6 +100,31 @@ proptest! {
         prop_assert_eq!(books.dropped_in_all(), dropped.values().sum::<u64>());
         prop_assert_eq!(books.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
         prop_assert!(books.settle(TOPIC, 0, wanted.len() as u64 + 1).is_err());
+    }
+
+    /// However few runs of offsets a call may give, each gives some, and the next one goes on behind them.
+    #[test]
+    fn an_answer_of_many_runs_is_taken_in_parts(
+        log in logs(6, 6), rules in rules(), target in targets(), most_runs in 1_usize..5,
+    ) {
+        let target = Target { max_batch_bytes: 1 << 20, most_runs, ..target };
+        let start = log.batches[0].1.start;
+        let (wanted, dropped) = expected(&log, start..i64::MAX, &rules, &target);
+        let (mut arrived, mut books, mut position) = (Vec::new(), Books::default(), start);
+        while position < log.end {
+            let (mut part, bytes) = relay(&log, position..i64::MAX, &rules, &target);
+            prop_assert_eq!(part.stopped, None);
+            prop_assert!(part.next_position > position);
+            let runs: usize = part.batches.iter().map(|batch| batch.runs().len()).sum();
+            prop_assert!(runs <= most_runs, "{} runs", runs);
+            prop_assert!(runs == most_runs || part.next_position == log.end, "it might have gone on");
+            position = part.next_position;
+            arrived.extend(arrive(&mut part.batches, &bytes, &target, |at| log.codec(at)));
+            books.add(&part.books);
+        }
+        assert_equal(arrived, &wanted);
+        prop_assert_eq!(books.dropped_in_all(), dropped.values().sum::<u64>());
+        prop_assert_eq!(books.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
     }
 
     /// A batch that was refused as too large is halved until the record is found that is.

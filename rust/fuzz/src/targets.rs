@@ -158,6 +158,7 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
         merge_bytes: if bit(7) { 1 << 20 } else { 900 },
         small_bytes: small,
         small_compressed_bytes: small,
+        most_runs: if bit(8) { 50_000 } else { 2 },
     };
     let start = i64::try_from(choice >> 8 & 0x3f).unwrap_or(0);
     let end = if bit(15) { i64::MAX } else { start + 40 };

@@ -8,7 +8,8 @@ use crate::error::Error;
 /// Where a partition cannot go on, and why.
 pub(super) struct Halt {
     pub(super) before: Before,
-    pub(super) error: RelayError,
+    /// None when there is only no room for more: what is left is fetched again.
+    pub(super) error: Option<RelayError>,
 }
 
 /// What stands before the place of a [`Halt`] is well.
@@ -32,7 +33,11 @@ impl Source<'_> {
     pub(super) fn malformed(self, index: usize, error: BatchError) -> Halt {
         Halt {
             before: Before::Batch(index),
-            error: RelayError::batch(self.treatment.source_topic(), self.partition, error),
+            error: Some(RelayError::batch(
+                self.treatment.source_topic(),
+                self.partition,
+                error,
+            )),
         }
     }
 
@@ -40,7 +45,11 @@ impl Source<'_> {
     pub(super) fn unwritable(self, offset: i64, error: BatchError) -> Halt {
         Halt {
             before: Before::Record(offset),
-            error: RelayError::batch(self.treatment.source_topic(), self.partition, error),
+            error: Some(RelayError::batch(
+                self.treatment.source_topic(),
+                self.partition,
+                error,
+            )),
         }
     }
 
@@ -49,7 +58,13 @@ impl Source<'_> {
         let topic = self.treatment.source_topic();
         Halt {
             before: Before::Record(offset),
-            error: RelayError::too_large(topic, self.partition, offset, size, Some(limit)),
+            error: Some(RelayError::too_large(
+                topic,
+                self.partition,
+                offset,
+                size,
+                Some(limit),
+            )),
         }
     }
 }
@@ -58,6 +73,14 @@ impl Source<'_> {
 pub(super) fn refused(offset: i64, error: Error) -> Halt {
     Halt {
         before: Before::Record(offset),
-        error: error.into(),
+        error: Some(error.into()),
+    }
+}
+
+/// There is no room for what begins here.
+pub(super) const fn full(before: Before) -> Halt {
+    Halt {
+        before,
+        error: None,
     }
 }

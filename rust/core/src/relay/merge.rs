@@ -18,6 +18,8 @@ pub(super) struct Merge<'w> {
     memory: &'w mut Memory,
     runs: Vec<SourceRun>,
     batches: Vec<Outgoing>,
+    /// Runs of all batches, those of the one that is being collected included.
+    all_runs: usize,
 }
 
 impl<'w> Merge<'w> {
@@ -36,7 +38,13 @@ impl<'w> Merge<'w> {
             memory,
             runs: Vec::new(),
             batches: Vec::new(),
+            all_runs: 0,
         }
+    }
+
+    /// Whether nothing more may be added.
+    pub(super) const fn is_full(&self) -> bool {
+        self.all_runs >= self.target.most_runs
     }
 
     /// Whether records with this codec may join those that are being collected.
@@ -67,7 +75,9 @@ impl<'w> Merge<'w> {
             added = self.write(record, change, provenance);
         }
         added.map_err(|error| self.source.unwritable(record.offset, error))?;
+        let before = self.runs.len();
         extend(&mut self.runs, record.offset);
+        self.all_runs += self.runs.len() - before;
         Ok(())
     }
 
@@ -100,6 +110,7 @@ impl<'w> Merge<'w> {
 
     /// Adds a whole batch behind those that are there; nothing may be being collected.
     pub(super) fn push(&mut self, batch: Outgoing) {
+        self.all_runs += batch.runs().len();
         self.batches.push(batch);
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Fetched;
 use super::books::{Books, Relayed, Skipped};
-use super::halt::{Before, Halt, Source, refused};
+use super::halt::{Before, Halt, Source, full, refused};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
 use super::target::Target;
@@ -103,7 +103,7 @@ impl<'a> Pass<'_, 'a> {
             .settle(treatment.source_topic(), partition, books.sent)
             .map_err(|error| Halt {
                 before: Before::Batch(0),
-                error: error.into(),
+                error: Some(error.into()),
             })?;
         let times = outgoing.iter().map(Outgoing::max_timestamp);
         Ok(Relayed {
@@ -204,6 +204,9 @@ impl<'a> Pass<'_, 'a> {
 
     /// Sends the batch's body as it is. No record may be being collected.
     fn pass(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+        if self.merge.is_full() {
+            return Err(full(Before::Batch(piece.index)));
+        }
         let batch = &piece.batch;
         let head = passing_header(batch, self.target.timestamps)
             .map_err(|error| self.source.malformed(piece.index, error))?;
@@ -255,6 +258,9 @@ impl<'a> Pass<'_, 'a> {
                 .map_err(|error| refused(record.offset, error))?;
             match decision {
                 Decision::Drop(reason) => self.progress.books.drop(reason, 1),
+                Decision::Keep(_) if self.merge.is_full() => {
+                    return Err(full(Before::Record(record.offset)));
+                }
                 Decision::Keep(change) => self.merge.add(&record, change, self.provenance)?,
             }
         }

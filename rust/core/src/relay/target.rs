@@ -16,6 +16,8 @@ pub struct Target {
     /// A compressed batch is merged below this size. Compressing again costs more than a copy, so it has to be smaller
     /// before that costs less than a request.
     pub small_compressed_bytes: usize,
+    /// One answer gives at most so many runs of source offsets, and at least one.
+    pub most_runs: usize,
 }
 
 impl Default for Target {
@@ -27,6 +29,7 @@ impl Default for Target {
             merge_bytes: 1024 * 1024,
             small_bytes: 32 * 1024,
             small_compressed_bytes: 4 * 1024,
+            most_runs: 50_000,
         }
     }
 }

@@ -298,6 +298,7 @@ pub(crate) fn targets() -> impl Strategy<Value = Target> {
             merge_bytes,
             small_bytes: small,
             small_compressed_bytes: small,
+            most_runs: usize::MAX,
         })
 }
 
@@ -419,6 +420,7 @@ pub(crate) const LARGE: Target = Target {
     merge_bytes: 0,
     small_bytes: 0,
     small_compressed_bytes: 0,
+    most_runs: usize::MAX,
 };
 
 pub(crate) fn run(

@@ -61,7 +61,8 @@ pub(super) struct Book {
 }
 
 /// A transaction takes no more of a partition once it has so many runs. Each may become a range of the offset map, of
-/// 3 to 6 bytes, and all of them are one record of a topic that takes a megabyte unless somebody made that less.
+/// 3 to 6 bytes, and all of them are one record of a topic that takes a megabyte unless somebody made that less. The last
+/// answer may bring [`eomirror_core::relay::Target::most_runs`] more.
 pub(super) const MOST_RUNS: usize = 100_000;
 
 impl Book {
