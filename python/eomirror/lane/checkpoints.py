@@ -17,7 +17,6 @@ So a checkpoint never names an offset whose record is not committed on the targe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from eomirror._native import PartitionMap
@@ -49,11 +48,13 @@ class PlannedCheckpoints:
         offsets: Where the groups stand, with the target offsets that the checkpoints name.
         checkpoints: As MM2 writes them, in the same order.
         unknown: Offsets that waited for this transaction and cannot be translated after all.
+        stopped: Offsets in topics that the lane has stopped; nobody waits for them any more.
     """
 
     offsets: Sequence[GroupOffset]
     checkpoints: Sequence[Checkpoint]
     unknown: Sequence[GroupOffset]
+    stopped: Sequence[GroupOffset] = ()
 
 
 class _Memory:
@@ -138,12 +139,21 @@ class Checkpoints:
         ranges = {account.source: account for account in chunks}
         offsets: list[GroupOffset] = []
         unknown: list[GroupOffset] = []
+        stopped: list[GroupOffset] = []
         targets: dict[SourcePartition, Position] = {}
-        for item in islice(self._ready.values(), _MOST_AT_ONCE):
+        unsound: set[SourcePartition] = set()
+        # those that must wait do not keep the others waiting
+        for item in self._ready.values():
+            if len(offsets) == _MOST_AT_ONCE:
+                break
             there = positions.get(item.source)
-            if there is not None and (item.source in targets or sound(there)):
+            if there is None:
+                stopped.append(item)
+            elif item.source in targets or (item.source not in unsound and sound(there)):
                 targets[item.source] = there
                 offsets.append(item)
+            else:
+                unsound.add(item.source)
         for position in moved:
             targets[position.source] = position
             waiting = self._waiting.get(position.source)
@@ -155,7 +165,7 @@ class Checkpoints:
                     at = _in_transaction(item.upstream, position, account)
                     (unknown if at is None else offsets).append(replace(item, downstream=at))
         checkpoints = [_checkpoint(item, targets[item.source]) for item in offsets]
-        return PlannedCheckpoints(offsets, checkpoints, unknown)
+        return PlannedCheckpoints(offsets, checkpoints, unknown, stopped)
 
     def committed(
         self, plan: PlannedCheckpoints, moved: Iterable[Position], chunks: Iterable[Account]
@@ -166,6 +176,9 @@ class Checkpoints:
             if (known := self._ready.get(_key(item))) is not None and known.upstream == item.upstream:
                 del self._ready[_key(item)]
             self._waiting.get(item.source, {}).pop(item.group, None)
+        for item in plan.stopped:
+            if self._ready.get(_key(item)) is item:
+                del self._ready[_key(item)]
         before = {position.source: position for position in moved}
         for account in chunks:
             self._remember(account, before[account.source])

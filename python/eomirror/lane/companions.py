@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
 
-# how long a checkpoint waits for a transaction with data, seconds
+# how long a checkpoint waits for a transaction with data, seconds; longer and longer, up to the most, while what is
+# left cannot be written: its copy was replaced, and the topic stops with its next record or when the driver looks
 _CHECKPOINT_SECONDS = 0.2
+_MOST_SECONDS = 30.0
 
 # records
 _LARGE = 1_000
@@ -108,6 +110,7 @@ class Companions:
         self._checkpoints = Checkpoints(partitions) if link.groups and not link.guard else None
         self._quiet_since: float | None = None
         self._quiet = False
+        self._pause = _CHECKPOINT_SECONDS
         self._synced_at = float("-inf")
 
     def forget(self) -> None:
@@ -117,6 +120,7 @@ class Companions:
             self._checkpoints.forget()
         self._quiet_since = None
         self._quiet = False
+        self._pause = _CHECKPOINT_SECONDS
 
     def due(self, now: float) -> bool:
         """
@@ -130,7 +134,8 @@ class Companions:
             return False
         if self._quiet_since is None:
             self._quiet_since = now
-        self._quiet = now - self._quiet_since >= (_CHECKPOINT_SECONDS if ready else TAIL_SECONDS)
+        quiet = now - self._quiet_since
+        self._quiet = (ready and quiet >= self._pause) or (bool(self._syncs.tails) and quiet >= TAIL_SECONDS)
         return self._quiet
 
     @property
@@ -158,6 +163,9 @@ class Companions:
         """
         if self._checkpoints is None:
             return ()
+        offsets = tuple(offsets)
+        if offsets:
+            self._pause = _CHECKPOINT_SECONDS
         self._checkpoints.told(offsets, positions)
         return self._checkpoints.take_answers()
 
@@ -202,6 +210,8 @@ class Companions:
             self._synced_at = plan.now
         if self._checkpoints is not None and plan.checkpoints is not None:
             self._checkpoints.committed(plan.checkpoints, plan.permitted.positions, plan.permitted.chunks)
+        in_vain = plan.quiet and not plan.records and not plan.syncs
+        self._pause = min(2 * self._pause, _MOST_SECONDS) if in_vain else _CHECKPOINT_SECONDS
         self._quiet_since = None
         self._quiet = False
         if self._sink is not None and plan.syncs:

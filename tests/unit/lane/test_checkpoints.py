@@ -173,6 +173,26 @@ def test_a_stopped_topic_gets_none() -> None:
     assert lane.answers() == []
 
 
+def test_a_topic_that_stops_is_waited_for_no_more() -> None:
+    """What was ready for it is let go, and holds up nothing: a lane without data would begin transactions for ever."""
+    lane = Lane()
+    lane.told(at(100))
+    del lane.positions[ORDERS]
+
+    assert lane.commit() == []
+    assert not lane.checkpoints.ready
+
+
+def test_what_must_wait_keeps_nothing_else_waiting() -> None:
+    """However many groups stand in a topic that may be another by now, the others get their checkpoints."""
+    lane = Lane()
+    lane.positions[PAYMENTS] = position(PAYMENTS, 7, target_offset=3)
+    lane.told(*(at(100, group=f"g{number}") for number in range(6_000)), GroupOffset("h", PAYMENTS, 7))
+    plan = lane.checkpoints.plan([], (), lane.positions, lambda there: there.source == PAYMENTS)
+
+    assert [(one.group, one.upstream, one.downstream) for one in plan.checkpoints] == [("h", 7, 4)]
+
+
 def test_nothing_mirrored_is_not_position_0() -> None:
     """A partition of which no record was mirrored yet has no target offset to give."""
     lane = Lane()

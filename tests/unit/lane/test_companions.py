@@ -12,13 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fakes import ORDERS, account
+from fakes import ORDERS, account, position
 
 from eomirror._native import encode_offset_map
 from eomirror.formats.mm2 import OffsetSync
 from eomirror.lane.companions import Companions
 from eomirror.lane.offset_syncs import TAIL_SECONDS
 from eomirror.lane.plane import MetadataRecord
+from eomirror.lane.spec import GroupOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +115,27 @@ def test_no_checkpoints_where_equal_names_are_written_on_both_sides(guard: bool)
     link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard)
 
     assert Companions(link).follows is not guard
+
+
+def test_a_checkpoint_that_cannot_be_written_is_tried_less_and_less() -> None:
+    """The copy of an idle lane was replaced (EO-5): no transaction every 0.2 s, and a word on a group begins anew."""
+    link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=False)
+    lane, positions = Companions(link), {ORDERS: position(ORDERS, 100, target_offset=50)}
+    lane.told((GroupOffset("g", ORDERS, 100),), positions)
+
+    def tries(start: float, seconds: float) -> int:
+        count = 0
+        for tenth in range(int(seconds * 10)):
+            now = start + tenth / 10
+            if lane.due(now):
+                lane.committed(lane.plan(EMPTY, positions, IDS, now))
+                count += 1
+        return count
+
+    assert tries(0.0, 60.0) <= 10
+    assert tries(60.0, 300.0) <= 10
+    lane.told((GroupOffset("h", ORDERS, 100),), positions)
+    assert tries(400.0, 1.0) >= 1
 
 
 def test_off_means_nothing_is_written() -> None:
