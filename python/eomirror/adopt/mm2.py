@@ -147,6 +147,36 @@ def adopt_mm2(
         look.close()
 
 
+def refuse_unknown(
+    chosen: Collection[SourcePartition],
+    targets: Mapping[str, str],
+    partitions: Collection[SourcePartition],
+) -> None:
+    """
+    Refuse offsets that nothing would come of (pure).
+
+    Args:
+        chosen: Partitions of which the user says where they go on.
+        targets: Target topic of every source topic of the link.
+        partitions: Those that have a copy.
+
+    Raises:
+        UsageError: The link does not mirror one of them, or it has no copy; names it.
+    """
+    for source in sorted(set(chosen) - set(partitions)):
+        if source.topic not in targets:
+            raise UsageError(
+                f"--at {source}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match",
+            )
+        raise UsageError(
+            f"--at {source}: the source or {targets[source.topic]} on the target has no such partition, so that there "
+            "is nothing to take over",
+            fix=f"correct the number; a partition without a copy begins as the link's `start` says, or at another "
+            f"offset with `eomirror run CONFIG --adopt {source}=OFFSET`",
+        )
+
+
 class _Look:
     def __init__(
         self,
@@ -182,13 +212,9 @@ class _Look:
         plan = self._discovery.plan()
         self._refuse_a_link_that_ran()
         targets = dict(plan.targets)
-        unknown = sorted(source for source in self._at if source.topic not in targets)
-        if unknown:
-            raise UsageError(
-                f"--at {unknown[0]}: the link does not mirror this partition",
-                fix="name a topic and partition that the link's topics match",
-            )
         copies = self._copies(targets.values())
+        partitions = self._partitions(targets, copies)
+        refuse_unknown(self._at, targets, partitions)
         # where names are equal, others may write the copies as well
         own = () if self._link.naming.kind == "identity" else tuple(copies)
         before = self._refuse_running(own)
@@ -200,7 +226,7 @@ class _Look:
             before = self._state.signs(own)
         committed = self._state.committed()
         adoption = self._judged(
-            targets, copies, committed, transactional=bool(tasks) and committed.transactional
+            targets, copies, partitions, committed, transactional=bool(tasks) and committed.transactional
         )
         if not adoption.problems and all(each.resume is None for each in adoption.partitions):
             raise self._nothing(committed)
@@ -278,24 +304,28 @@ class _Look:
         found = self._target.describe_topics(sorted(set(targets)))
         return {name: facts.partitions for name, facts in found.items() if facts is not None}
 
-    def _judged(
-        self,
-        targets: Mapping[str, str],
-        copies: Mapping[str, int],
-        committed: Committed,
-        *,
-        transactional: bool,
-    ) -> Adoption:
+    def _partitions(self, targets: Mapping[str, str], copies: Mapping[str, int]) -> list[SourcePartition]:
+        """Partitions of the source that have a copy."""
         sources = {
             topic: facts.partitions
             for topic, facts in self._source.describe_topics(sorted(targets)).items()
             if facts is not None
         }
-        partitions = [
+        return [
             SourcePartition(topic, number)
             for topic, count in sorted(sources.items())
             for number in range(min(count, copies.get(targets[topic], 0)))
         ]
+
+    def _judged(
+        self,
+        targets: Mapping[str, str],
+        copies: Mapping[str, int],
+        partitions: Sequence[SourcePartition],
+        committed: Committed,
+        *,
+        transactional: bool,
+    ) -> Adoption:
         here = [(targets[source.topic], source.partition) for source in partitions]
         starts = self._source.offsets(partitions, at="earliest", read_committed=False) if partitions else {}
         ends = self._source.offsets(partitions, at="latest", read_committed=False) if partitions else {}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from eomirror.adopt.alignment import Alignment
+from eomirror.adopt.mm2 import refuse_unknown
 from eomirror.adopt.verdict import PartitionFacts, judge
+from eomirror.errors import UsageError
 from eomirror.types import SourcePartition
 
 FACTS = PartitionFacts(
@@ -76,3 +80,20 @@ def test_contradicting_offsets_are_refused_until_one_is_chosen() -> None:
     torn = replace(FACTS, contradicted=True)
     assert judge(torn).problem
     assert judge(replace(torn, chosen=42)).resume == 42
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("b-0", "does not mirror"),
+        ("a-7", "no such partition"),
+        ("late-0", "east.late on the target has no such"),
+    ],
+)
+def test_an_offset_for_what_cannot_be_taken_over_is_refused(chosen: str, said: str) -> None:
+    """A mistyped partition, or one without a copy: it would begin elsewhere than the user said, and say nothing."""
+    topic, _, number = chosen.rpartition("-")
+    targets = {"a": "east.a", "late": "east.late"}
+    with pytest.raises(UsageError, match=said):
+        refuse_unknown([SourcePartition(topic, int(number))], targets, [SourcePartition("a", 0)])
+    refuse_unknown([SourcePartition("a", 0)], targets, [SourcePartition("a", 0)])
