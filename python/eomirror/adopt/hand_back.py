@@ -13,6 +13,10 @@ The order is what makes it exact:
 
 A position is the next source offset to mirror, behind markers and aborted records; MM2 stores the last one it has
 dealt with and goes on behind it.  So the offset that is written is the position minus one, whatever is there.
+
+A position at 0 has no such offset, and one of a source topic that was created anew since says nothing of the new one,
+of which the link has mirrored no record: MM2 begins both at the beginning, where it knows no offset.  So what it had
+there is taken away; it would go on behind that, past records that nobody has mirrored.
 """
 
 from __future__ import annotations
@@ -39,9 +43,10 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.formats.position import Position
+    from eomirror.kafka.facts import TopicFacts
     from eomirror.types import SourcePartition
 
-__all__ = ["HandBack", "HandedBack", "hand_back_to_mm2"]
+__all__ = ["HandBack", "HandedBack", "goes_on", "hand_back_to_mm2", "source_offsets"]
 
 # what Connect creates
 _PARTITIONS = 25
@@ -134,6 +139,52 @@ def hand_back_to_mm2(
         return_.close()
 
 
+def goes_on(
+    positions: Mapping[SourcePartition, Position], sources: Mapping[str, TopicFacts | None]
+) -> dict[SourcePartition, int]:
+    """
+    Source offset that MM2 must fetch first in every partition (pure).
+
+    Args:
+        positions: Of the link.
+        sources: The source topics now; None for one that does not exist, of which the position is all that is known.
+    """
+
+    def is_another(position: Position) -> bool:
+        facts = sources.get(position.topic)
+        return facts is not None and facts.topic_id != position.topic_id
+
+    return {
+        source: 0 if is_another(position) else position.offset
+        for source, position in sorted(positions.items())
+    }
+
+
+def source_offsets(
+    going_on: Mapping[SourcePartition, int],
+    had: Mapping[SourcePartition, int | None],
+    flow: Mm2Flow,
+    partitions: int,
+) -> list[MetadataRecord]:
+    """
+    Records for MM2's topic of source offsets (pure).
+
+    Args:
+        going_on: Source offset that MM2 must fetch first, by partition.
+        had: What it had committed before.
+        flow: The flow of MM2.
+        partitions: How many its topic has.
+    """
+    records = []
+    for source, offset in going_on.items():
+        # where it knows no offset it begins at the beginning
+        if offset > 0 or had.get(source) is not None:
+            key, value = encode_source_offset(source, max(0, offset - 1), flow)
+            number = connect_partition(key, partitions)
+            records.append(MetadataRecord(flow.offsets_topic, number, key, value if offset > 0 else None))
+    return records
+
+
 class _Return:
     def __init__(
         self, config: Config, link: Link, flow: Mm2Flow, tell: Callable[[str], None], clock: Clock
@@ -143,6 +194,7 @@ class _Return:
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("hand-back")
         self._role = role
+        self._source = ClusterAdmin(self._clusters[0], client_id=role)
         self._admin = ClusterAdmin(self._clusters[1], client_id=role)
         self._reader = CompactLogReader(self._clusters[1], self._admin, client_id=role, clock=clock)
         self._state = Mm2State(link, flow, *self._clusters, client_id=role, clock=clock)
@@ -163,7 +215,7 @@ class _Return:
             )
         partitions = self._offsets_partitions()
         if dry_run:
-            return self._found(positions, self._had(), committed=False)
+            return self._found(self._going_on(positions), self._had(), committed=False)
         discovery = Discovery(self._link, *self._clusters, clock=self._clock)
         owner = LinkOwner(
             self._link, *self._clusters, run=new_run_id(), clock=self._clock, on_event=self._tell
@@ -172,11 +224,13 @@ class _Return:
             owner.acquire(self._link.lanes, discovery.prepare())
             try:
                 # nothing of ours can be committed from here on
-                positions = self._positions()
+                going_on = self._going_on(self._positions())
                 had = self._had()
-                self._tell(f"writing {len(positions)} source offsets to {self._flow.offsets_topic}")
+                self._tell(f"writing {len(going_on)} source offsets to {self._flow.offsets_topic}")
                 owner.hand_over(
-                    self._records(positions, partitions), replicator="mm2", place=self._flow.offsets_topic
+                    source_offsets(going_on, had, self._flow, partitions),
+                    replicator="mm2",
+                    place=self._flow.offsets_topic,
                 )
             except MirrorError:
                 owner.release()
@@ -184,13 +238,25 @@ class _Return:
         finally:
             owner.close()
             discovery.close()
-        return self._found(positions, had, committed=True)
+        return self._found(going_on, had, committed=True)
 
     def close(self) -> None:
         """Close all clients."""
         self._state.close()
         self._reader.close()
         self._admin.close()
+        self._source.close()
+
+    def _going_on(self, positions: Mapping[SourcePartition, Position]) -> dict[SourcePartition, int]:
+        found = goes_on(
+            positions, self._source.describe_topics(sorted({source.topic for source in positions}))
+        )
+        anew = sorted(
+            {source.topic for source, offset in found.items() if offset != positions[source].offset}
+        )
+        for topic in anew:
+            self._tell(f"source topic {topic} was created anew: MirrorMaker 2 begins at its beginning")
+        return found
 
     def _positions(self) -> Mapping[SourcePartition, Position]:
         topic = self._names.positions_topic
@@ -220,21 +286,9 @@ class _Return:
             )
         return facts.partitions
 
-    def _records(
-        self, positions: Mapping[SourcePartition, Position], partitions: int
-    ) -> list[MetadataRecord]:
-        records = []
-        for source, position in sorted(positions.items()):
-            # nothing was dealt with yet: MM2 begins at the beginning by itself
-            if position.offset > 0:
-                key, value = encode_source_offset(source, position.offset - 1, self._flow)
-                number = connect_partition(key, partitions)
-                records.append(MetadataRecord(self._flow.offsets_topic, number, key, value))
-        return records
-
     def _found(
         self,
-        positions: Mapping[SourcePartition, Position],
+        going_on: Mapping[SourcePartition, int],
         had: Mapping[SourcePartition, int | None],
         *,
         committed: bool,
@@ -246,10 +300,10 @@ class _Return:
                 HandedBack(
                     topic=source.topic,
                     partition=source.partition,
-                    goes_on=position.offset,
+                    goes_on=offset,
                     had=had.get(source),
                 )
-                for source, position in sorted(positions.items())
+                for source, offset in going_on.items()
             ),
             committed=committed,
         )

@@ -1,0 +1,41 @@
+"""Which source offsets MirrorMaker 2 gets when a link is handed back."""
+
+from __future__ import annotations
+
+from eomirror.adopt.hand_back import goes_on, source_offsets
+from eomirror.formats.connect import Mm2Flow, decode_source_offset
+from eomirror.formats.position import Position
+from eomirror.kafka.facts import TopicFacts
+from eomirror.types import SourcePartition
+
+FLOW = Mm2Flow.dedicated("east", "west")
+SAME, NEW, AT_0, GONE = (SourcePartition(topic, 0) for topic in ("same", "new", "at-0", "gone"))
+
+
+def position(source: SourcePartition, offset: int) -> Position:
+    return Position(
+        topic=source.topic, partition=source.partition, offset=offset, source_cluster_id="c", topic_id="first",
+        target_topic=source.topic, target_partition=0, target_topic_id="t", generation=1, lane=0, run="r", epoch=1,
+        attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=0,
+    )  # fmt: skip
+
+
+def test_mm2_begins_a_topic_that_was_created_anew_at_its_beginning() -> None:
+    """The link's position is of the topic before; behind it MM2 would pass over records that nobody has mirrored."""
+    positions = {source: position(source, 500) for source in (SAME, NEW, GONE)}
+    sources = {
+        "same": TopicFacts("same", "first", 1, 1),
+        "new": TopicFacts("new", "second", 1, 1),
+        "gone": None,
+    }
+
+    assert goes_on(positions, sources) == {SAME: 500, NEW: 0, GONE: 500}
+
+
+def test_an_offset_that_mm2_had_is_taken_away_where_it_begins_at_the_beginning() -> None:
+    """It goes on behind what it knows, so that what it knows has to go; what it does not know needs no record."""
+    records = source_offsets({SAME: 500, NEW: 0, AT_0: 0}, {SAME: 7, NEW: 499, AT_0: None}, FLOW, 25)
+
+    found = [decode_source_offset(each.key, each.value, FLOW, where="here") for each in records]
+    assert [(each.source, each.offset) for each in found if each is not None] == [(SAME, 499), (NEW, None)]
+    assert records[1].value is None
