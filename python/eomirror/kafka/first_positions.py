@@ -207,9 +207,11 @@ class FirstPositions:
         """Offsets of ``earliest``, ``latest``, or the first record at or after a time in ms."""
         if not sources:
             return {}
+        if start in {"earliest", "latest"}:
+            asked = self._source.offsets(sources, at=start, read_committed=True)
+            return {source: asked[source] for source in sources}
+        # the ends come first: a record that arrives between both answers lies behind them, and is not passed over
+        ends = self._source.offsets(sources, at="latest", read_committed=True)
         found = self._source.offsets(sources, at=start, read_committed=True)
-        # no record is as late as that time: everything there is lies before it
-        late = [name for name in sources if found.get(name, -1) < 0]
-        if late:
-            found = {**found, **self._source.offsets(late, at="latest", read_committed=True)}
-        return {source: found[source] for source in sources}
+        # -1: no record is as late as that time, so that everything there was lies before it
+        return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
