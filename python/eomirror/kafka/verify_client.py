@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CommittedPartition"]
 
+# retention has passed the offset, or the topic was deleted
+_GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE})
+
 
 class CommittedPartition:
     """
@@ -53,18 +56,28 @@ class CommittedPartition:
         Raises:
             MirrorError: The partition cannot be read.
         """
+        messages, reached, error = self._consume(most, seconds)
+        if error is not None:
+            raise to_mirror_error(error, doing=f"read {self._at[0]}-{self._at[1]}", cluster=self._name)
+        return messages, reached
+
+    def _consume(self, most: int, seconds: float) -> tuple[list[Any], int | None, KafkaError | None]:
+        """Messages of the partition, its end if it was met, and what does not pass by itself."""
         messages: list[Any] = []
         reached: int | None = None
         for message in self._consumer.consume(most, seconds):
             error = message.error()
-            if error is None:
-                if (message.topic(), message.partition()) == self._at:
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                if (message.topic(), message.partition()) != self._at:
+                    # of an assignment before: librdkafka's version barrier keeps those out, and so do we
+                    continue
+                if error is None:
                     messages.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                reached = message.offset()
+                else:
+                    reached = message.offset()
             elif classify_fetch(error).action is not Action.RETRY:
-                raise to_mirror_error(error, doing=f"read {self._at[0]}-{self._at[1]}", cluster=self._name)
-        return messages, reached
+                return messages, reached, error
+        return messages, reached, None
 
     def one(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
         """
@@ -72,12 +85,17 @@ class CommittedPartition:
 
         Raises:
             UnreachableError: The broker does not answer within 10 s.
+            MirrorError: The cluster refuses us.
         """
         self.assign(topic, partition, offset)
         deadline = Deadline(10.0, self._clock)
         try:
             while not deadline.passed:
-                messages, reached = self.read(1, 0.1)
+                messages, reached, error = self._consume(1, 0.1)
+                if error is not None:
+                    if classify_fetch(error).action in _GONE:
+                        return None
+                    raise to_mirror_error(error, doing=f"read {topic}-{partition}", cluster=self._name)
                 if messages:
                     message = messages[0]
                     if message.offset() != offset:
