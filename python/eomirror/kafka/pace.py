@@ -13,6 +13,13 @@ fraction of that time.  A lane begins small and grows fourfold with every transa
 Whoever gives a transaction up ends its attempt, and a worker may be new with the next: so the driver counts, and an
 attempt begins with a quarter of what the one before it began with.
 
+A link that is long is not slow: where an answer takes 0.2 s, the smallest transaction is not acknowledged in less than
+0.4 s (AddPartitionsToTxn, Produce), and a larger one hardly later.  What an answer takes is seen at every commit, which
+waits for little else, and data may take that much longer::
+
+    256 KiB -> 1 MiB -> 4 MiB -> ...                 0.2 s from end to end and back: 0.8 s may pass
+    64 KiB -> 64 KiB -> ...                          the same, if time on the way counted as time for the bytes
+
 Only transactions that used what they were allowed say something about the target; those of a lane that has caught
 up are small because there is nothing more.
 """
@@ -36,6 +43,10 @@ _SMOOTHING = 0.3
 # how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
 _SECONDS = 0.4
 _INTERVALS = 4
+# an answer that takes longer than this says that the link is full, or its broker busy, and not how long the way is
+_LONGEST_WAY = 1.0
+# requests that data waits for, one after the other: AddPartitionsToTxn and Produce
+_WAYS = 2
 
 
 class Pace:
@@ -50,12 +61,14 @@ class Pace:
         bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
     """
 
-    __slots__ = ("_least", "_record_bytes", "_seconds", "_seen", "bytes")
+    __slots__ = ("_least", "_record_bytes", "_seconds", "_seen", "_way", "bytes")
 
     def __init__(self, seconds: float, *, first: float = _FIRST_BYTES) -> None:
         self.bytes = float(first)
         self._least = min(first, _LEAST_BYTES)
         self._seconds = seconds
+        # how long an answer takes, as far as known
+        self._way = 0.0
         # nothing is known of the records: the first fetch takes one of them
         self._record_bytes = float(_FIRST_BYTES)
         self._seen = False
@@ -88,10 +101,18 @@ class Pace:
             self._seen = True
             self._record_bytes += step * (seen - self._record_bytes)
 
+    def committed(self, seconds: float) -> None:
+        """A commit was answered after so long: a faster one is believed at once, slower ones by and by."""
+        seconds = min(seconds, _LONGEST_WAY)
+        self._way = min(seconds, self._way + _SMOOTHING * (seconds - self._way)) if self._way else seconds
+
     def acknowledged(self, used: int, seconds: float) -> None:
         """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
-        if seconds > self._seconds:
-            self.bytes = max(self._least, min(self.bytes, used * self._seconds / seconds))
+        way = _WAYS * self._way
+        # the bytes themselves may take as long as the way: less would leave most of the time to waiting
+        allowed = way + max(self._seconds, way)
+        if seconds > allowed:
+            self.bytes = max(self._least, min(self.bytes, used * allowed / seconds))
         elif used >= self.bytes / 2:
-            fits = used * self._seconds / max(seconds, 1e-6)
+            fits = used * allowed / max(seconds, 1e-6)
             self.bytes = max(self.bytes, min(_MOST_BYTES, self.bytes * _GROWTH, fits))

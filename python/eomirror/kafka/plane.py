@@ -206,7 +206,9 @@ class ClientPlane:
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} state records were not acknowledged")
+        began = self._clock.monotonic()
         outcome = self._tx.commit()
+        self._pace.committed(self._clock.monotonic() - began)
         # what was sealed, and not what was reached by now: a claim commits no positions
         for source, advance in self._advancing.items():
             self._committed[source] = max(self._committed[source], advance.offset)

@@ -176,8 +176,10 @@ class NativePlane:
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
+        began = self._clock.monotonic()
         with self._told():
             self._open_lane.commit(self._spec.link.transaction_timeout)
+        self._pace.committed(self._clock.monotonic() - began)
         return CommitOutcome.CLEAN
 
     def abort(self) -> None:

@@ -10,8 +10,12 @@ _SECONDS = 0.4
 _MB = 1_000_000
 
 
-def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: float = 0.01) -> list[float]:
-    """Seconds that each transaction of a lane far behind takes, on a target of ``rate`` bytes a second."""
+def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: float = 0.005) -> list[float]:
+    """
+    Seconds that each transaction of a lane far behind takes.
+
+    The target takes ``rate`` bytes a second, and answers ``latency`` seconds after it was asked.
+    """
     taken = []
     for _ in range(transactions):
         used = 0
@@ -19,8 +23,9 @@ def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: 
             records = pace.records(used)
             used += records * record
             pace.fetched(records, records * record)
-        taken.append(used / rate + latency)
+        taken.append(used / rate + 2 * latency)
         pace.acknowledged(used, taken[-1])
+        pace.committed(latency)
     return taken
 
 
@@ -44,6 +49,32 @@ def test_a_slow_link_settles_at_what_it_takes_in_time() -> None:
     """1 MB/s: transactions of about 0.4 s."""
     taken = mirror(Pace(_SECONDS), 1 * _MB, record=1_000, transactions=20)
     assert all(0.2 < seconds < 0.6 for seconds in taken[5:])
+
+
+@pytest.mark.parametrize("latency", [0.1, 0.2, 0.4, 0.8])
+def test_a_long_way_is_not_a_slow_one(latency: float) -> None:
+    """20 MB/s, from the other side of the earth: a transaction holds at least what its waiting would have carried."""
+    pace = Pace(_SECONDS)
+    taken = mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=latency)
+    assert pace.bytes > 20 * _MB * latency
+    assert max(taken) < 2 * _SECONDS + 5 * latency
+
+
+@pytest.mark.parametrize("latency", [0.1, 0.4, 3.0])
+def test_a_long_way_makes_no_slow_one_fast(latency: float) -> None:
+    """40 kB/s with any latency: the bytes of a transaction take two seconds and not the half of its timeout."""
+    taken = mirror(Pace(_SECONDS), 40_000, record=1_000, transactions=30, latency=latency)
+    assert max(taken[1:]) < 4.5 + 2 * latency
+
+
+def test_one_slow_commit_is_soon_forgotten() -> None:
+    """A broker that pauses for seconds says nothing of the way."""
+    pace = Pace(_SECONDS)
+    mirror(pace, 1 * _MB, record=1_000, transactions=20)
+    pace.committed(30.0)
+    pace.committed(0.005)
+    taken = mirror(pace, 1 * _MB, record=1_000, transactions=3)
+    assert max(taken) < 0.6
 
 
 def test_small_transactions_of_a_lane_that_has_caught_up_say_nothing() -> None:
