@@ -115,12 +115,21 @@ impl Directory {
         }
     }
 
-    /// A broker that does not lead a partition said who does. False when that is no news.
-    pub(crate) fn learn(&mut self, topic: &str, partition: i32, leader: NewLeader) -> bool {
+    /// A broker that does not lead a partition said who does. False when that is no news, or about a topic that has been
+    /// created anew since: epochs of the old one are larger, and nobody would be believed for a while. `id` is that of the
+    /// topic it was asked of, if it went by id.
+    pub(crate) fn learn(
+        &mut self,
+        topic: &str,
+        id: TopicId,
+        partition: i32,
+        leader: NewLeader,
+    ) -> bool {
         let known = self.brokers.contains_key(&leader.broker);
         let Some(facts) = self
             .topics
             .get_mut(topic)
+            .filter(|topic| id.is_none() || topic.id == id)
             .and_then(|topic| topic.partitions.get_mut(&partition))
         else {
             return false;
@@ -254,10 +263,18 @@ mod tests {
         let mut directory = Directory::default();
         directory.apply(metadata(1, 0, 1, 5), Instant::now());
         let news = |broker, epoch| NewLeader { broker, epoch };
-        assert!(!directory.learn("a", 0, news(2, 5)));
-        assert!(!directory.learn("a", 0, news(7, 6)), "where is broker 7?");
+        let id = |byte| TopicId([byte; 16]);
+        assert!(!directory.learn("a", id(1), 0, news(2, 5)));
+        assert!(
+            !directory.learn("a", id(1), 0, news(7, 6)),
+            "where is broker 7?"
+        );
+        assert!(
+            !directory.learn("a", id(2), 0, news(2, 6)),
+            "it was asked of another topic"
+        );
         assert_eq!(directory.revision(), 1);
-        assert!(directory.learn("a", 0, news(2, 6)));
+        assert!(directory.learn("a", id(1), 0, news(2, 6)));
         assert_eq!(directory.revision(), 2);
         assert_eq!(directory.leader("a", 0), Some((2, 6)));
     }

@@ -237,7 +237,7 @@ impl Network {
     pub(crate) fn open(&mut self, peer: Peer, now: Instant) -> State {
         let Some(link) = self.links.get_mut(&peer) else {
             return State::Resting {
-                until: now + self.properties.reconnect_backoff,
+                until: now + self.properties.reconnect_backoff.max(SHORTEST_REST),
                 last: None,
             };
         };
@@ -391,7 +391,9 @@ impl Network {
         let pause = doubled
             .min(self.properties.reconnect_backoff_max)
             .mul_f64(spread);
-        link.rest_until = Some(now + pause.max(SHORTEST_REST));
+        let until = now + pause.max(SHORTEST_REST);
+        // a new connection is no way around what a quota asks for
+        link.rest_until = Some(link.rest_until.map_or(until, |before| before.max(until)));
         link.last = Some(error);
     }
 
@@ -462,3 +464,6 @@ impl Network {
         0.8 + 0.4 * f64::from(byte[0]) / 255.0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -271,7 +271,7 @@ impl FetchState {
                 continue;
             };
             if let Some(leader) = answered.leader {
-                directory.learn(&partition.topic, partition.partition, leader);
+                directory.learn(&partition.topic, topic_id, partition.partition, leader);
             }
             let leader = directory.leader(&partition.topic, partition.partition);
             let moved = leader.map(|(_, epoch)| epoch) != Some(asked.leader_epoch);

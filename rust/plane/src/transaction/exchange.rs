@@ -122,7 +122,7 @@ impl TransactionalProducer {
             if let Some(leader) = written.leader {
                 self.client
                     .directory_mut()
-                    .learn(&topic, written.index, leader);
+                    .learn(&topic, written.id, written.index, leader);
             }
             if !written.id.is_none() && matches!(written.error, 0 | DUPLICATE) {
                 self.written

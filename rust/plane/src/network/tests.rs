@@ -1,0 +1,40 @@
+use super::{Duration, Error, Instant, Network, Peer, State};
+use crate::properties::Properties;
+
+const PEER: Peer = Peer::Bootstrap(0);
+
+fn resting(network: &mut Network, now: Instant) -> Duration {
+    match network.open(PEER, now) {
+        State::Resting { until, .. } => until - now,
+        state => panic!("{state:?}"),
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_is_no_way_around_a_quota() {
+    let text = [("bootstrap.servers", "127.0.0.1:1")];
+    let mut network = Network::new(Properties::parse(text).unwrap()).unwrap();
+    let now = Instant::now();
+    let pause = Duration::from_secs(30);
+    network.throttle(PEER, pause, now);
+    let error = Error::Unreachable {
+        peer: "127.0.0.1:1".to_owned(),
+        reason: "reset".to_owned(),
+    };
+    network.fail(PEER, error, now);
+    assert_eq!(resting(&mut network, now), pause);
+}
+
+#[test]
+fn who_is_not_known_is_not_asked_for_without_end() {
+    let text = [
+        ("bootstrap.servers", "127.0.0.1:1"),
+        ("reconnect.backoff.ms", "0"),
+    ];
+    let mut network = Network::new(Properties::parse(text).unwrap()).unwrap();
+    let now = Instant::now();
+    match network.open(Peer::Broker(7), now) {
+        State::Resting { until, .. } => assert!(until > now),
+        state => panic!("{state:?}"),
+    }
+}
