@@ -48,7 +48,12 @@ def test_topics_are_described_in_one_request(admin: ClusterAdmin, topic_name: st
     assert found[f"{topic_name}-missing"] is None
     facts = found[topic_name]
     assert facts is not None
-    assert (facts.name, facts.partitions, facts.replication_factor, facts.leaderless) == (topic_name, 3, 1, 0)
+    assert (facts.name, facts.partitions, facts.replication_factor, facts.leaderless) == (
+        topic_name,
+        3,
+        1,
+        frozenset(),
+    )
     assert len(facts.topic_id) == 22
     assert topic_name in admin.topic_names()
     assert "WRITE" in admin.topic_rights([topic_name, f"{topic_name}-missing"])[topic_name]

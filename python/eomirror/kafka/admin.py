@@ -33,7 +33,15 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.kafka.asking import MISSING, OPERATION_SECONDS, Asking, code_of
 from eomirror.kafka.classify import Right
-from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts, config_value, operations, topic_facts
+from eomirror.kafka.facts import (
+    ClusterFacts,
+    ConfigValue,
+    TopicFacts,
+    config_value,
+    operations,
+    topic_facts,
+    without_leader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,6 +60,7 @@ _OUTDATED = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
+_LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
 _REFRESH_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
@@ -274,6 +283,7 @@ class ClusterAdmin:
 
         Raises:
             TopicError: A topic or partition does not exist (any more); its ``topic`` says which.
+            UnreachableError: A partition has no leader, and got none in time; ``topic`` says of which.
             ClusterError: The cluster refuses us or cannot be reached.
         """
         spec = _ENDS[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
@@ -291,8 +301,15 @@ class ClusterAdmin:
                 for one, future in futures.items()
             }
 
+        def there(where: tuple[str, int]) -> bool:
+            facts = self.describe_topics([where[0]])[where[0]]
+            return facts is not None and where[1] < facts.partitions
+
         def failed(where: tuple[str, int], raised: Exception) -> None:
             topic, number = where
+            # asked for nothing but partitions without a leader, librdkafka says that there is no such thing (_NOENT)
+            if code_of(raised) in _LEADERLESS and there(where):
+                raise without_leader(where, self.name) from raised
             right = Right("Describe", "topic", topic)
             doing = f"read the offsets of {topic}-{number}"
             raise self._asking.about_topic(raised, topic, doing, right) from raised
@@ -302,11 +319,9 @@ class ClusterAdmin:
         def passes(where: tuple[str, int], raised: Exception) -> bool:
             # librdkafka looks for leaders in its cache, which does not know a partition that was just added, nor
             # a leader that was just elected; the brokers say whether it is there
-            topic, number = where
-            facts = self.describe_topics([topic])[topic] if code_of(raised) in MISSING else None
-            if facts is None or number >= facts.partitions:
+            if code_of(raised) not in MISSING or not there(where):
                 return False
-            self._client.list_topics(topic, timeout=self._timeout)
+            self._client.list_topics(where[0], timeout=self._timeout)
             return True
 
         found = self._asking.each(names, send, failed, passes)

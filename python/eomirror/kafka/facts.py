@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ClusterFacts", "ConfigValue", "TopicFacts", "config_value", "operations", "topic_facts"]
+from eomirror.errors import UnreachableError
+
+__all__ = [
+    "ClusterFacts",
+    "ConfigValue",
+    "TopicFacts",
+    "config_value",
+    "operations",
+    "topic_facts",
+    "without_leader",
+]
 
 # ConfigSource of the protocol (DescribeConfigs v1 and later), by number
 _SOURCES: Final = {
@@ -35,14 +45,15 @@ class TopicFacts:
         topic_id: Its id, which a topic of the same name that is created later does not have.
         partitions: How many it has.
         replication_factor: Of its first partition.
-        leaderless: Partitions without a leader; a fresh topic has some for a moment.
+        leaderless: Numbers of partitions without a leader; a fresh topic has some for a moment, and one whose replicas
+            are all on brokers that are down has them until these are back.
     """
 
     name: str
     topic_id: str
     partitions: int
     replication_factor: int
-    leaderless: int = 0
+    leaderless: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ def topic_facts(description: Any) -> TopicFacts:
         str(description.topic_id),
         len(partitions),
         len(partitions[0].replicas) if partitions else 0,
-        sum(1 for partition in partitions if partition.leader is None),
+        frozenset(partition.id for partition in partitions if partition.leader is None),
     )
 
 
@@ -87,6 +98,23 @@ def config_value(entry: Any) -> ConfigValue:
         source=source,
         read_only=bool(entry.is_read_only),
         sensitive=bool(entry.is_sensitive),
+    )
+
+
+def without_leader(partition: tuple[str, int], cluster: str, *, topic: str = "") -> UnreachableError:
+    """
+    What is said of a partition that is there and answers nothing.
+
+    Args:
+        partition: Topic and number.
+        cluster: Which cluster, for the message.
+        topic: The source topic that it concerns; by default that of the partition.
+    """
+    name, number = partition
+    return UnreachableError(
+        f"{name}-{number} has no leader on cluster {cluster}",
+        fix="bring back a broker that holds a replica of it; nothing is lost, and a mirror that runs goes on by itself",
+        topic=topic or name,
     )
 
 

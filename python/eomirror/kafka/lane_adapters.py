@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError, UnreachableError
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.formats.control import ControlView, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
 from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.facts import without_leader
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -20,8 +22,8 @@ from eomirror.lane.refusal import Limits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.clock import Clock
     from eomirror.formats.position import Position
+    from eomirror.kafka.facts import TopicFacts
     from eomirror.lane.spec import LaneSpec
     from eomirror.types import SourcePartition
 
@@ -32,6 +34,11 @@ log = structlog.get_logger(__name__)
 _ASK_SECONDS = 10.0
 # what the admin client itself waits, and a little more
 _DESCRIBE_SECONDS = 31.0
+# a leader is elected sooner than that, if any replica can be one
+_ELECTION_SECONDS = 5.0
+_PAUSE_SECONDS = 0.2
+
+_Visible = tuple[dict[str, "TopicFacts | None"], dict[str, AuthorizationError]]
 
 
 class LaneState:
@@ -103,10 +110,14 @@ class LaneTopics:
 
     Args:
         spec: The lane.
+        clock: Where time comes from.
     """
 
-    def __init__(self, spec: LaneSpec) -> None:
+    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
         names = LinkNames(spec.link.state_name)
+        self._clock = clock
+        # partitions that had no leader when we last looked
+        self._leaderless: set[tuple[str, int]] = set()
         role = names.client_id(f"lane-{spec.lane}")
         self._source = ClusterAdmin(spec.source, client_id=role)
         self.target_admin = ClusterAdmin(spec.target, client_id=role)
@@ -116,25 +127,16 @@ class LaneTopics:
     def facts(
         self, positions: Sequence[Position]
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now; a topic that we may not see is told as refused."""
+        """Both sides of each partition, now; a topic that we may not see, or without a leader, is told as refused."""
         self._source_of.update({item.target_topic: item.topic for item in positions})
-        on_both = (
-            self._source.begin_describe(sorted({item.topic for item in positions})),
-            (self.target_admin.begin_describe(sorted({item.target_topic for item in positions}))),
-        )
-        (source_topics, source_refused), (target_topics, target_refused) = (
-            pending.visible(_DESCRIBE_SECONDS) for pending in on_both
-        )
+        (source_topics, source_refused), (target_topics, target_refused) = self._described(positions)
         on_source = [
-            item.source
-            for item in positions
-            if (topic := source_topics.get(item.topic)) is not None and item.partition < topic.partitions
+            item.source for item in positions if _answers(source_topics.get(item.topic), item.partition)
         ]
         on_target = [
             (item.target_topic, item.target_partition)
             for item in positions
-            if (topic := target_topics.get(item.target_topic)) is not None
-            and item.target_partition < topic.partitions
+            if _answers(target_topics.get(item.target_topic), item.target_partition)
         ]
         starts = self._source.offsets(on_source, at="earliest", read_committed=False)
         ends = self._source.offsets(on_source, at="latest", read_committed=False)
@@ -142,20 +144,42 @@ class LaneTopics:
         found = {}
         for item in positions:
             source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
+            copy = (item.target_topic, item.target_partition)
             found[item.source] = (
                 SourceFacts(
                     source.topic_id if source is not None and item.source in ends else None,
                     starts.get(item.source, 0),
                     ends.get(item.source, 0),
-                    source_refused.get(item.topic),
+                    source_refused.get(item.topic)
+                    or _silent(source, item.source, self._source.name, item.topic),
                 ),
                 TargetFacts(
                     target.topic_id if target is not None else None,
-                    target_ends.get((item.target_topic, item.target_partition), 0),
-                    target_refused.get(item.target_topic),
+                    target_ends.get(copy, 0),
+                    target_refused.get(item.target_topic)
+                    or _silent(target, copy, self.target_admin.name, item.topic),
                 ),
             )
         return found
+
+    def _described(self, positions: Sequence[Position]) -> tuple[_Visible, _Visible]:
+        """The topics of both sides; a partition that has just lost its leader gets some time to have one again."""
+        deadline = Deadline(_ELECTION_SECONDS, self._clock)
+        while True:
+            on_both = (
+                self._source.begin_describe(sorted({item.topic for item in positions})),
+                self.target_admin.begin_describe(sorted({item.target_topic for item in positions})),
+            )
+            source, target = (pending.visible(_DESCRIBE_SECONDS) for pending in on_both)
+            looked = (*source[0].items(), *target[0].items())
+            leaderless = {
+                (name, number) for name, facts in looked if facts is not None for number in facts.leaderless
+            }
+            if leaderless <= self._leaderless or deadline.passed:
+                names = {name for name, _ in looked}
+                self._leaderless = {one for one in self._leaderless if one[0] not in names} | leaderless
+                return source, target
+            self._clock.sleep(_PAUSE_SECONDS)
 
     def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
         """Ask for the ids of exactly these topics, one request a side, without waiting."""
@@ -224,6 +248,20 @@ class PendingPair:
             ClusterError: A cluster cannot be reached.
         """
         return _ids(self.source, {}), _ids(self.target, self.source_of)
+
+
+def _answers(topic: TopicFacts | None, number: int) -> bool:
+    """Whether there is somebody to ask for the offsets of a partition."""
+    return topic is not None and number < topic.partitions and number not in topic.leaderless
+
+
+def _silent(
+    facts: TopicFacts | None, partition: tuple[str, int], cluster: str, topic: str
+) -> UnreachableError | None:
+    """Why a partition that is there tells nothing."""
+    if facts is None or partition[1] not in facts.leaderless:
+        return None
+    return without_leader(partition, cluster, topic=topic)
 
 
 def _settings(admin: ClusterAdmin, topic: str) -> Mapping[str, str | None]:

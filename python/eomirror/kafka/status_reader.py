@@ -17,6 +17,7 @@ from eomirror.formats.position import AttemptClaim, Position, decode_attempt, de
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
+from eomirror.kafka.facts import without_leader
 from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -160,13 +161,13 @@ class StatusReader:
     def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
         """Both sides of each partition; what does not exist (any more) is said to be missing."""
         try:
-            source_ids, on_source = _existing(self._source, [item.source for item in positions])
+            source_ids, on_source, silent = _existing(self._source, [item.source for item in positions])
             starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
             stable = _offsets(self._source, on_source, at="latest", read_committed=True)
             ends = _offsets(self._source, on_source, at="latest", read_committed=False)
         except ClusterError as error:
             raise _SourceError(error.message) from error
-        target_ids, on_target = _existing(
+        target_ids, on_target, silent_there = _existing(
             self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
         )
         target_ends = _offsets(self._target, on_target, at="latest", read_committed=False)
@@ -177,12 +178,16 @@ class StatusReader:
             there = source in starts and source in stable and source in ends
             observed[source] = Observed(
                 SourceFacts(
-                    source_ids[item.topic] if there else None, starts.get(source, 0), ends.get(source, 0)
+                    source_ids[item.topic] if there else None,
+                    starts.get(source, 0),
+                    ends.get(source, 0),
+                    without_leader(source, self._source.name) if source in silent else None,
                 ),
                 stable.get(source) if there else None,
                 TargetFacts(
                     target_ids[item.target_topic] if target in target_ends else None,
                     target_ends.get(target, 0),
+                    without_leader(target, self._target.name) if target in silent_there else None,
                 ),
             )
         return observed
@@ -234,17 +239,18 @@ def _can_go_on(position: Position, seen: Observed | None) -> bool:
 
 def _existing(
     admin: ClusterAdmin, wanted: Iterable[SourcePartition]
-) -> tuple[dict[str, str | None], list[SourcePartition]]:
-    """Ids of the topics (None: missing), and which of the partitions exist: one request for all."""
+) -> tuple[dict[str, str | None], list[SourcePartition], set[SourcePartition]]:
+    """Ids of the topics (None: missing), partitions that can be asked, those without a leader: one request for all."""
     wanted = list(wanted)
     facts = admin.describe_topics(sorted({item.topic for item in wanted}))
     ids = {name: None if topic is None else topic.topic_id for name, topic in facts.items()}
     existing = [
-        item
+        (item, topic)
         for item in wanted
         if (topic := facts[item.topic]) is not None and item.partition < topic.partitions
     ]
-    return ids, existing
+    silent = {item for item, topic in existing if item.partition in topic.leaderless}
+    return ids, [item for item, _ in existing if item not in silent], silent
 
 
 def _offsets(

@@ -168,7 +168,7 @@ class LaneProgress:
         commit_ms: How long the last commit took, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
-        unauthorized_topics: Those of them that only lack a right.
+        unauthorized_topics: Those of them that only lack a right, or a leader.
         plane: Which plane moves its bytes, ``native`` or ``client``; empty before the first producer.
         plane_reason: Why it is not the native one.
         throttled: For how many seconds brokers' quotas have held back that plane; None where that is not known.
@@ -208,7 +208,7 @@ class LaneReport:
         transactions: Committed transactions.
         records: Mirrored records, committed.
         stopped_topics: Topics that this lane stopped mirroring: topic -> (exit code, text for the user).
-        unauthorized_topics: Those of them that only lack a right.
+        unauthorized_topics: Those of them that only lack a right, or a leader.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
         overdue: Whether it gave up a transaction that was open for longer than it may be.
     """

@@ -99,7 +99,7 @@ class AttemptTally:
             positions: As committed.
             plane: Tells the last stable offsets of the source as far as known, and of itself.
             stopped: Topics that the lane stopped, and why.
-            unauthorized: Those of them that only lack a right.
+            unauthorized: Those of them that only lack a right, or a leader.
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
@@ -137,7 +137,7 @@ class AttemptTally:
         stopped: dict[str, tuple[int, str]],
         unauthorized: Collection[str] = (),
     ) -> LaneReport:
-        """The result; ``stopped`` has each stopped topic's exit code and text, ``unauthorized`` what lacks a right."""
+        """The result; ``stopped`` has each stopped topic's exit code and text, ``unauthorized`` what is tried again."""
         code = max((code for code, _ in stopped.values()), default=0)
         return LaneReport(
             lane=self._spec.lane,

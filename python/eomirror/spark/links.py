@@ -468,7 +468,7 @@ class LinkThread:
             self._unauthorized.stopped(topics, self._tools.clock.monotonic())
 
     def _retake(self) -> None:
-        """Try topics again that lacked a right."""
+        """Try topics again that lacked a right, or a leader."""
         with self._lock:
             topics = self._unauthorized.due(self._tools.clock.monotonic())
             self._progress.resume(topics)

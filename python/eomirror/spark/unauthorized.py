@@ -1,7 +1,8 @@
 """
-When topics that lack a right are tried again: pure, times in, topics out.
+When topics that lack a right, or a leader, are tried again: pure, times in, topics out.
 
-A right that was revoked may be granted again, and nobody should have to restart the mirror for that (fault F30).
+A right that was revoked may be granted again, brokers that hold all replicas of a partition come back, and nobody
+should have to restart the mirror for that (fault F30).
 Trying costs the topic's lanes a short stop between two transactions, so the times between the tries double.
 """
 
@@ -29,7 +30,7 @@ class _Wait:
 
 
 class UnauthorizedTopics:
-    """Topics of one link that lack a right.  Not thread-safe: its owner holds a lock."""
+    """Topics of one link that lack a right or a leader.  Not thread-safe: its owner holds a lock."""
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}

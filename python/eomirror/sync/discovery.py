@@ -167,8 +167,8 @@ class Discovery:
         """
         Every partition to mirror now; topics that appeared or grew have been prepared on the target.
 
-        A topic that cannot be served is left out and logged once per reason; the others go on.  A source topic
-        that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
+        A topic that cannot be served, or a partition without a leader, is left out; the others go on.  A source
+        topic that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
 
         Raises:
             ClusterError: A cluster cannot be reached; nothing is known then.
@@ -189,7 +189,12 @@ class Discovery:
             self._configs_compared = now
         if looked_at:
             self._refresh_topics(looked_at, targets)
-        return self._assigned(targets)
+        # nobody can say where a partition without a leader begins; it is taken up once it has one
+        return tuple(
+            item
+            for item in self._assigned(targets)
+            if item.source.partition not in sources[item.source.topic].leaderless
+        )
 
     def goals(self) -> dict[SourcePartition, int]:
         """
@@ -480,8 +485,10 @@ class Discovery:
             # either a cluster is away, which is said here and once, or one topic spoils it for all
             self._source.describe_cluster()
             self._target.describe_cluster()
-            for topic, facts in sources.items():
-                self._refresh_topics({topic: facts}, targets)
+            topics = list(sources)
+            # halves: with a thousand topics, each asked for alone, nothing new would be seen for minutes
+            for half in (topics[: len(topics) // 2], topics[len(topics) // 2 :]):
+                self._refresh_topics({topic: sources[topic] for topic in half}, targets)
 
     def _assigned(self, targets: Mapping[str, str]) -> tuple[AssignedPartition, ...]:
         return tuple(

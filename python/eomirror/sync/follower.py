@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import AuthorizationError, MirrorError, TopicError
+from eomirror.errors import AuthorizationError, MirrorError, TopicError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
@@ -276,7 +276,7 @@ class GroupFollower:
 
     def _ends(self, partitions: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
-        Where partitions of the target end in which groups have no offset yet; one that is gone is left out.
+        Where partitions of the target end in which groups have no offset yet; one that cannot be asked is left out.
 
         With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
         created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
@@ -286,7 +286,8 @@ class GroupFollower:
         while partitions:
             try:
                 return self._reader.stable_ends(sorted(partitions))
-            except TopicError as error:
+            except (TopicError, UnreachableError) as error:
+                # gone, or without a leader
                 kept = {where for where in partitions if where[0] != error.topic}
                 if len(kept) == len(partitions):
                     raise

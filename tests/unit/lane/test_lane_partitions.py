@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position, spec
 
-from eomirror.errors import AuthorizationError, FencedError, MirrorError, TopicError
+from eomirror.errors import AuthorizationError, FencedError, MirrorError, TopicError, UnreachableError
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.plane import Advance, Sealed
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -110,3 +110,10 @@ def test_what_is_told_twice_is_new_once() -> None:
     partitions.assign(partitions.new_among(told))
     assert partitions.new_among(told) == ()
     assert partitions.targets == {"orders": "east.orders", "payments": "east.payments"}
+
+
+def test_a_topic_without_a_leader_is_tried_again() -> None:
+    """As one that lacks a right: nobody shall have to start the mirror again when its brokers are back."""
+    partitions = holding(ORDERS)
+    assert partitions.stop("orders", UnreachableError("orders-0 has no leader", topic="orders"))
+    assert partitions.unauthorized == {"orders"}

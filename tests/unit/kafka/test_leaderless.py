@@ -1,0 +1,158 @@
+"""A partition whose replicas are all on brokers that are down: it is there, and answers nothing, until one is back."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from eomirror.config import Cluster, Link
+from eomirror.errors import UnreachableError
+from eomirror.formats.position import Position
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.lane_adapters import LaneTopics
+from eomirror.kafka.status_reader import StatusReader
+from eomirror.lane.spec import LaneSpec
+from eomirror.types import SourcePartition
+
+NOWHERE = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+LINK = Link(name="one", source="east", target="west", topics=("t",))
+
+
+class Clock:
+    """Time passes by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Brokers:
+    """Partition 1 of t has no leader until ``elected``; measured with librdkafka 2.16 and Kafka 4.3."""
+
+    def __init__(self, clock: Clock, elected: float) -> None:
+        self.clock, self.elected = clock, elected
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        found: dict[TopicPartition, Any] = {where: Future() for where in wanted}
+        for where, future in found.items():
+            if (where.topic, where.partition) != ("t", 1) or self.clock.now >= self.elected:
+                future.set_result(SimpleNamespace(offset=7))
+            else:
+                # as if there were no such partition, when nothing else is asked for
+                code = KafkaError.LEADER_NOT_AVAILABLE if len(wanted) > 1 else KafkaError._NOENT
+                future.set_exception(KafkaException(KafkaError(code)))
+        return found
+
+    def describe_topics(self, names: Any, **_: Any) -> dict[str, Any]:
+        broker = object()
+        found: dict[str, Any] = {name: Future() for name in names.topic_names}
+        for name, future in found.items():
+            leaders = [broker, None if name == "t" and self.clock.now < self.elected else broker]
+            partitions = [SimpleNamespace(id=n, leader=each, replicas=[1]) for n, each in enumerate(leaders)]
+            future.set_result(SimpleNamespace(name=name, topic_id="id", partitions=partitions))
+        return found
+
+    def list_topics(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def poll(self, seconds: float) -> int:
+        return int(seconds) * 0
+
+
+def admin(clock: Clock, elected: float) -> ClusterAdmin:
+    made = ClusterAdmin(NOWHERE, client_id="test", clock=clock)  # type: ignore[arg-type]  as much of it as is asked
+    made.close()
+    made._asking.client = Brokers(clock, elected)
+    return made
+
+
+def position(partition: int) -> Position:
+    return Position(
+        topic="t", partition=partition, offset=5, source_cluster_id="c", topic_id="id", target_topic="east.t",
+        target_partition=partition, target_topic_id="id", target_offset=4, generation=1, lane=0, run="r", epoch=1,
+        attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=0,
+    )  # fmt: skip
+
+
+def test_a_leader_that_is_elected_in_time_is_waited_for() -> None:
+    """Elections are nothing to speak of."""
+    both = [("t", 0), ("t", 1)]
+    assert admin(Clock(), 3).offsets(both, at="latest", read_committed=False) == dict.fromkeys(both, 7)
+
+
+def test_a_partition_without_a_leader_is_not_called_gone() -> None:
+    """Who takes it for gone stops its topic for good, or leaves it out of what is to be caught up with."""
+    with pytest.raises(UnreachableError, match="t-1 has no leader on cluster east") as raised:
+        admin(Clock(), 1e9).offsets([("t", 0), ("t", 1)], at="latest", read_committed=False)
+    assert raised.value.topic == "t"
+
+
+@pytest.fixture
+def lane_topics() -> Any:
+    """What a lane asks both clusters with; partition 1 has no leader on the source for 1000 s."""
+    spec = LaneSpec(
+        link=LINK, source=NOWHERE, target=NOWHERE, source_cluster_id="a", target_cluster_id="b", run="r", generation=1,
+        lane=0, epoch=1, attempt=1, seconds=60.0, partitions=(),
+    )  # fmt: skip
+    clock = Clock()
+    topics = LaneTopics(spec, clock)  # type: ignore[arg-type]  as much of it as is asked
+    topics.close()
+    topics._source, topics.target_admin = admin(clock, 1000), admin(clock, 0)
+    return topics
+
+
+def test_a_lane_sets_such_a_topic_aside_and_soon(lane_topics: LaneTopics) -> None:
+    """The others go on after the time of one election; it is tried again without another wait, until it answers."""
+    clock = lane_topics._clock
+    facts = lane_topics.facts([position(0), position(1)])
+
+    refused = {source.partition: sides[0].refused for source, sides in facts.items()}
+    assert refused[0] is None
+    assert isinstance(refused[1], UnreachableError)
+    assert refused[1].topic == "t"
+    assert facts[SourcePartition("t", 0)][0].high_watermark == 7
+    waited = clock.monotonic()
+    assert 0 < waited < 30
+    lane_topics.facts([position(1)])
+    assert clock.monotonic() == waited
+    clock.sleep(1000)
+    assert lane_topics.facts([position(1)])[SourcePartition("t", 1)][0].refused is None
+
+
+def test_a_copy_without_a_leader_concerns_its_source_topic(lane_topics: LaneTopics) -> None:
+    """That is what a lane stops; the name of the copy would stop nothing, again and again."""
+    lane_topics._source, lane_topics.target_admin = lane_topics.target_admin, lane_topics._source
+    copied = replace(position(1), topic="origin", target_topic="t")
+
+    refused = lane_topics.facts([copied])[copied.source][1].refused
+
+    assert isinstance(refused, UnreachableError)
+    assert refused.topic == "origin"
+
+
+def test_status_tells_of_the_others() -> None:
+    """At once, and not that the topic is gone."""
+    clock = Clock()
+    reader = StatusReader(LINK, NOWHERE, NOWHERE, clock=clock)  # type: ignore[arg-type]  as much of it as is asked
+    reader.close()
+    reader._source, reader._target = admin(clock, 1e9), admin(clock, 0)
+
+    observed = reader._observe([position(0), position(1)])
+
+    assert clock.now == 0
+    assert observed[SourcePartition("t", 0)].lso == 7
+    assert observed[SourcePartition("t", 0)].source.refused is None
+    assert "has no leader" in str(observed[SourcePartition("t", 1)].source.refused)
