@@ -64,6 +64,26 @@ _STORAGE = (
     "segment.index.bytes",
 )
 
+# brokers of Kafka 4 refuse smaller segments (KIP-1030), which older ones took; larger ones only keep records longer
+_LEAST_SEGMENT = 1024 * 1024
+
+# what every broker that is served knows (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic
+# does not tell, and refuses a topic with a setting of another make, such as confluent.tier.enable
+_COMMON = frozenset(
+    {
+        *_LOSS_RELEVANT,
+        *_STORAGE,
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "preallocate",
+    }
+)
+
 _FOR_EVER = "9223372036854775807"
 #: Whatever time a record says that it is from, it is taken, and kept.
 TIMESTAMPS = {
@@ -193,14 +213,15 @@ def desired_configs(
     Args:
         source: The source topic's effective settings.
         target_defaults: What a topic on the target has without settings of its own; None when not known, and
-            a None in it likewise.  A setting that is not in it is one that the target's brokers do not know.
+            a None in it likewise.  A setting that is not in it is one that the target's brokers do not know; where
+            nothing is known, it is one that not all brokers know.
         provenance_header: Whether the mirror makes records larger by its header.
     """
     wanted: dict[str, str] = {}
     for name, entry in source.items():
         if entry.value is None or entry.sensitive or name in _NOT_COPIED:
             continue
-        if target_defaults is not None and name not in target_defaults:
+        if name not in (_COMMON if target_defaults is None else target_defaults):
             continue
         if (
             name in _LOSS_RELEVANT
@@ -210,6 +231,8 @@ def desired_configs(
             wanted[name] = entry.value
     if provenance_header and "max.message.bytes" in wanted:
         wanted["max.message.bytes"] = str(int(wanted["max.message.bytes"]) + _HEADER_ROOM)
+    if "segment.bytes" in wanted:
+        wanted["segment.bytes"] = str(max(int(wanted["segment.bytes"]), _LEAST_SEGMENT))
     known = TIMESTAMPS if target_defaults is None else TIMESTAMPS.keys() & target_defaults.keys()
     wanted.update({name: TIMESTAMPS[name] for name in sorted(known)})
     return wanted

@@ -142,6 +142,19 @@ def test_a_setting_that_the_target_does_not_know_is_left_out() -> None:
     assert "new.in.5" not in desired_configs(configs("topic", new__in__5="x"), DEFAULTS)
 
 
+def test_where_no_topic_tells_only_settings_that_all_brokers_know_are_carried_over() -> None:
+    """A new cluster has no topic yet; it would refuse a topic with a setting of another make."""
+    source = configs("topic", confluent__tier__enable="true", flush__messages="1", retention__ms="5")
+    assert desired_configs(source).items() >= {"flush.messages": "1", "retention.ms": "5"}.items()
+    assert "confluent.tier.enable" not in desired_configs(source)
+
+
+@pytest.mark.parametrize(("source", "copy"), [("100000", "1048576"), ("1048577", "1048577")])
+def test_segments_are_as_large_as_brokers_of_kafka_4_ask_for(source: str, copy: str) -> None:
+    """Older ones took smaller ones; a setting that decides nothing shall not keep a topic from being mirrored."""
+    assert desired_configs(configs("topic", segment__bytes=source), DEFAULTS)["segment.bytes"] == copy
+
+
 def test_append_times_of_the_source_become_create_times() -> None:
     """A target with LogAppendTime would write the time of the copy over the source's."""
     source = configs(
