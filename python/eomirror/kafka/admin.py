@@ -224,7 +224,10 @@ class ClusterAdmin:
 
     def topic_rights(self, names: Sequence[str]) -> dict[str, frozenset[str]]:
         """
-        Operations that we may do on existing topics, such as ``WRITE`` (KIP-430); missing topics are left out.
+        Operations that we may do on existing topics, such as ``WRITE`` (KIP-430).
+
+        Missing topics are left out, and so are those of which the brokers do not tell: whoever may ask for a topic may
+        describe it, so that an empty answer is none.  Not every make of broker knows the field.
 
         Raises:
             ClusterError: The cluster cannot be reached.
@@ -242,7 +245,8 @@ class ClusterAdmin:
                 ) from raised
 
         found = self._asking.each(names, send, failed)
-        return {name: operations(answer) for name, answer in found.items() if answer is not None}
+        told = {name: operations(answer) for name, answer in found.items() if answer is not None}
+        return {name: rights for name, rights in told.items() if rights}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """
