@@ -75,3 +75,26 @@ def test_a_link_alone_fails_as_ever(path: str, capsys: pytest.CaptureFixture[str
     assert exit_code(path, "--link", "west->north") == 1
     assert "fix: check bootstrap.servers" in capsys.readouterr().err
     assert exit_code(path, "--link", "west->east") == 0
+
+
+def test_a_link_that_is_watched_may_go_away(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that restarts ends no `--watch`; one that cannot be read when it begins does."""
+    looks = iter([LinkStatus(link="west->east", state="running"), None, None])
+
+    def read(_: Reader) -> LinkStatus:
+        found = next(looks, None)
+        if found is None:
+            raise UnreachableError("no way to cluster east")
+        return found
+
+    def sleep(_: float) -> None:
+        if next(rounds) == 1:
+            raise KeyboardInterrupt
+
+    rounds = iter(range(9))
+    monkeypatch.setattr(Reader, "read", read)
+    monkeypatch.setattr("eomirror.clock.SystemClock.sleep", lambda _, seconds: sleep(seconds))
+    assert exit_code(path, "--link", "west->east", "--watch", "-o", "json") == 130
+    assert capsys.readouterr().out.count('"state": "unknown"') == 1

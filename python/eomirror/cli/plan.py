@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eomirror.config import Config, Link
+    from eomirror.errors import MirrorError
     from eomirror.sync.diff import Change
     from eomirror.sync.discovery import Plan
 
@@ -27,20 +28,33 @@ def plan(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output
     """
     Connect to the clusters of CONFIG and show what `run` would create or change.
 
-    Asks brokers to check rights, names and settings as well.  Creates and changes nothing.  Exit codes: 0 all
-    links can run, 1 one cannot, 78 the configuration is refused.
+    Asks brokers to check rights, names and settings as well.  Creates and changes nothing.  Of several links, one
+    that cannot run is shown with the reason, and the others are shown.  Exit codes: 0 all links can run, 1 one
+    cannot, 78 the configuration is refused.
     """
     from eomirror.config import load_config
+    from eomirror.errors import MirrorError
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
-    plans = [(link, _plan_of(loaded, link)) for link in chosen]
+    plans: list[tuple[Link, Plan | MirrorError]] = []
+    for link in chosen:
+        try:
+            plans.append((link, _plan_of(loaded, link)))
+        except MirrorError as error:
+            if len(chosen) == 1:
+                raise
+            plans.append((link, error))
     if wants_table(output):
         for link, found in plans:
-            _draw(link, found)
+            _draw_problem(link, found) if isinstance(found, MirrorError) else _draw(link, found)
     else:
-        print_structured({"links": [_structured(link, found) for link, found in plans]}, output)
-    return 0
+        shown = [
+            _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+            for link, found in plans
+        ]
+        print_structured({"links": shown}, output)
+    return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
 
 
 def _plan_of(config: Config, link: Link) -> Plan:
@@ -51,6 +65,16 @@ def _plan_of(config: Config, link: Link) -> Plan:
         return discovery.plan()
     finally:
         discovery.close()
+
+
+def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "source": {"cluster": link.source},
+        "target": {"cluster": link.target},
+        "problem": error.message,
+        "fix": error.fix or None,
+    }
 
 
 def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
@@ -134,6 +158,13 @@ def _what(change: Change) -> str:
 
 def _partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _draw_problem(link: Link, error: MirrorError) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    Console(highlight=False).print(f"[bold]{escape(link.name)}[/]: [red]cannot run[/]: {escape(str(error))}")
 
 
 def _draw(link: Link, plan_: Plan) -> None:

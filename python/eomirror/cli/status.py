@@ -45,7 +45,8 @@ def status(
     for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
     was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  An owner whose claim
     looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Of several links, one
-    whose topics cannot be read is unknown, and the others are shown.  Exit codes: 0 done, 1 a link is unknown.
+    whose topics cannot be read is unknown, and the others are shown; so is a link that is watched and goes away.
+    Exit codes: 0 done, 1 a link is unknown.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -59,8 +60,11 @@ def status(
         for link in chosen
     ]
     try:
+        alone = len(readers) == 1
         while True:
-            found = [_read(link, reader, alone=len(readers) == 1) for link, reader in readers]
+            found = [_read(link, reader, alone=alone) for link, reader in readers]
+            # who watches a link wants to see it come back
+            alone = False
             if wants_table(output):
                 if watch and not is_dumb(sys.stdout):
                     click.clear()

@@ -1,0 +1,72 @@
+"""`eomirror plan` of several links, one of which cannot run; discoveries are played."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.cli.app import main
+from eomirror.errors import UnreachableError
+from eomirror.sync import discovery
+from eomirror.sync.discovery import Plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+clusters:
+  west: {bootstrap.servers: "127.0.0.1:1"}
+  north: {bootstrap.servers: "127.0.0.1:2"}
+  east: {bootstrap.servers: "127.0.0.1:3"}
+links:
+  - {source: west, target: north, topics: [orders]}
+  - {source: west, target: east, topics: [orders]}
+"""
+
+
+class Discovery:
+    """Plans a link to east; north does not answer."""
+
+    def __init__(self, link: Any, *_: Any) -> None:
+        self._link = link
+
+    def plan(self) -> Plan:
+        if self._link.target == "north":
+            raise UnreachableError("no way to cluster north", fix="check bootstrap.servers")
+        return Plan(("a", "b"), {"orders": "west.orders"}, (), (), (), (), {}, first_run=False)
+
+    def close(self) -> None:
+        pass
+
+
+def plan(path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    (path / "mirror.yaml").write_text(CONFIG)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", str(path / "mirror.yaml"), *arguments])
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def test_one_link_that_cannot_run_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is shown with the reason and what to do, and the exit code says so; alone it fails as ever."""
+    monkeypatch.setattr(discovery, "Discovery", Discovery)
+
+    code, out, _ = plan(tmp_path, capsys, "-o", "json")
+    north, east = json.loads(out)["links"]
+    assert code == 1
+    assert (north["problem"], north["fix"]) == ("no way to cluster north", "check bootstrap.servers")
+    assert east["topics"] == {"orders": "west.orders"}
+
+    code, out, _ = plan(tmp_path, capsys, "-o", "table")
+    assert code == 1
+    assert "cannot run: no way to cluster north" in out
+    assert "1 topic to mirror" in out
+
+    code, _, err = plan(tmp_path, capsys, "--link", "west->north")
+    assert code == 1
+    assert "fix: check bootstrap.servers" in err
