@@ -597,8 +597,25 @@ class PartitionComparison:
             reached: The client's position behind them; None when not known.
         """
 
-    def extend(self, source_end: int, target_end: int, letters: list[tuple[int, int]] = ...) -> None:
-        """Both sides have more now, and there may be more dead letters; not for ``by_key``."""
+    def extend(
+        self,
+        source_end: int,
+        target_end: int,
+        letters: list[tuple[int, int]] = ...,
+        starts: tuple[int, int] = ...,
+    ) -> None:
+        """
+        Both sides have more now, and there may be more dead letters; not for ``by_key``.
+
+        Args:
+            source_end: End of what is compared of the source.
+            target_end: Likewise.
+            letters: As for the constructor.
+            starts: Source and target offset before which nothing can be compared any more.
+        """
+
+    def read_on(self, source_tail: int, target_tail: int) -> None:
+        """Read on to these offsets, beyond what is compared, and judge all keys anew; for ``by_key`` only."""
 
     def resume_at(self) -> tuple[int, int] | None:
         """Source and target offset at which another comparison could go on; None while there is no such place."""

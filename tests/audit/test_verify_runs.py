@@ -55,12 +55,17 @@ def write_plainly(properties: Mapping[str, Any], topic: str, records: list[Recor
     assert producer.flush(30) == 0
 
 
-def verify(path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Exit code of the command, and the first link of its JSON."""
-    done = subprocess.run(
+def run_verify(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with JSON, when it has ended."""
+    return subprocess.run(
         [sys.executable, "-m", "eomirror", "verify", str(path), "-o", "json", *arguments],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+def verify(path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit code of the command, and the first link of its JSON."""
+    done = run_verify(path, *arguments)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["links"][0]
 
@@ -186,6 +191,9 @@ def test_bounds_leave_out_what_is_older(link: TestLink) -> None:
     assert (kinds(young), young.matched) == ({}, 10)
     none = of(compared(link, bound=Bound(since_ms=1_900_000_000_000)), link, "bounded")
     assert (kinds(none), none.matched) == ({}, 0)
+    nothing = run_verify(link.path, "--topic", "bounde")
+    assert nothing.returncode == 2
+    assert "mirrors no such topic" in nothing.stderr
 
 
 def test_an_interrupted_comparison_goes_on_where_it_was(link: TestLink, tmp_path: Path) -> None:
@@ -219,8 +227,12 @@ def test_an_interrupted_comparison_goes_on_where_it_was(link: TestLink, tmp_path
     again = run()
     assert (kinds(again), again.matched) == ({"foreign": 1}, 12_000)
     assert (again.source["records"], again.target["records"]) == (12_000, 12_001)
-    # what was found stays found
+    # what was found stays found, also where retention has taken the record that would be shown
     assert kinds(run()) == {"foreign": 1}
+    delete_before(link.west, link.copy("long"), -1)
+    gone = run()
+    assert kinds(gone) == {"foreign": 1}
+    assert [each.target for each in gone.shown] == [None]
 
 
 def test_following_goes_on_with_what_is_mirrored_meanwhile(link: TestLink) -> None:
@@ -239,6 +251,17 @@ def test_following_goes_on_with_what_is_mirrored_meanwhile(link: TestLink) -> No
         assert second.source["records"] == second.matched
         write_plainly(link.west, link.copy("followed"), [link.written["followed"][0][5]])
         assert kinds(of(made.run(follows=True), link, "followed")) == {"duplicate": 1}
+        # a signal falls into the next round before it has compared anything
+        stopped = of(made.run(follows=True, stopped=lambda: True), link, "followed")
+        assert (kinds(stopped), stopped.whole) == ({"duplicate": 1}, True)
+        # the source loses what was not mirrored yet, and the link goes on behind it
+        link.settings["on_gap"] = "accept"
+        link.write("followed", 50, abort_every=0)
+        delete_before(link.east, link.topic("followed"), -1)
+        write_plainly(link.east, link.topic("followed"), some_records(9, 20))
+        link.catch_up()
+        behind = of(made.run(follows=True), link, "followed")
+        assert (kinds(behind), behind.matched - stopped.matched) == ({"duplicate": 1}, 20)
     finally:
         made.close()
 
@@ -276,11 +299,15 @@ def test_a_signal_ends_following_with_what_was_found(link: TestLink, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_recreated_and_adopted_source_is_compared_behind_its_predecessor(link: TestLink) -> None:
+def test_a_recreated_and_adopted_source_is_compared_behind_its_predecessor(
+    link: TestLink, tmp_path: Path
+) -> None:
     """What the copy has of the earlier topic of this name is not foreign; what somebody adds behind it is."""
     link.create("again")
     link.write("again", 100, abort_every=0)
     link.catch_up()
+    followed = verifier(link)
+    assert of(followed.run(follows=True), link, "again").matched == 100
     delete_topic(link.east, link.topic("again"))
     link.create("again")
     write_plainly(link.east, link.topic("again"), some_records(5, 80))
@@ -288,6 +315,15 @@ def test_a_recreated_and_adopted_source_is_compared_behind_its_predecessor(link:
     found = of(compared(link), link, "again")
     assert (kinds(found), found.matched) == ({}, 80)
     assert found.scope.not_comparable[1] > 100
+    # so it is for those whose counts cannot be taken back: one that follows since before, and one with a file
+    after = of(followed.run(follows=True), link, "again")
+    followed.close()
+    assert (kinds(after), after.matched) == ({}, 180)
+    made = verifier(link)
+    made.resume = ResumeFile(tmp_path / "resume.json", {}).link(link.name, made.ids)
+    kept = of(made.run(), link, "again")
+    made.close()
+    assert (kinds(kept), kept.matched) == ({}, 80)
     write_plainly(link.west, link.copy("again"), [FOREIGN])
     assert kinds(of(compared(link), link, "again")) == {"foreign": 1}
 

@@ -7,13 +7,14 @@ A batch job on Spark runs this in its tasks; `eomirror.audit.verifier` runs it i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror._native import PartitionComparison, PlaneReader
+from eomirror.audit.log_end import LogEnd
 from eomirror.audit.tally import Found, Tally
 from eomirror.audit.verify import PartitionVerdict, Range, Scope, Shown, altered_parts
-from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.verify_client import CommittedPartition
@@ -27,6 +28,8 @@ __all__ = ["MOST_KEYS", "Comparer", "Progress", "plane_refusal"]
 _CONNECT_SECONDS = 30.0
 _STEP_SECONDS = 0.1
 _MESSAGES = 5000
+# so long neither side gives anything before somebody looks where the logs end
+_PATIENCE_SECONDS = 60.0
 
 #: Keys of a compacted partition that are kept at a time, about 100 bytes each; more are compared in shares.
 MOST_KEYS = 1_000_000
@@ -45,6 +48,29 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
         for cluster in (source, target)
         for name, why in PlaneReader.refusals(*with_tokens(_properties(cluster, role)))
     )
+
+
+@dataclass(slots=True)
+class _Kept:
+    """
+    A comparison that goes on with what is mirrored meanwhile.
+
+    Attributes:
+        of: What it is about: ids of both topics, name of the copy, whether timestamps are compared.
+        comparison: Itself.
+        before: What was counted of earlier topics of these names.
+        found: The first differences.
+    """
+
+    of: tuple[Any, ...]
+    comparison: PartitionComparison
+    before: Tally | None
+    found: list[Found] = field(default_factory=list)
+
+    def tally(self, show: int, *, whole: bool) -> Tally:
+        """All that was counted."""
+        tally = Tally.of(self.comparison.counts(), self.found, self.comparison.resume_at(), whole=whole)
+        return tally if self.before is None else self.before.plus(tally, show=show)
 
 
 class Comparer:
@@ -85,7 +111,9 @@ class Comparer:
         self._clients = tuple(
             CommittedPartition(cluster, client_id=role, clock=clock) for cluster in (source, target)
         )
-        self._kept: dict[tuple[str, int], tuple[PartitionComparison, list[Found]]] = {}
+        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._ends = LogEnd(source, target, client_id=role, clock=clock)
+        self._clock = clock
         self._readers: tuple[PlaneReader, PlaneReader] | None = None
         if native:
             self._readers = (
@@ -100,6 +128,7 @@ class Comparer:
         progress: Progress | None = None,
         stopped: Callable[[], bool] = lambda: False,
         keep: int = 0,
+        ids: tuple[str, str] = ("", ""),
     ) -> Tally:
         """
         Compare one partition.
@@ -110,6 +139,7 @@ class Comparer:
             stopped: Whether to stop, asked as often; the rest is not compared then.
             keep: Go on with what `keep` > 0 compared of this partition before, which knows that many records, so that a
                 duplicate of one of them is recognised; 0 begins anew.
+            ids: Ids of source and target topic: what was kept of other topics of these names is only counted on.
 
         Raises:
             MirrorError: It could not be read.
@@ -118,16 +148,23 @@ class Comparer:
             return Tally()
         if one.by_key:
             return self._by_key(one, progress, stopped)
-        where = (one.source.topic, one.source.partition)
-        comparison, found = self._kept.get(where, (None, []))
-        if comparison is None:
-            comparison = self._comparison(one, history=keep or _HISTORY)
-            if keep:
-                self._kept[where] = comparison, found
+        if not keep:
+            found: list[Found] = []
+            comparison = self._comparison(one)
+            whole = self._finish(one, comparison, found, progress, stopped)
+            return Tally.of(comparison.counts(), found, comparison.resume_at(), whole=whole)
+        where, of = (one.source.topic, one.source.partition), (*ids, one.target.topic, one.timestamps)
+        kept = self._kept.get(where)
+        if kept is not None and kept.of == of:
+            starts = (one.source.start, one.target.start)
+            kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts)
         else:
-            comparison.extend(one.source.end, one.target.end, _letters(one))
-        whole = self._finish(one, comparison, found, progress, stopped)
-        return Tally.of(comparison.counts(), found, comparison.resume_at(), whole=whole)
+            # of other topics; the same ones are read again from their beginning
+            others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
+            before = kept.tally(self._show, whole=True) if kept is not None and others else None
+            kept = self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
+        whole = self._finish(one, kept.comparison, kept.found, progress, stopped)
+        return kept.tally(self._show, whole=whole)
 
     def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
         """
@@ -153,6 +190,11 @@ class Comparer:
             comparison = self._comparison(one, by_key=(self._most_keys, len(results), shares))
             found: list[Found] = []
             whole = self._finish(one, comparison, found, progress, stopped)
+            if whole and any(comparison.counts()["differences"].values()):
+                # compaction goes on: what it removed while this was read, it removed for a record behind the tails
+                comparison.read_on(*self._ends.stable(one))
+                found.clear()
+                whole = self._finish(one, comparison, found, progress, stopped)
             if comparison.too_many_keys:
                 shares, results = shares * 4, []
                 continue
@@ -175,6 +217,7 @@ class Comparer:
         self._readers = None
         for client in self._clients:
             client.close()
+        self._ends.close()
 
     def _comparison(
         self, one: Scope, *, by_key: tuple[int, int, int] | None = None, history: int = _HISTORY
@@ -209,6 +252,8 @@ class Comparer:
             ):
                 client.assign(part.topic, part.partition, counts[side]["position"])
         done = False
+        at: tuple[int, int] | None = None
+        patience = Deadline(_PATIENCE_SECONDS, self._clock)
         while not done and not stopped():
             done = (
                 self._feed(comparison)
@@ -216,8 +261,16 @@ class Comparer:
                 else comparison.step(*self._readers, _STEP_SECONDS)
             )
             found += comparison.take()[: self._show - len(found)]
+            counts = comparison.counts()
+            reached = (counts["source"]["position"], counts["target"]["position"])
+            if reached != at:
+                at, patience = reached, Deadline(_PATIENCE_SECONDS, self._clock)
+            elif patience.passed and not done:
+                wanted = (comparison.wants("source"), comparison.wants("target"))
+                self._ends.check(one, reached, wanted)
+                patience = Deadline(_PATIENCE_SECONDS, self._clock)
             if progress is not None:
-                tally = Tally.of(comparison.counts(), found, comparison.resume_at(), whole=done)
+                tally = Tally.of(counts, found, comparison.resume_at(), whole=done)
                 progress(one, tally)
         return done
 

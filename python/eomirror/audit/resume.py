@@ -49,12 +49,16 @@ class ResumeFile:
         self._clock = clock
         self._links: dict[str, dict[str, Any]] = {}
         self._due = Deadline(_SAVE_SECONDS, clock)
-        if not path.exists():
-            return
         try:
-            body = orjson.loads(path.read_bytes())
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refused(f"cannot be read: {error.strerror}") from error
+        try:
+            body = orjson.loads(content)
             version, was, links = body["v"], body["asked"], dict(body["links"])
-        except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise self._refused("is not the file of a comparison") from error
         if version != _VERSION:
             raise self._refused(f"has version {version}, this release knows {_VERSION}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.audit.verify import PartitionFacts, Range, Scope, needed_ranges, scope
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.errors import DifferenceError, TopicError
+from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.formats.dead_letter import read_letter
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import read_offset_map_key
@@ -47,11 +47,23 @@ class Bound:
         topics: Only source topics that this regular expression matches whole; None for all.
         from_offset: First source offset of every partition; None for the log's start.
         since_ms: First record whose timestamp is at least this, ms since 1970, by the brokers' index; None for all.
+
+    Raises:
+        UsageError: The topics are no regular expression.
     """
 
     topics: str | None = None
     from_offset: int | None = None
     since_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.topics or "")
+        except re.error as error:
+            raise UsageError(
+                f"topics {self.topics}: not a regular expression: {error}",
+                fix="name a topic, or give a pattern such as orders.*",
+            ) from error
 
     @property
     def whole(self) -> bool:
@@ -267,12 +279,7 @@ class Survey:
         deadline = Deadline(_MARKER_SECONDS, self._clock)
         while True:
             stable = self._ends(self._target, targets)
-            behind = [
-                each
-                for each in positions
-                if (each.target_offset or -1) >= stable.get((each.target_topic, each.target_partition), 0)
-            ]
-            if not behind or deadline.passed:
+            if not behind(positions, stable) or deadline.passed:
                 return stable
             self._clock.sleep(0.1)
 
@@ -352,6 +359,16 @@ class Survey:
             for number in range(facts.partitions)
         ]
         return admin.offsets(partitions, at=at, read_committed=True) if partitions else {}
+
+
+def behind(positions: Sequence[Position], stable: Mapping[Partition, int]) -> list[Position]:
+    """Positions whose last record lies at or behind the last stable offset of its partition: no marker is there yet."""
+    return [
+        each
+        for each in positions
+        if each.target_offset is not None
+        and each.target_offset >= stable.get((each.target_topic, each.target_partition), 0)
+    ]
 
 
 def _waiting(

@@ -224,8 +224,9 @@ def audit_link(
     admin = ClusterAdmin(target, client_id=client_id)
     try:
         topics = _topics(link, target, admin, client_id=client_id, clock=clock)
-        if at_rest:
-            _settle(admin, topics.every(), settle, clock)
+        if at_rest and _settle(admin, topics.every(), settle, clock):
+            # what was open hid what was committed behind it, and perhaps the first position of a topic
+            topics = _topics(link, target, admin, client_id=client_id, clock=clock)
         properties, tokens = with_tokens(as_text(consumer_properties(target, client_id=client_id)))
         audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
         for producer_id in topics.producers:
@@ -302,10 +303,16 @@ def _named(values: Iterable[bytes | None]) -> tuple[set[str], set[int]]:
     return topics, producers
 
 
-def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float, clock: Clock) -> None:
+def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float, clock: Clock) -> bool:
+    """Wait for open transactions to end; whether there were any."""
     deadline = Deadline(seconds, clock)
-    while _held_back(admin, partitions) and not deadline.passed:
+    waited = False
+    while _held_back(admin, partitions):
+        waited = True
+        if deadline.passed:
+            break
         clock.sleep(0.1)
+    return waited
 
 
 def _held_back(admin: ClusterAdmin, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror.audit.comparer import MOST_KEYS, Comparer, plane_refusal
+from eomirror.audit.standing import Standing
 from eomirror.audit.survey import Bound, Survey, Surveyed
 from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Range
 from eomirror.clock import SYSTEM_CLOCK, Clock
@@ -81,6 +82,8 @@ class Verifier:
         self._reason = plane_refusal(link, source, target) if native else "librdkafka was asked for"
         self._survey = Survey(link, source, target, clock=clock)
         self.ids = self._survey.cluster_ids()
+        self._begun: set[tuple[SourcePartition, tuple[str, str]]] = set()
+        self._standing = Standing()
         self._comparer = Comparer(
             link,
             source,
@@ -136,7 +139,12 @@ class Verifier:
             MirrorError: A partition could not be read.
         """
         bound = bound or Bound()
-        found = self.look(bound)
+        # counts that are kept cannot be taken back, so what they begin with is to be known before
+        found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
+        if follows and not self._begun.issuperset(found.topic_ids.items()):
+            if self._begun:
+                found = self.look(bound, thorough=True)
+            self._begun.update(found.topic_ids.items())
         keep = 0
         if follows:
             share = _KEPT_RECORDS // max(1, len(found.scopes))
@@ -157,6 +165,8 @@ class Verifier:
             and not follows
         ):
             verdicts = self._look_again(bound, verdicts, compare)
+        if follows:
+            verdicts = [self._standing.of(verdict) for verdict in verdicts]
         return LinkVerdict(
             link=self._link.name,
             plane=self.plane,
@@ -184,7 +194,9 @@ class Verifier:
         source = SourcePartition(one.source.topic, one.source.partition)
         ids = found.topic_ids.get(source)
         if self.resume is None or one.problem or one.by_key or ids is None:
-            tally = self._comparer.compare(one, progress=progress, stopped=stopped, keep=keep)
+            tally = self._comparer.compare(
+                one, progress=progress, stopped=stopped, keep=keep, ids=ids or ("", "")
+            )
             return self._comparer.verdict(one, tally)
         resume = self.resume
         before = resume.before(one, ids)

@@ -299,6 +299,11 @@ class PartitionVerdict:
         """Whether the copy is not the original, or cannot be told to be."""
         return bool(self.scope.problem) or any(self.differences.values())
 
+    @property
+    def word(self) -> str:
+        """The verdict: ``differs``, ``equal``, or ``not compared`` where nothing differs in what was compared of it."""
+        return _word(differs=self.differs, whole=self.whole)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkVerdict:
@@ -331,14 +336,23 @@ class LinkVerdict:
         """Whether any partition does."""
         return any(partition.differs for partition in self.partitions)
 
+    @property
+    def word(self) -> str:
+        """The verdict, likewise."""
+        return _word(differs=self.differs, whole=self.whole)
+
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``."""
         body = asdict(self)
-        body["verdict"] = "differs" if self.differs else "equal"
+        body["verdict"] = self.word
         for told, partition in zip(body["partitions"], self.partitions, strict=True):
-            told["verdict"] = "differs" if partition.differs else "equal"
+            told["verdict"] = partition.word
             told["scope"]["letters"] = len(partition.scope.letters)
         return body
+
+
+def _word(*, differs: bool, whole: bool) -> str:
+    return "differs" if differs else "equal" if whole else "not compared"
 
 
 def altered_parts(source: dict[str, Any], target: dict[str, Any]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def parse_since(text: str, *, now_ms: int) -> int:
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return max(0, now_ms - int(float(ago["number"]) * _UNITS[ago["unit"]] * 1000))
+        return now_ms - int(min(float(ago["number"]) * _UNITS[ago["unit"]] * 1000, float(now_ms)))
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
@@ -117,6 +117,7 @@ def verify(
     transaction that records, positions and offset map were decided together, that the positions form one chain, and
     (--at-rest) that nothing is left open.  Ends with 3 if it is not clean.
     """
+    from eomirror.audit.origins import with_origins
     from eomirror.audit.survey import Bound
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -142,10 +143,11 @@ def verify(
     if transactions:
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
+    bound = Bound(topics=topics, from_offset=from_offset, since_ms=since_ms)
     run = _Run(
         loaded,
-        chosen,
-        Bound(topics=topics, from_offset=from_offset, since_ms=since_ms),
+        [with_origins(link, loaded.clusters) for link in chosen],
+        bound,
         show=show,
         native=plane == "auto",
         resume=resume,
@@ -160,9 +162,16 @@ def verify(
         draw_verdicts(verdicts)
     else:
         print_structured({"links": [verdict.as_dict() for verdict in verdicts]}, output)
-    if caught and not follow:
+    # one that follows ends on a signal, with what it found if it got once through everything
+    if caught and not (follow and _settled(verdicts)):
         return 128 + caught[0]
     return 3 if any(verdict.differs for verdict in verdicts) else 0
+
+
+def _settled(verdicts: Sequence[LinkVerdict]) -> bool:
+    """Whether there is something to be said: a difference, or that all was compared."""
+    whole = bool(verdicts) and all(verdict.whole for verdict in verdicts)
+    return whole or any(verdict.differs for verdict in verdicts)
 
 
 @contextmanager
@@ -233,6 +242,11 @@ class _Run:
             self._spark.close()
             if self._file is not None:
                 self._file.save()
+        if self._bound.topics and not any(verdict.partitions or verdict.waiting for verdict in verdicts):
+            raise UsageError(
+                f"--topic {self._bound.topics}: {', '.join(link.name for link in self._links)} mirrors no such topic",
+                fix="name a source topic that the link mirrors, or give a pattern such as orders.*",
+            )
         return verdicts
 
     def follow(self, caught: list[int]) -> list[LinkVerdict]:

@@ -25,6 +25,7 @@ __all__ = ["VerifyDisplay", "draw_verdicts"]
 _LINES_EVERY_SECONDS = 10.0
 _REDRAWN_EVERY_SECONDS = 0.25
 _PERCENT = 100.0
+_COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
 
 
 class VerifyDisplay:
@@ -85,10 +86,9 @@ def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
     """Write tables of what was found to stdout."""
     console = Console(highlight=False)
     for verdict in verdicts:
-        colour = "red" if verdict.differs else "green"
-        word = "differs" if verdict.differs else "equal"
+        colour = _COLOURS[verdict.word]
         rest = "" if verdict.whole else "  [yellow]not all of it was compared[/yellow]"
-        console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{word}[/{colour}]{rest}")
+        console.print(f"[bold]{escape(verdict.link)}[/bold]  [{colour}]{verdict.word}[/{colour}]{rest}")
         rows = [_row(partition) for partition in verdict.partitions]
         if rows:
             right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "DIFFER", "VERDICT"})
@@ -114,7 +114,6 @@ def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
 
 def _row(partition: PartitionVerdict) -> dict[str, Any]:
     one = partition.scope
-    verdict = "differs" if partition.differs else "equal" if partition.whole else "not compared"
     return {
         "TOPIC": one.source.topic,
         "P": one.source.partition,
@@ -124,5 +123,5 @@ def _row(partition: PartitionVerdict) -> dict[str, Any]:
         "EQUAL": human_count(partition.matched),
         "DIFFER": ", ".join(f"{n:,} {kind}" for kind, n in partition.differences.items() if n) or "0",
         "LAG": human_count(one.lag),
-        "VERDICT": verdict,
+        "VERDICT": partition.word,
     }

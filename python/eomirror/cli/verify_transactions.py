@@ -129,7 +129,7 @@ def _remarks(audit: TransactionAudit) -> list[str]:
         )
     if audit.unread:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in audit.unread[:_MOST_SHOWN])
-        found.append(f"unread: positions name {names}, which the target does not have")
+        found.append(f"unread: positions name {names}, which the target did not have when the audit began")
     if audit.under_way:
         found.append(
             f"under way: {audit.under_way:,} parts of transactions are not judged, as nobody said --at-rest"

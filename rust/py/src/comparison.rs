@@ -1,20 +1,21 @@
 //! `PartitionComparison`.
 
+mod half;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::compare::{Comparison, Difference, Limits, Side};
-use eomirror_core::content::{Content, Counts, Part};
+use eomirror_core::content::{Counts, Part};
 use eomirror_core::final_state::FinalState;
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_plane::{
-    Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition, wait,
-};
+use eomirror_plane::{Clock, SystemClock, wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+
+use half::{Half, Judge, Range, Trouble};
 
 use crate::convert::Batch;
 use crate::detach::without_interpreter;
@@ -29,21 +30,6 @@ const KEPT: usize = 1000;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// One side of a comparison.
-struct Half {
-    partition: TopicPartition,
-    content: Content,
-    /// Records from here on are read to excuse what compaction did, and not compared.
-    end: i64,
-    parked: Option<FetchedRecords>,
-    empty_answers: u32,
-}
-
-enum Judge {
-    InOrder(Comparison),
-    ByKey(FinalState),
-}
-
 struct Work {
     number: u64,
     source: Half,
@@ -55,19 +41,11 @@ struct Work {
     finished: bool,
 }
 
-enum Trouble {
-    Plane(eomirror_plane::Error),
-    Topic { topic: String, message: String },
-}
-
 /// Compares a source partition with its copy.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PartitionComparison {
     work: Mutex<Work>,
 }
-
-/// Topic, partition, first offset, end of what is compared, end of what is read.
-type Range = (String, i32, i64, i64, i64);
 
 #[pymethods]
 impl PartitionComparison {
@@ -178,22 +156,42 @@ impl PartitionComparison {
         Ok(work.conclude())
     }
 
-    /// Both sides have more; only for records compared in their order.
-    #[pyo3(signature = (source_end, target_end, letters=Vec::new()))]
-    fn extend(&self, source_end: i64, target_end: i64, letters: Vec<(i64, u64)>) {
+    /// Both sides have more, from `starts` on; only for records compared in their order.
+    #[pyo3(signature = (source_end, target_end, letters=Vec::new(), starts=(0, 0)))]
+    fn extend(
+        &self,
+        source_end: i64,
+        target_end: i64,
+        letters: Vec<(i64, u64)>,
+        starts: (i64, i64),
+    ) {
         let mut work = self.lock();
-        work.finished = false;
-        // the readers were told of the old end, and may wait there
-        work.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        work.begin_again();
         work.source.content.leave_out(letters);
-        for (half, end) in [(Side::Source, source_end), (Side::Target, target_end)] {
-            let half = work.half(half);
+        for (side, start, end) in [
+            (Side::Source, starts.0, source_end),
+            (Side::Target, starts.1, target_end),
+        ] {
+            let half = work.half(side);
             half.content.extend(end);
+            half.content.skip_to(start);
             half.end = half.end.max(end);
         }
         if let Judge::InOrder(comparison) = &mut work.judge {
             comparison.reopen();
         }
+    }
+
+    /// Reads both sides further than was said at first, to excuse what compaction did meanwhile, and judges all keys
+    /// anew; what is compared stays as it is. Only for the last records of keys.
+    fn read_on(&self, source_tail: i64, target_tail: i64) {
+        let mut work = self.lock();
+        work.begin_again();
+        work.found.clear();
+        work.counts = [0; 5];
+        work.matched = 0;
+        work.source.content.extend(source_tail);
+        work.target.content.extend(target_tail);
     }
 
     /// Source and target offset at which another comparison could go on, if there is such a place now.
@@ -267,112 +265,13 @@ impl PartitionComparison {
     }
 }
 
-impl Half {
-    fn new((topic, partition, start, end, tail): Range, part: Part, timestamps: bool) -> Self {
-        Self {
-            content: Content::new(&topic, start..tail.max(end), part, timestamps),
-            partition: TopicPartition::new(topic, partition),
-            end,
-            parked: None,
-            empty_answers: 0,
-        }
-    }
-
-    fn assign(&self, fetcher: &mut Fetcher) {
-        let TopicPartition { topic, partition } = &self.partition;
-        let next = self.content.next();
-        // the fetcher goes on undisturbed with a partition that it reads from this offset already; but where it has
-        // told its answer to a comparison before this one, it would wait for that to take it
-        fetcher.assign(&[]);
-        fetcher.assign(&[Assignment::new(topic.clone(), *partition, next)]);
-    }
-
-    fn trouble(&self, message: impl std::fmt::Display) -> Trouble {
-        Trouble::Topic {
-            topic: self.partition.topic.clone(),
-            message: format!("{}@{}: {message}", self.partition, self.content.next()),
-        }
-    }
-
-    /// Takes what has arrived, without waiting.
-    fn receive(&mut self, fetcher: &mut Fetcher) -> Result<(), Trouble> {
-        let now = SystemClock.now();
-        for fetched in fetcher.poll(now).map_err(Trouble::Plane)? {
-            if fetched.partition != self.partition || fetched.offset != self.content.next() {
-                continue;
-            }
-            match fetched.outcome {
-                Outcome::Records(records) => self.parked = Some(records),
-                Outcome::Stopped(stop) => return Err(self.trouble(stop)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Digests what is parked; false when nothing was.
-    fn digest(
-        &mut self,
-        side: Side,
-        judge: &mut Judge,
-        fetcher: &mut Fetcher,
-    ) -> Result<bool, Trouble> {
-        if !judge.wants(side) {
-            return Ok(false);
-        }
-        let Some(answer) = self.parked.take() else {
-            return Ok(false);
-        };
-        if answer.records.is_empty() {
-            self.empty_answers += 1;
-            // nothing is left of the last batches, and the log goes on behind them: compaction does that
-            if self.empty_answers > 1 && answer.last_stable_offset >= self.end {
-                let end = self.end.max(answer.last_stable_offset);
-                self.content.skip_to(end);
-            }
-        } else {
-            self.empty_answers = 0;
-        }
-        let aborted = answer
-            .aborted
-            .unwrap_or_default()
-            .into_iter()
-            .map(|entry| AbortedTransaction {
-                producer_id: entry.producer_id,
-                first_offset: entry.first_offset,
-            })
-            .collect();
-        let end = self.end;
-        let read = self.content.read(&answer.records, aborted, |entry| {
-            judge.add(side, &entry, end);
-        });
-        let epoch = read.map_err(|reason| self.trouble(reason))?;
-        if !self.content.is_done() {
-            fetcher.advance(&self.partition, self.content.next(), epoch);
-            // the broker works on the next answer while this one's other side is worked on
-            fetcher.step().map_err(Trouble::Plane)?;
-        }
-        Ok(true)
-    }
-}
-
-impl Judge {
-    fn wants(&self, side: Side) -> bool {
-        match self {
-            Self::InOrder(comparison) => comparison.wants(side),
-            Self::ByKey(state) => !state.is_full(),
-        }
-    }
-
-    fn add(&mut self, side: Side, entry: &eomirror_core::content::Entry, end: i64) {
-        match self {
-            Self::InOrder(comparison) if entry.ours => comparison.add(side, [entry.seen]),
-            Self::InOrder(_) => {}
-            Self::ByKey(state) => state.add(side, entry, entry.seen.offset < end),
-        }
-    }
-}
-
 impl Work {
+    /// There is more to read after all. The readers were told of the old ends, and may wait there.
+    fn begin_again(&mut self) {
+        self.finished = false;
+        self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn half(&mut self, side: Side) -> &mut Half {
         match side {
             Side::Source => &mut self.source,

@@ -55,6 +55,14 @@ def test_a_partition_that_it_does_not_know_begins_anew(tmp_path: Path) -> None:
     assert link.before(other, TOPICS) is None
 
 
+def test_a_file_that_cannot_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    """A folder stands in its place, or a file in that of its folder."""
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "file" / "resume.json"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            ResumeFile(path, ASKED)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

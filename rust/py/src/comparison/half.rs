@@ -1,0 +1,131 @@
+//! One side of a comparison, and who judges both.
+
+use eomirror_core::batch::AbortedTransaction;
+use eomirror_core::compare::{Comparison, Side};
+use eomirror_core::content::{Content, Entry, Part};
+use eomirror_core::final_state::FinalState;
+use eomirror_plane::{
+    Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition,
+};
+
+/// Topic, partition, first offset, end of what is compared, end of what is read.
+pub(super) type Range = (String, i32, i64, i64, i64);
+
+/// One side of a comparison.
+pub(super) struct Half {
+    pub(super) partition: TopicPartition,
+    pub(super) content: Content,
+    /// Records from here on are read to excuse what compaction did, and not compared.
+    pub(super) end: i64,
+    parked: Option<FetchedRecords>,
+}
+
+/// How records are compared.
+pub(super) enum Judge {
+    InOrder(Comparison),
+    ByKey(FinalState),
+}
+
+/// Why a step failed.
+pub(super) enum Trouble {
+    Plane(eomirror_plane::Error),
+    Topic { topic: String, message: String },
+}
+
+impl Half {
+    pub(super) fn new(
+        (topic, partition, start, end, tail): Range,
+        part: Part,
+        timestamps: bool,
+    ) -> Self {
+        Self {
+            content: Content::new(&topic, start..tail.max(end), part, timestamps),
+            partition: TopicPartition::new(topic, partition),
+            end,
+            parked: None,
+        }
+    }
+
+    pub(super) fn assign(&self, fetcher: &mut Fetcher) {
+        let TopicPartition { topic, partition } = &self.partition;
+        let next = self.content.next();
+        // the fetcher goes on undisturbed with a partition that it reads from this offset already; but where it has
+        // told its answer to a comparison before this one, it would wait for that to take it
+        fetcher.assign(&[]);
+        fetcher.assign(&[Assignment::new(topic.clone(), *partition, next)]);
+    }
+
+    fn trouble(&self, message: impl std::fmt::Display) -> Trouble {
+        Trouble::Topic {
+            topic: self.partition.topic.clone(),
+            message: format!("{}@{}: {message}", self.partition, self.content.next()),
+        }
+    }
+
+    /// Takes what has arrived, without waiting.
+    pub(super) fn receive(&mut self, fetcher: &mut Fetcher) -> Result<(), Trouble> {
+        let now = SystemClock.now();
+        for fetched in fetcher.poll(now).map_err(Trouble::Plane)? {
+            if fetched.partition != self.partition || fetched.offset != self.content.next() {
+                continue;
+            }
+            match fetched.outcome {
+                Outcome::Records(records) => self.parked = Some(records),
+                Outcome::Stopped(stop) => return Err(self.trouble(stop)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Digests what is parked; false when nothing was.
+    pub(super) fn digest(
+        &mut self,
+        side: Side,
+        judge: &mut Judge,
+        fetcher: &mut Fetcher,
+    ) -> Result<bool, Trouble> {
+        if !judge.wants(side) {
+            return Ok(false);
+        }
+        let Some(answer) = self.parked.take() else {
+            return Ok(false);
+        };
+        let aborted = answer
+            .aborted
+            .unwrap_or_default()
+            .into_iter()
+            .map(|entry| AbortedTransaction {
+                producer_id: entry.producer_id,
+                first_offset: entry.first_offset,
+            })
+            .collect();
+        let end = self.end;
+        let read = self.content.read(&answer.records, aborted, |entry| {
+            judge.add(side, &entry, end);
+        });
+        let epoch = read.map_err(|reason| self.trouble(reason))?;
+        if !self.content.is_done() {
+            fetcher.advance(&self.partition, self.content.next(), epoch);
+            // the broker works on the next answer while this one's other side is worked on
+            fetcher.step().map_err(Trouble::Plane)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Judge {
+    pub(super) fn wants(&self, side: Side) -> bool {
+        match self {
+            Self::InOrder(comparison) => comparison.wants(side),
+            Self::ByKey(state) => !state.is_full(),
+        }
+    }
+
+    pub(super) fn add(&mut self, side: Side, entry: &Entry, end: i64) {
+        match self {
+            Self::InOrder(comparison) if entry.ours => comparison.add(side, [entry.seen]),
+            Self::InOrder(_) => {}
+            Self::ByKey(state) => state.add(side, entry, entry.seen.offset < end),
+        }
+    }
+}
