@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.formats.position import Position
     from eomirror.kafka.admin import TopicFacts
+    from eomirror.kafka.compact_log import LogRecord
 
 __all__ = ["Bound", "Survey", "Surveyed"]
 
@@ -110,6 +111,10 @@ class Survey:
         self._source = ClusterAdmin(source, client_id=role, clock=clock)
         self._target = ClusterAdmin(target, client_id=role, clock=clock)
         self._states = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        # dead letters, and where their topic ended before they were read
+        self._known_letters: tuple[
+            tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
+        ] = (("", {}), [])
 
     def cluster_ids(self) -> tuple[str, str]:
         """Ids of source and target cluster."""
@@ -321,32 +326,49 @@ class Survey:
             return {}, set()
         ranges: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
         replaced: set[SourcePartition] = set()
-        for record in self._states.read(topic)[1]:
+
+        def take(record: LogRecord) -> None:
             source, topic_id, _ = read_offset_map_key(record.key, where=record.where)
             if record.value is None or source not in wanted:
-                continue
+                return
             meant, first_source, first_target = wanted[source]
             if topic_id != meant:
                 replaced.add(source)
-                continue
+                return
             # one chunk after the other, so that what is kept does not grow with the map
             chunk = chunk_of(record)[2]
             ranges[source] = needed_ranges([*ranges.get(source, ()), *chunk], first_source, first_target)
+
+        self._states.each(topic, take)
         return ranges, replaced
 
     def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
         """Dead letters of the topics that are meant now."""
         topic = self._names.dead_letter_topic
-        if not positions or self._target.describe_topics([topic])[topic] is None:
+        facts = self._target.describe_topics([topic])[topic] if positions else None
+        if facts is None:
             return {}
+        names = [(topic, number) for number in range(facts.partitions)]
+        ends = self._target.offsets(names, at="latest", read_committed=False)
+        # they hold whole records: whoever follows a link does not read them anew every second
+        if self._known_letters[0] != (facts.topic_id, ends):
+            self._known_letters = (facts.topic_id, ends), self._read_letters(topic)
         ids = {each.source: each.topic_id for each in positions}
         letters: dict[SourcePartition, list[tuple[int, str]]] = {}
-        for record in self._states.read(topic)[1]:
-            if record.value is None:
-                continue
-            source, offset, topic_id, digest = read_letter(record.key, record.value, where=record.where)
+        for source, offset, topic_id, digest in self._known_letters[1]:
             if ids.get(source) == topic_id:
                 letters.setdefault(source, []).append((offset, digest))
+        return letters
+
+    def _read_letters(self, topic: str) -> list[tuple[SourcePartition, int, str, str]]:
+        letters: list[tuple[SourcePartition, int, str, str]] = []
+
+        def take(record: LogRecord) -> None:
+            # of the record that the letter holds, only the digest is kept
+            if record.value is not None:
+                letters.append(read_letter(record.key, record.value, where=record.where))
+
+        self._states.each(topic, take)
         return letters
 
     def _ends(

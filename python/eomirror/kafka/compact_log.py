@@ -31,6 +31,8 @@ from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eomirror.config import Cluster
     from eomirror.kafka.admin import ClusterAdmin
 
@@ -111,6 +113,35 @@ class CompactLogReader:
             UnreachableError: It did not come to its end in time, naming the partition that is held up, or broke off.
             MirrorError: The cluster refuses us.
         """
+        records: list[LogRecord] = []
+        partitions = self._read(topic, records.append, seconds, wait_for_open=wait_for_open)
+        return partitions, records
+
+    def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:
+        """
+        Hand out all committed records of ``topic`` one after the other; none is kept, so it may be large.
+
+        Args:
+            topic: A topic that exists.
+            take: Called with each, in log order per partition.
+            seconds: How long to wait for the next record at most, or for an open transaction to end.
+
+        Raises:
+            UnreachableError: As `read`.
+            MirrorError: The cluster refuses us.
+        """
+        self._read(topic, take, seconds, renewed=True)
+
+    def _read(
+        self,
+        topic: str,
+        take: Callable[[LogRecord], None],
+        seconds: float,
+        *,
+        wait_for_open: bool = True,
+        renewed: bool = False,
+    ) -> int:
+        """Read to the end; how many partitions there are."""
         facts = self._admin.describe_topics([topic])[topic]
         if facts is None:
             raise ClusterError(
@@ -126,47 +157,50 @@ class CompactLogReader:
         # an absolute offset: librdkafka looks up a logical one on a timer of 500 ms when it knows no leader yet
         self._consumer.assign([TopicPartition(topic, number, starts[topic, number]) for number in ends])
         try:
-            return facts.partitions, self._drain(topic, ends, deadline)
+            while ends:
+                if deadline.passed:
+                    held = ", ".join(f"{topic}-{number}" for number in sorted(ends))
+                    raise UnreachableError(
+                        f"could not read {held} to the end in time",
+                        fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+                    )
+                if self._drain(topic, ends, take) and renewed:
+                    deadline = Deadline(seconds, self._clock)
         finally:
             self._consumer.unassign()
+        return facts.partitions
 
-    def _drain(self, topic: str, ends: dict[int, int], deadline: Deadline) -> list[LogRecord]:
-        records: list[LogRecord] = []
-        open_ends = dict(ends)
-        while open_ends:
-            if deadline.passed:
-                held = ", ".join(f"{topic}-{number}" for number in sorted(open_ends))
-                raise UnreachableError(
-                    f"could not read {held} to the end in time",
-                    fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+    def _drain(self, topic: str, ends: dict[int, int], take: Callable[[LogRecord], None]) -> int:
+        """Take what has arrived, and the partitions that are at their ends out of ``ends``; how many records came."""
+        count = 0
+        for message in self._consumer.consume(10_000, 0.02):
+            error = message.error()
+            if error is None and message.topic() != topic:
+                # of an assignment before: librdkafka's version barrier keeps those out, and so do we
+                continue
+            if error is None:
+                count += 1
+                take(
+                    LogRecord(
+                        topic,
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        message.timestamp()[1],
+                    )
                 )
-            for message in self._consumer.consume(10_000, 0.02):
-                error = message.error()
-                if error is None and message.topic() != topic:
-                    # of an assignment before: librdkafka's version barrier keeps those out, and so do we
-                    continue
-                if error is None:
-                    records.append(
-                        LogRecord(
-                            topic,
-                            message.partition(),
-                            message.offset(),
-                            message.key(),
-                            message.value(),
-                            message.timestamp()[1],
-                        )
-                    )
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    if message.topic() == topic and message.offset() >= open_ends.get(message.partition(), 0):
-                        open_ends.pop(message.partition(), None)
-                elif (verdict := classify_fetch(error)).action in _AGAIN:
-                    raise UnreachableError(
-                        f"could not read {topic} on the target: {verdict.reason}: {error.str()}",
-                        fix="see the log of the target's brokers",
-                    )
-                elif verdict.action is not Action.RETRY:
-                    raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
-        return records
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if message.topic() == topic and message.offset() >= ends.get(message.partition(), 0):
+                    ends.pop(message.partition(), None)
+            elif (verdict := classify_fetch(error)).action in _AGAIN:
+                raise UnreachableError(
+                    f"could not read {topic} on the target: {verdict.reason}: {error.str()}",
+                    fix="see the log of the target's brokers",
+                )
+            elif verdict.action is not Action.RETRY:
+                raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
+        return count
 
     def close(self) -> None:
         """Close the consumer."""

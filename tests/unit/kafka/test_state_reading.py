@@ -66,6 +66,64 @@ def test_a_state_topic_that_breaks_off_is_read_again(code: int, kind: type[Mirro
     assert type(caught.value) is kind
 
 
+class OnePartition(Admin):
+    """Every topic has one partition, with five records."""
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts | None]:
+        return {name: TopicFacts(name, "id", 1, 1) for name in names}
+
+
+class Slow:
+    """A consumer, and a clock: a record every forty seconds, and the end of the partition after five of them."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._offset = -1
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def consume(self, *_: Any) -> list[Any]:
+        self._now += 40.0
+        self._offset += 1
+        return [self]
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self._offset == 5 else None
+
+    def topic(self) -> str:
+        return "topic"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes() -> None:
+    """The time that `each` waits counts from the last record; that of `read` is for all of them."""
+
+    def reader() -> CompactLogReader:
+        slow: Any = Slow()
+        made = CompactLogReader(NOWHERE, OnePartition(), client_id="test", clock=slow)  # type: ignore[arg-type]  as much of it as is asked
+        made._consumer.close()
+        made._consumer = slow
+        return made
+
+    taken: list[int] = []
+    reader().each("topic", lambda record: taken.append(record.offset))
+    assert taken == [0, 1, 2, 3, 4]
+    with pytest.raises(UnreachableError, match="topic-0"):
+        reader().read("topic")
+
+
 def test_an_offset_map_that_is_not_there_is_not_guessed() -> None:
     """Chunks in the wrong partition are found by nobody, and an offset behind them would be translated past records."""
     spec = LaneSpec(
