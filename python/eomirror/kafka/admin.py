@@ -74,19 +74,6 @@ class PendingTopics:
         self._admin = admin
         self._futures = futures
 
-    def result(self, timeout: float = OPERATION_SECONDS) -> dict[str, TopicFacts | None]:
-        """
-        The topics; None for one that does not exist.
-
-        Raises:
-            AuthorizationError: We may not see one of them.
-            ClusterError: The cluster cannot be reached.
-        """
-        found, refused = self.visible(timeout)
-        for error in refused.values():
-            raise error
-        return found
-
     def visible(
         self, timeout: float = OPERATION_SECONDS
     ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
@@ -103,15 +90,10 @@ class PendingTopics:
             try:
                 found[name] = topic_facts(future.result(deadline.remaining()))
             except (KafkaException, FutureTimeoutError) as raised:
-                code = code_of(raised)
-                if code in MISSING:
+                if (error := self._admin.refusal(name, raised)) is None:
                     found[name] = None
-                    continue
-                right = Right("Describe", "topic", name)
-                error = self._admin.translated(raised, f"describe topic {name}", right)
-                if code != KafkaError.TOPIC_AUTHORIZATION_FAILED or not isinstance(error, AuthorizationError):
-                    raise error from raised
-                refused[name] = error
+                else:
+                    refused[name] = error
         return found, refused
 
 
@@ -218,9 +200,63 @@ class ClusterAdmin:
             raise self.translated(raised, "describe topics") from raised
         return PendingTopics(self, futures)
 
+    def visible_topics(
+        self, names: Sequence[str]
+    ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
+        """
+        The topics that we may see (None for one that does not exist), and why not the others.
+
+        One request, asked again where a connection broke.
+
+        Raises:
+            ClusterError: The cluster cannot be reached, or refuses us as a whole.
+        """
+        refused: dict[str, AuthorizationError] = {}
+
+        def send(waiting: Sequence[str], seconds: float) -> Mapping[str, Any]:
+            return self._client.describe_topics(  # type: ignore[no-any-return]
+                TopicCollection(list(waiting)), request_timeout=seconds
+            )
+
+        def failed(name: str, raised: Exception) -> None:
+            if (error := self.refusal(name, raised)) is not None:
+                refused[name] = error
+
+        found = self._asking.each(list(names), send, failed)
+        return {
+            name: None if answer is None else topic_facts(answer)
+            for name, answer in found.items()
+            if name not in refused
+        }, refused
+
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
-        """Topics by name in one request; answers and raises as `PendingTopics.result`."""
-        return self.begin_describe(names).result(self._timeout + 1)
+        """
+        The topics; None for one that does not exist.
+
+        Raises:
+            AuthorizationError: We may not see one of them.
+            ClusterError: The cluster cannot be reached.
+        """
+        found, refused = self.visible_topics(names)
+        for error in refused.values():
+            raise error
+        return found
+
+    def refusal(self, name: str, raised: Exception) -> AuthorizationError | None:
+        """
+        That we may not see a topic, of a description that failed; None for a topic that does not exist.
+
+        Raises:
+            ClusterError: It is neither.
+        """
+        if code_of(raised) in MISSING:
+            return None
+        error = self.translated(raised, f"describe topic {name}", Right("Describe", "topic", name))
+        if code_of(raised) != KafkaError.TOPIC_AUTHORIZATION_FAILED or not isinstance(
+            error, AuthorizationError
+        ):
+            raise error from raised
+        return error
 
     def topic_rights(self, names: Sequence[str]) -> dict[str, frozenset[str]]:
         """

@@ -144,7 +144,7 @@ class FirstPositions:
         """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""
         topic = Mm2Flow.dedicated(self._link.source, self._link.target).offsets_topic
         # a principal that may not see MM2's topics is not asked to
-        if self._target.begin_describe([topic]).visible()[0].get(topic) is None:
+        if self._target.visible_topics([topic])[0].get(topic) is None:
             return
         ends = self._target.offsets(
             [(item.target_topic, item.source.partition) for item in items], at="latest", read_committed=False

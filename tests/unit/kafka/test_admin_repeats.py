@@ -49,6 +49,16 @@ class Broken:
             raise KafkaException(KafkaError(self.code))
         return SimpleNamespace(topics={"t": None})
 
+    def describe_topics(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Likewise, topic by topic."""
+        self.left -= 1
+        answer: Future[Any] = Future()
+        if self.left >= 0:
+            answer.set_exception(KafkaException(KafkaError(self.code)))
+        else:
+            answer.set_result(SimpleNamespace(name="t", topic_id="id", partitions=[]))
+        return dict.fromkeys(["t"], answer)
+
     def poll(self, seconds: float) -> int:
         """Nothing happens."""
         return int(seconds) * 0
@@ -66,6 +76,16 @@ def test_a_request_whose_connection_broke_is_asked_again(code: int) -> None:
     """A cluster with connections that die young is no unreachable cluster (F13)."""
     client = Broken(code, times=3)
     assert admin(client).topic_names() == ["t"]
+
+
+def test_topics_are_described_again_when_the_connection_broke() -> None:
+    """A link that takes over ended the whole run with the first description that was cut off (F13)."""
+    found = admin(Broken(KafkaError._TRANSPORT, times=3)).describe_topics(["t"])
+    assert found["t"] is not None
+    assert found["t"].topic_id == "id"
+
+    with pytest.raises(UnreachableError, match="describe topic t on cluster east"):
+        admin(Broken(KafkaError._TRANSPORT, times=10_000)).describe_topics(["t"])
 
 
 def test_it_is_not_asked_for_ever() -> None:
