@@ -57,7 +57,7 @@ def test_topics_are_described_in_one_request(admin: ClusterAdmin, topic_name: st
     assert len(facts.topic_id) == 22
     assert topic_name in admin.topic_names()
     assert "WRITE" in admin.topic_rights([topic_name, f"{topic_name}-missing"])[topic_name]
-    assert admin.begin_describe([topic_name]).result(5)[topic_name] == facts
+    assert admin.begin_describe([topic_name]).visible(5)[0][topic_name] == facts
     assert admin.describe_topics([]) == {}
 
 
