@@ -27,23 +27,23 @@ def import_properties(properties: Path, output: str | None) -> int:
     places refer to environment variables.  Exit codes: 0 done, 78 something that decides what is mirrored, or how a
     cluster is reached, has no counterpart; the YAML is written all the same.
     """
+    from eomirror.config.java_properties import decode_properties
     from eomirror.config.mm2_properties import import_mm2
 
     try:
-        text = properties.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        data = properties.read_bytes()
+    except OSError as error:
         raise UsageError(
-            f"{properties} cannot be read: {reason}", fix="name MirrorMaker 2's property file"
+            f"{properties} cannot be read: {error.strerror}", fix="name MirrorMaker 2's property file"
         ) from error
-    found = import_mm2(text, keep_secrets=False)
+    found = import_mm2(decode_properties(data), keep_secrets=False)
     lines = [f"# from {properties.name}"]
     lines += [f"# set {name}: the secret of {key}" for name, key in found.variables.items()]
     for item in found.not_honoured:
         mark = "NOT HONOURED" if item.grave else "not honoured"
         lines.append(f"# {mark}: {item.key} (line {item.line}): {item.reason}")
     for line in lines[1:]:
-        say(line.removeprefix("# "))
+        say(_printable(line.removeprefix("# ")))
     if output == "json":
         told = [asdict(item) for item in found.not_honoured]
         print_structured(
@@ -57,5 +57,10 @@ def import_properties(properties: Path, output: str | None) -> int:
 def _write(lines: list[str], settings: dict[str, Any]) -> None:
     import yaml
 
-    click.echo("\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines))
+    click.echo("\n".join(map(_printable, lines)))
     click.echo(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _printable(line: str) -> str:
+    """Without what a key of a foreign file could tell a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in line)

@@ -76,7 +76,9 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"--spark-conf {text}: no value", fix="write KEY=VALUE")
+            # what follows the key may be a password, behind a colon or a blank
+            key = re.split(r"[:\s]", text)[0]
+            raise UsageError(f"--spark-conf {key}: no value", fix="write KEY=VALUE")
         confs[name] = value
     return confs
 

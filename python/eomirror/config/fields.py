@@ -249,7 +249,7 @@ _KEYS = (
     LinkKey(
         "start",
         values.start,
-        {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
+        {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 100_000_000_000}]},
         "Where the very first run begins: `earliest`, `latest`, an ISO 8601 time with its zone, or "
         "milliseconds since 1970. Later topics and partitions begin at their beginning.",
         "earliest",

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["parse_properties"]
+__all__ = ["decode_properties", "parse_properties"]
 
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "f": "\f", "r": "\r"}
 _KEY = re.compile(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*", re.DOTALL)
+
+
+def decode_properties(data: bytes) -> str:
+    """The text of a file: java.util.Properties reads Latin-1, Kafka's tools what the platform says, which is UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def parse_properties(text: str) -> dict[str, tuple[str, int]]:

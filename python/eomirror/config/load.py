@@ -18,13 +18,14 @@ from eomirror.config.document import Faults, Map, Node, Scalar, kind_of, parse_p
 from eomirror.config.document import Sequence as ListNode
 from eomirror.config.fields import LINK_KEYS
 from eomirror.config.frozen import FrozenMapping
+from eomirror.config.java_properties import decode_properties
 from eomirror.config.links import check_links
 from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import Cluster, Config, Link
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
 from eomirror.config.rules import cluster_advice, cluster_conflict, property_fault
-from eomirror.config.secret import Secret, is_secret_key
+from eomirror.config.secret import Secret, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
 from eomirror.config.values import Place, quoted, word
 from eomirror.errors import ConfigError, Fault
@@ -153,12 +154,7 @@ def _tree(source: str | Path | Mapping[str, object], faults: Faults) -> tuple[No
 
 def _of_mm2(data: bytes, faults: Faults) -> Node:
     """MirrorMaker 2's property file; what it asks for and does not get is a warning, or a fault where it matters."""
-    # java.util.Properties reads Latin-1, Kafka's tools read what the platform says, which is UTF-8
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    imported = import_mm2(text, keep_secrets=True)
+    imported = import_mm2(decode_properties(data), keep_secrets=True)
     for item in imported.not_honoured:
         tell = faults.add if item.grave else faults.warn
         tell(
@@ -275,7 +271,7 @@ class _Reader:
         if "\0" in resolved:
             place.refuse("the value holds a NUL character", "remove it")
             return None
-        hidden = is_secret_key(key) or (referred and key not in _NEVER_SECRET)
+        hidden = is_secret_key(key) or ((referred or shows_secret(resolved)) and key not in _NEVER_SECRET)
         return Secret(resolved) if hidden else resolved
 
     def _list_of_brokers(self, place: Place) -> str | None:
@@ -329,7 +325,7 @@ class _Reader:
             resolved = resolve(place, text, self._environ) if text is not None else None
             if text is not None and resolved is not None:
                 found[key] = resolved
-                if has_reference(text) or is_secret_key(key):
+                if has_reference(text) or is_secret_key(key) or shows_secret(resolved):
                     hidden.add(key)
         return found, frozenset(hidden)
 

@@ -369,7 +369,13 @@ class _Import:
         link["naming"] = kind
         if kind == "prefix" and text != ".":
             link["naming"] = {"pattern": "{source}" + text + "{topic}"}
-        if separator is not None:
+        if separator is not None and kind == "prefix" and text != ".":
+            self._refuse(
+                separator[0],
+                "copies are named by it, but not what MirrorMaker 2's readers look for: heartbeats, offset syncs and "
+                "checkpoints keep '.'",
+            )
+        elif separator is not None:
             self._honour(separator[0], f"{path}.naming")
 
     def _number(self, link: dict[str, Any], path: str, given: tuple[str, str] | None, ours: str) -> None:

@@ -10,6 +10,7 @@ from eomirror.errors import UsageError
 __all__ = ["apply_override"]
 
 _STEP = re.compile(r"([^.\[\]]+)((?:\[[0-9]+\])*)")
+_NO_PATH = re.compile(r"[^A-Za-z0-9_.\[\]]")
 _FIX = "write -s links[0].lanes=4, -s defaults.commit_interval=50ms or -s clusters.east.bootstrap.servers=HOST:PORT"
 
 
@@ -25,7 +26,9 @@ def apply_override(root: Map, text: str) -> None:
     path, separator, value = text.partition("=")
     path = path.strip()
     if not separator or not path:
-        raise UsageError(f"override {path[:60]!a} is no assignment", fix=_FIX)
+        # what follows the path may be a password, behind a colon or a blank
+        named = _NO_PATH.split(path)[0]
+        raise UsageError(f"override {named[:60]!a} is no assignment", fix=_FIX)
     steps = _steps(path)
     node: Node = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):

@@ -93,7 +93,8 @@ def _file(place: Place, name: str) -> str | None:
 
 def _content(place: Place, name: str, data: bytes) -> str | None:
     try:
-        text = data.decode("utf-8")
+        # some editors begin a file with a mark, which belongs to no password
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = "\0"
     if len(data) > _MAX_FILE_BYTES or "\0" in text:

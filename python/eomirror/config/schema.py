@@ -121,8 +121,10 @@ cluster; what concerns only one role reaches only that role. `consumer:` and `pr
 properties for one role alone.
 
 `${env:NAME}` and `${file:/absolute/path}` keep secrets out of the file; they work under `clusters` and `spark`
-(`$${env:NAME}` stands for the text itself). Values that come from them, and values of properties whose name says
-password, secret, token, key or the like, are never shown. A file that others can read is a warning.
+(`$${env:NAME}` stands for the text itself). Values that come from them, values of properties whose name says
+password, secret, token, key or the like, and values that say so themselves (Java options such as
+`-Djavax.net.ssl.keyStorePassword=...`, URLs with a password), are never shown. A file that others can read is a
+warning.
 
 `oauth_cb: MODULE:FUNCTION` names a function of yours that gives tokens for `sasl.mechanism: OAUTHBEARER`, on both
 planes. It is called as confluent-kafka calls its own `oauth_cb`: with the text of `sasl.oauthbearer.config`, and it

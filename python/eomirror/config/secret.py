@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MASK", "Secret", "is_secret_key"]
+__all__ = ["MASK", "Secret", "is_secret_key", "shows_secret"]
 
 MASK = "***"
 
 # public certificates match `pem` too: masking one too many costs nothing
 _SECRET_KEY = re.compile(
-    r"passw|secret|token|jaas|credential|passphrase|keytab|pem$|(^|[._-])key$|oauthbearer\.config",
+    r"passw|secret|token|jaas|credential|passphrase|keytab|pem$|(^|[._-])key$|account\.key|oauthbearer\.config",
     re.IGNORECASE,
+)
+# a value that names a secret itself, as -Djavax.net.ssl.keyStorePassword=... among Java options, or a URL with one
+_SHOWS = re.compile(
+    r"(passw(or)?d|secret|token|credentials?|passphrase)\w*\s*[=:]|://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE
 )
 
 
@@ -49,6 +53,11 @@ class Secret:
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
         return (Secret, (self._text,))
+
+
+def shows_secret(value: str) -> bool:
+    """Whether a value holds a secret by what it says, whatever its property is called."""
+    return _SHOWS.search(value) is not None
 
 
 def is_secret_key(key: str) -> bool:

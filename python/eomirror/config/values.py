@@ -35,6 +35,8 @@ _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHOWN = 60
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
+# 1973: seconds since 1970, and dates without dashes, are smaller numbers for a long time to come
+_FIRST_PLAIN_MS = 100_000_000_000
 #: 9999-12-31, the last year that ISO 8601 writes with four digits
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
 
@@ -268,6 +270,13 @@ def start(place: Place) -> str | int | None:
     moment: int | None = None
     if re.fullmatch(r"[0-9]{1,18}", text):
         moment = int(text)
+        if 0 < moment < _FIRST_PLAIN_MS:
+            place.refuse(
+                f"{quoted(text)} would be {dt.datetime.fromtimestamp(moment / 1000, dt.UTC):%Y-%m-%d}: "
+                "a number is milliseconds since 1970",
+                fix,
+            )
+            return None
     else:
         try:
             when = dt.datetime.fromisoformat(text)

@@ -81,6 +81,8 @@ LINK_CASES = [
     ("topics: [a], start: yesterday", "start", "no point in time"),
     ("topics: [a], start: '2026-01-31T12:00:00'", "start", "append Z"),
     ("topics: [a], start: 0", "start", "no point in time"),
+    ("topics: [a], start: 1769860800", "start", "would be 1970-01-21"),
+    ("topics: [a], start: 20260131", "start", "would be 1970-01-01"),
     ("topics: [a], forward: all", "forward", "auto, local"),
     ("topics: [a], forward: []", "forward", "forwards nothing"),
     ("topics: [a], forward: [north]", "forward", "no cluster 'north'"),

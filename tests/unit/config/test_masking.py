@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from eomirror.cli.run import parse_conf
 from eomirror.config import Config, Secret, inspect_config, load_config, masked
 from eomirror.config.clients import consumer_properties
 from eomirror.config.secret import is_secret_key
-from eomirror.errors import ConfigError
+from eomirror.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,10 +211,63 @@ def test_a_secret_file_that_others_can_read_is_a_warning(tmp_path: Path) -> None
     assert config.clusters["b"].bootstrap_servers == "h:2,h:3"
 
 
+def test_a_mark_at_the_beginning_of_a_secret_file_is_no_part_of_it(tmp_path: Path) -> None:
+    """Some editors write one (EF BB BF), and the login would be refused for what nobody sees."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"\xef\xbb\xbfs3cret\r\n")
+    secret.chmod(0o600)
+    config = load_config(
+        {
+            "clusters": {
+                "a": {"bootstrap.servers": "h:1", "sasl.password": f"${{file:{secret}}}"},
+                "b": {"bootstrap.servers": "h:2"},
+            },
+            "links": [{"source": "a", "target": "b", "topics": "t"}],
+        }
+    )
+    value = config.clusters["a"].properties["sasl.password"]
+    assert isinstance(value, Secret)
+    assert value.reveal() == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("-Dfile.encoding=UTF-8 -Djavax.net.ssl.keyStorePassword=s3cret", "***"),
+        ("https://user:s3cret@repository.example/maven", "***"),
+        ("-Dfile.encoding=UTF-8", "-Dfile.encoding=UTF-8"),
+        ("http://host:8080/a@b", "http://host:8080/a@b"),
+    ],
+)
+def test_a_value_that_says_that_it_holds_a_secret_is_hidden(value: str, shown: str) -> None:
+    """Java options and URLs hold what their property's name does not tell."""
+    config = load_config(
+        {
+            "clusters": {"a": {"bootstrap.servers": "h:1"}, "b": {"bootstrap.servers": "h:2"}},
+            "links": [{"source": "a", "target": "b", "topics": "t"}],
+            "spark": {"spark.driver.extraJavaOptions": value},
+        }
+    )
+    assert masked(config)["spark"] == {"spark.driver.extraJavaOptions": shown}
+    assert config.spark["spark.driver.extraJavaOptions"] == value
+
+
+@pytest.mark.parametrize("override", ["clusters.a.sasl.password:s3cret", "clusters.a.sasl.password s3cret"])
+def test_an_override_that_is_none_does_not_show_what_it_was_to_set(override: str) -> None:
+    """Standard error is kept by whoever started us."""
+    with pytest.raises(UsageError, match=r"clusters\.a\.sasl\.password") as raised:
+        load_config({}, overrides=[override])
+    assert "s3cret" not in str(raised.value)
+    with pytest.raises(UsageError, match=r"spark\.password") as raised:
+        parse_conf((override.replace("clusters.a.sasl", "spark"),))
+    assert "s3cret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("key", "secret"),
     [
         ("sasl.password", True),
+        ("spark.hadoop.fs.azure.account.key.name.blob.example", True),
         ("sasl.jaas.config", True),
         ("ssl.key.pem", True),
         ("ssl.key.password", True),

@@ -94,6 +94,7 @@ def test_a_usual_file_becomes_a_configuration() -> None:
         "groups.exclude",
         "refresh.topics.interval.seconds",
         "offset.storage.replication.factor",
+        "replication.policy.separator",
     ]
     assert not any(item.grave for item in found.not_honoured)
     config = load_config(
@@ -162,9 +163,10 @@ def test_policies_and_separators() -> None:
         link_of(f"{package}IdentityReplicationPolicy\nreplication.policy.separator=_")[0]["naming"]
         == "identity"
     )
-    assert link_of(f"{package}DefaultReplicationPolicy\nreplication.policy.separator=-")[0]["naming"] == {
-        "pattern": "{source}-{topic}"
-    }
+    link, refused = link_of(f"{package}DefaultReplicationPolicy\nreplication.policy.separator=-")
+    assert link["naming"] == {"pattern": "{source}-{topic}"}
+    # MM2 puts it into names of internal topics as well, where its readers look for it
+    assert refused == {"replication.policy.separator": False}
 
 
 def test_a_key_of_a_flow_hides_the_one_of_the_file() -> None:
