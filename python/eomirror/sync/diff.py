@@ -116,6 +116,8 @@ _KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
 
 # what the provenance header adds to a record that is as large as the source allows
 _HEADER_ROOM = 4096
+# brokers hold max.message.bytes in 32 bits
+_LARGEST = 2**31 - 1
 # clusters in a ring of links, one of which would otherwise raise its limit because of its own raise
 _RING = 16
 
@@ -230,7 +232,7 @@ def desired_configs(
         ):
             wanted[name] = entry.value
     if provenance_header and "max.message.bytes" in wanted:
-        wanted["max.message.bytes"] = str(int(wanted["max.message.bytes"]) + _HEADER_ROOM)
+        wanted["max.message.bytes"] = str(min(int(wanted["max.message.bytes"]) + _HEADER_ROOM, _LARGEST))
     if "segment.bytes" in wanted:
         wanted["segment.bytes"] = str(max(int(wanted["segment.bytes"]), _LEAST_SEGMENT))
     known = TIMESTAMPS if target_defaults is None else TIMESTAMPS.keys() & target_defaults.keys()

@@ -172,6 +172,13 @@ def test_the_provenance_header_gets_room() -> None:
     assert desired_configs(configs(), DEFAULTS)["max.message.bytes"] == DEFAULTS["max.message.bytes"]
 
 
+def test_the_room_ends_where_brokers_can_hold_no_larger_limit() -> None:
+    """A topic that takes all that there can be is created, and left alone afterwards."""
+    source = configs("topic", max__message__bytes="2147483647", message__timestamp__after__max__ms=FOR_EVER)
+    assert desired_configs(source, DEFAULTS, provenance_header=True)["max.message.bytes"] == "2147483647"
+    assert changes(source, source, provenance_header=True) == ()
+
+
 def test_links_both_ways_raise_the_limit_once() -> None:
     """The room for the header that one link makes is no reason for the link back to make more."""
     limits = {"east": DEFAULTS["max.message.bytes"], "west": DEFAULTS["max.message.bytes"]}
