@@ -81,8 +81,9 @@ def translate(
     Show where an offset, or all offsets of a consumer group, are on the other side.
 
     Reads the target's eomirror topics; needs no running mirror.  KIND: exact (that very record), next (nothing was
-    mirrored from there, going on there skips and repeats nothing), or unknown, with the reason.  Exit codes: 0 all
-    are known, 1 failed, 3 one is not known, or the group has no offset in the link's topics.
+    mirrored from there, going on there skips and repeats nothing), earlier (of a group, where equal names are
+    written on both sides: none is skipped, and some are read again), or unknown, with the reason.  Exit codes: 0
+    all are known, 1 failed, 3 one is not known, or the group has no offset in the link's topics.
     """
     from eomirror.config import load_config
     from eomirror.offsets import translate as translated

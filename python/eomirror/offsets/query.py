@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from eomirror.errors import UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question, committed_offsets
+from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.translation import Translation, translation
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def translate(
     """
     Where offsets are on the other side of a link.
 
-    Either ``group``: all of its committed offsets in topics of the link; or ``topic``, ``partition`` and ``offset``.
+    Either ``group``: all of its committed offsets in topics of the link, where the group goes on; or ``topic``,
+    ``partition`` and ``offset``: where that record is.  Where equal names are written on both sides these are not the
+    same, and ``group`` asks the maps of both links, as `eomirror.offsets.group_offsets` does.
 
     Args:
         config: The configuration that the mirror runs with.
@@ -91,7 +94,16 @@ def _of_group(
         client_id=LinkNames(link.state_name).client_id("offsets"),
     )
     asked = [(name, offset) for name, offset in committed.items()]
-    return _ask(link, reader, asked, group=group, reverse=reverse)
+    found = _ask(link, reader, asked, group=group, reverse=reverse)
+    opposite = opposite_link(config, link)
+    if opposite is None or not found:
+        return found
+    # one map knows nothing of what was written on the other side, and a group that went there would skip it
+    meeting = Meeting(config, link, opposite, reverse=reverse)
+    try:
+        return [each for each, _ in meeting.settle(found)]
+    finally:
+        meeting.close()
 
 
 def _of_offset(
