@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.sync.diff import CreateTopic
 
 CONFIG = {
     "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},
@@ -64,7 +65,26 @@ class Broken:
         return int(seconds) * 0
 
 
-def admin(client: Broken | OldEpochs) -> ClusterAdmin:
+class Controller:
+    """Takes topics, and remembers what each request would make of its log."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, int]] = []
+
+    def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Any]:
+        """Take them all."""
+        self.requests.append((len(topics), sum(1 + one.num_partitions + len(one.config) for one in topics)))
+        found: dict[str, Any] = {one.topic: Future() for one in topics}
+        for future in found.values():
+            future.set_result(None)
+        return found
+
+    def poll(self, seconds: float) -> int:
+        """Nothing happens."""
+        return int(seconds) * 0
+
+
+def admin(client: Broken | OldEpochs | Controller) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=Clock())  # type: ignore[arg-type]
     made.close()
     made._asking.client = client
@@ -140,3 +160,16 @@ def test_leaders_that_are_remembered_wrong_are_looked_up_before_they_are_asked_a
     found = admin(client).offsets(partitions, at="latest", read_committed=False)
     assert found == dict.fromkeys(partitions, 7)
     assert client.looked == ["t"]
+
+
+def test_very_many_topics_are_created_in_several_requests() -> None:
+    """A KRaft controller refuses a request that makes more than 10,000 records; one topic is never divided."""
+    client = Controller()
+    settings = {f"setting.{number}": "1" for number in range(10)}
+    small = [CreateTopic(f"t{number}", 3, 1, settings) for number in range(1_000)]
+    admin(client).create_topics([*small, CreateTopic("large", 9_000, 1, settings)])
+    assert sum(topics for topics, _ in client.requests) == 1_001
+    assert [topics for topics, records in client.requests if records > 5_000] == [1]
+    assert len(client.requests) < 5
+    admin(client).create_topics([], validate_only=True)
+    assert len(client.requests) < 5
