@@ -181,12 +181,16 @@ def _tally(held: dict[str, Any]) -> Tally:
     return Tally(
         matched=int(held["matched"]),
         differences=differences,
-        source=dict(held["source"]),
-        target=dict(held["target"]),
-        found=tuple((str(kind), one, other) for kind, one, other in held["found"]),
+        source={str(name): int(count) for name, count in held["source"].items()},
+        target={str(name): int(count) for name, count in held["target"].items()},
+        found=tuple((str(kind), _offset(one), _offset(other)) for kind, one, other in held["found"]),
         at=(int(source), int(target)),
         whole=bool(held["whole"]),
     )
+
+
+def _offset(held: Any) -> int | None:
+    return None if held is None else int(held)
 
 
 def _words(asked: Mapping[str, Any]) -> str:

@@ -104,7 +104,7 @@ class CommittedPartition:
                         "offset": offset,
                         "key": message.key(),
                         "value": message.value(),
-                        "headers": message.headers() or [],
+                        "headers": _headers(message),
                         "timestamp": message.timestamp()[1],
                     }
                 if reached is not None:
@@ -119,3 +119,11 @@ class CommittedPartition:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def _headers(message: Any) -> list[tuple[str, bytes | None]]:
+    """Headers as they can be shown: the client makes text of their names, and cannot where they are no UTF-8."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        return [("(headers whose names are not UTF-8)", None)]

@@ -120,6 +120,22 @@ def test_a_file_about_other_topics_or_a_later_position_is_refused(
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("matched", "many"), ("source", {"records": "many"}), ("target", 3), ("found", [["missing", "x", None]]),
+     ("at", [1]), ("differences", {})],
+)  # fmt: skip
+def test_counts_that_are_none_are_refused(tmp_path: Path, name: str, value: object) -> None:
+    """Before anything is added to them."""
+    path = tmp_path / "resume.json"
+    kept(path)
+    body = orjson.loads(path.read_bytes())
+    body["links"]["east->west"]["partitions"]["t-0"]["tally"][name] = value
+    path.write_bytes(orjson.dumps(body))
+    with pytest.raises(UsageError, match="does not say what was compared of t-0"):
+        ResumeFile(path, ASKED).link("east->west", CLUSTERS).before(ONE, TOPICS)
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """Better at once than after hours."""
     with pytest.raises(UsageError, match="No such file"):

@@ -39,6 +39,25 @@ class Event:
         return self._error
 
 
+class Record(Event):
+    """A record whose header names are Latin-1."""
+
+    def key(self) -> bytes:
+        """Its key."""
+        return b"k"
+
+    def value(self) -> None:
+        """None: a tombstone."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Its kind and time."""
+        return 1, 7
+
+    def headers(self) -> None:
+        """Cannot be told."""
+        b"na\xefve".decode("utf-8")
+
+
 class Events:
     """A consumer that hands out what it was given."""
 
@@ -97,3 +116,11 @@ def test_a_record_that_we_may_not_read_is_an_error(monkeypatch: pytest.MonkeyPat
     refused = Event("t", 5, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError):
         reader(monkeypatch, refused).one("t", 0, 5)
+
+
+def test_a_record_is_shown_without_header_names_that_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native reader compares them byte by byte; to show one through librdkafka must not fail."""
+    found = reader(monkeypatch, Record("t", 5)).one("t", 0, 5)
+    assert found is not None
+    assert (found["key"], found["value"], found["timestamp"]) == (b"k", None, 7)
+    assert "not UTF-8" in found["headers"][0][0]
