@@ -14,11 +14,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eomirror.audit import comparer
 from eomirror.audit.resume import ResumeFile
 from eomirror.audit.survey import Bound
 from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.errors import TopicError
 from eomirror.types import SourcePartition
 from records import Record, create_topic, delete_topic, produce, read_committed, some_records, wait_for
 from rig.link import TestLink, alter_topic
@@ -326,6 +328,27 @@ def test_a_recreated_and_adopted_source_is_compared_behind_its_predecessor(
     assert (kinds(kept), kept.matched) == ({}, 80)
     write_plainly(link.west, link.copy("again"), [FOREIGN])
     assert kinds(of(compared(link), link, "again")) == {"foreign": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [True, False])
+def test_a_topic_that_is_created_anew_while_it_is_compared_is_not_waited_for(
+    link: TestLink, monkeypatch: pytest.MonkeyPatch, *, native: bool
+) -> None:
+    """Between the look at what there is and the reading: what was there does not come back."""
+    monkeypatch.setattr(comparer, "_PATIENCE_SECONDS", 1.0)
+    link.create("gone")
+    link.write("gone", 50, abort_every=0)
+    link.catch_up()
+    made = verifier(link, native=native)
+    try:
+        (one,) = made.look(Bound()).scopes
+        delete_topic(link.east, link.topic("gone"))
+        link.create("gone")
+        with pytest.raises(TopicError, match="created anew"):
+            made._comparer.compare(one)
+    finally:
+        made.close()
 
 
 @pytest.mark.slow
