@@ -116,7 +116,7 @@ class LaneTopics:
     def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
         names = LinkNames(spec.link.state_name)
         self._clock = clock
-        # partitions that had no leader when we last looked
+        # target partitions that had no leader when we last looked
         self._leaderless: set[tuple[str, int]] = set()
         role = names.client_id(f"lane-{spec.lane}")
         self._source = ClusterAdmin(spec.source, client_id=role)
@@ -127,7 +127,7 @@ class LaneTopics:
     def facts(
         self, positions: Sequence[Position]
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now; a topic that we may not see, or without a leader, is told as refused."""
+        """Both sides of each partition, now; a topic that we may not see, or whose copy has no leader, is refused."""
         self._source_of.update({item.target_topic: item.topic for item in positions})
         (source_topics, source_refused), (target_topics, target_refused) = self._described(positions)
         on_source = [
@@ -145,13 +145,21 @@ class LaneTopics:
         for item in positions:
             source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
             copy = (item.target_topic, item.target_partition)
+            silent = source is not None and item.partition in source.leaderless
+            # the log may begin behind where the epoch is compared, and an answer could not be told from another log's
+            compared_earlier = item.epoch_offset is not None
             found[item.source] = (
                 SourceFacts(
-                    source.topic_id if source is not None and item.source in ends else None,
+                    source.topic_id if source is not None and (item.source in ends or silent) else None,
                     starts.get(item.source, 0),
                     ends.get(item.source, 0),
                     source_refused.get(item.topic)
-                    or _silent(source, item.source, self._source.name, item.topic),
+                    or (
+                        _silent(source, item.source, self._source.name, item.topic)
+                        if compared_earlier
+                        else None
+                    ),
+                    silent=silent,
                 ),
                 TargetFacts(
                     target.topic_id if target is not None else None,
@@ -163,7 +171,7 @@ class LaneTopics:
         return found
 
     def _described(self, positions: Sequence[Position]) -> tuple[_Visible, _Visible]:
-        """The topics of both sides; a partition that has just lost its leader gets some time to have one again."""
+        """The topics of both sides; a copy that has just lost its leader gets some time to have one again."""
         deadline = Deadline(_ELECTION_SECONDS, self._clock)
         while True:
             on_both = (
@@ -171,13 +179,14 @@ class LaneTopics:
                 self.target_admin.begin_describe(sorted({item.target_topic for item in positions})),
             )
             source, target = (pending.visible(_DESCRIBE_SECONDS) for pending in on_both)
-            looked = (*source[0].items(), *target[0].items())
             leaderless = {
-                (name, number) for name, facts in looked if facts is not None for number in facts.leaderless
+                (name, number)
+                for name, facts in target[0].items()
+                if facts is not None
+                for number in facts.leaderless
             }
             if leaderless <= self._leaderless or deadline.passed:
-                names = {name for name, _ in looked}
-                self._leaderless = {one for one in self._leaderless if one[0] not in names} | leaderless
+                self._leaderless = {one for one in self._leaderless if one[0] not in target[0]} | leaderless
                 return source, target
             self._clock.sleep(_PAUSE_SECONDS)
 

@@ -32,12 +32,14 @@ class SourceFacts:
         log_start: First offset that exists.
         high_watermark: Offset after the last replicated record, open transactions included.
         refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
+        silent: The partition has no leader, so that nobody tells ``log_start`` and ``high_watermark``.
     """
 
     topic_id: str | None
     log_start: int
     high_watermark: int
     refused: MirrorError | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,10 @@ def decide_resume(
     stopped = _compare_target(position, target)
     if stopped is not None:
         return Stop(stopped)
+    if source.silent:
+        # The fetch waits for a leader, and the partitions that have one do not wait with it.  A gap, or a log that was
+        # truncated, is what that leader answers first (KIP-320), and ends the attempt; the next one asks it here.
+        return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
     if position.offset > source.high_watermark:
         return Stop(truncated_error(position.source, position.offset, source.high_watermark))
     if position.offset < source.log_start:

@@ -114,22 +114,42 @@ def lane_topics() -> Any:
     return topics
 
 
-def test_a_lane_sets_such_a_topic_aside_and_soon(lane_topics: LaneTopics) -> None:
-    """The others go on after the time of one election; it is tried again without another wait, until it answers."""
-    clock = lane_topics._clock
+def test_the_fetch_of_a_lane_waits_for_a_leader_and_nothing_waits_with_it(lane_topics: LaneTopics) -> None:
+    """Other partitions of the topic are mirrored; where the log begins and ends, the first fetch shows."""
     facts = lane_topics.facts([position(0), position(1)])
 
-    refused = {source.partition: sides[0].refused for source, sides in facts.items()}
-    assert refused[0] is None
-    assert isinstance(refused[1], UnreachableError)
-    assert refused[1].topic == "t"
-    assert facts[SourcePartition("t", 0)][0].high_watermark == 7
+    assert lane_topics._clock.monotonic() == 0
+    answering, silent = (facts[SourcePartition("t", number)][0] for number in (0, 1))
+    assert (answering.silent, answering.high_watermark) == (False, 7)
+    assert (silent.silent, silent.refused) == (True, None)
+    assert silent.topic_id == answering.topic_id
+
+
+def test_a_topic_is_set_aside_where_an_answer_could_not_be_told_from_another_logs(
+    lane_topics: LaneTopics,
+) -> None:
+    """Its epoch is compared before the position: retention may have passed there, which is no truncated log."""
+    refused = lane_topics.facts([replace(position(1), epoch_offset=3)])[SourcePartition("t", 1)][0].refused
+
+    assert isinstance(refused, UnreachableError)
+    assert refused.topic == "t"
+
+
+def test_a_copy_without_a_leader_is_waited_for_once(lane_topics: LaneTopics) -> None:
+    """For as long as an election takes; it is tried again without another wait, until it answers."""
+    lane_topics._source, lane_topics.target_admin = lane_topics.target_admin, lane_topics._source
+    clock, copied = lane_topics._clock, replace(position(1), topic="origin", target_topic="t")
+
+    def refused() -> Any:
+        return lane_topics.facts([copied])[copied.source][1].refused
+
+    assert isinstance(refused(), UnreachableError)
     waited = clock.monotonic()
     assert 0 < waited < 30
-    lane_topics.facts([position(1)])
+    assert isinstance(refused(), UnreachableError)
     assert clock.monotonic() == waited
     clock.sleep(1000)
-    assert lane_topics.facts([position(1)])[SourcePartition("t", 1)][0].refused is None
+    assert refused() is None
 
 
 def test_a_copy_without_a_leader_concerns_its_source_topic(lane_topics: LaneTopics) -> None:
