@@ -41,7 +41,8 @@ def import_properties(properties: Path, output: str | None) -> int:
     lines += [f"# set {name}: the secret of {key}" for name, key in found.variables.items()]
     for item in found.not_honoured:
         mark = "NOT HONOURED" if item.grave else "not honoured"
-        lines.append(f"# {mark}: {item.key} (line {item.line}): {item.reason}")
+        where = f"line {item.line}" if item.line else "by default"
+        lines.append(f"# {mark}: {item.key} ({where}): {item.reason}")
     for line in lines[1:]:
         say(_printable(line.removeprefix("# ")))
     if output == "json":

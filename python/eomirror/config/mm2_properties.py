@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "NotHonoured", "import_mm2"]
 
+# KIP-545 and MirrorCheckpointConfig.java; what is followed but not moved does no harm
+_GROUPS_LEFT_OUT = (
+    "by default MirrorMaker 2 moves no groups console-consumer-.*, connect-.* and __.*; `groups` has no exclusions: "
+    "write a narrower expression if groups of such names must not be moved"
+)
 _DEFAULT_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
 _POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",
@@ -131,7 +136,7 @@ class NotHonoured:
     Attributes:
         key: As it stands in the file.
         reason: Why.
-        line: Where.
+        line: Where; 0 for what MM2 does by default.
         grave: Without it something else would be mirrored, or a cluster not be reached: the file is refused
             where it stands in place of a configuration.
     """
@@ -196,12 +201,16 @@ class _Import:
         for key in self._given:
             if key not in self._honoured and key not in self._refused:
                 self._explain(key)
+        refused = [self._refused[key] for key in self._given if key in self._refused]
+        if any(link.get("sync_group_offsets") for link in links) and not self._excludes_groups():
+            refused.append(NotHonoured("groups.exclude", _GROUPS_LEFT_OUT, 0))
         return Imported(
-            {"clusters": clusters, "links": links},
-            self._honoured,
-            tuple(self._refused[key] for key in self._given if key in self._refused),
-            self._variables,
+            {"clusters": clusters, "links": links}, self._honoured, tuple(refused), self._variables
         )
+
+    def _excludes_groups(self) -> bool:
+        """Whether the file says itself which groups are left out."""
+        return any(re.fullmatch(r"(.*\.)?groups\.(exclude|blacklist)", key) for key in self._given)
 
     def _value(self, key: str) -> str:
         return self._given[key][0].strip() if key in self._given else ""

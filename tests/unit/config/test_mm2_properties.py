@@ -169,6 +169,24 @@ def test_policies_and_separators() -> None:
     assert refused == {"replication.policy.separator": False}
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("", []),
+        ("sync.group.offsets.enabled=true", [("groups.exclude", 0)]),
+        ("sync.group.offsets.enabled=true\na->b.groups.exclude=x", [("a->b.groups.exclude", 6)]),
+    ],
+)
+def test_groups_that_mm2_leaves_out_by_default_are_named_where_groups_are_moved(
+    lines: str, told: list[tuple[str, int]]
+) -> None:
+    """A group of Kafka Connect on the target has its own business, and would be moved by its name."""
+    found = imported(
+        f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\na->b.enabled=true\n{lines}"
+    )
+    assert [(item.key, item.line) for item in found.not_honoured] == told
+
+
 def test_a_key_of_a_flow_hides_the_one_of_the_file() -> None:
     """The hidden one is no complaint; a number that ours cannot be is one."""
     link, refused = link_of("tasks.max=4\na->b.tasks.max=2\nreplication.factor=-1")
