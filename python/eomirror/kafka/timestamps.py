@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
+from eomirror.kafka.classify import Action, classify_fetch
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
 
@@ -86,7 +87,12 @@ class TimestampReader:
             for message in self._consumer.consume(100, 0.02):
                 name = str(message.topic()), message.partition() or 0
                 error = message.error()
-                if name not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                if name not in waiting:
+                    continue
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    if classify_fetch(error).action is not Action.RETRY:
+                        # such as an offset that retention has overtaken: there is nothing to wait for
+                        waiting.discard(name)
                     continue
                 if message.offset() < offsets[name]:
                     # of the assignment before
