@@ -249,6 +249,19 @@ class PartitionMap:
     def ranges(self) -> int:
         """How many ranges the map has, 24 bytes each."""
 
+    def keep_near(self, source: int, target: int, most: int) -> None:
+        """
+        Forget what does not decide where a log, or its copy, was cut; more chunks can be taken in.
+
+        Args:
+            source: First source offset that is left.
+            target: First target offset that is left.
+            most: How many ranges that begin before either are kept, besides the first of all.
+        """
+
+    def listed(self) -> list[tuple[int, int, int]]:
+        """The ranges: source offset, target offset, count."""
+
     def part_to_target(self, offset: int) -> tuple[str, int] | None:
         """Answer for a source offset if the newest chunks, which alone were taken in, decide it."""
 

@@ -11,15 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.audit.verify import PartitionFacts, Range, Scope, needed_ranges, scope
+from eomirror.audit.map_cuts import MapCuts
+from eomirror.audit.verify import PartitionFacts, Range, Scope, scope
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.formats.dead_letter import read_letter
 from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import read_offset_map_key
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.offset_map_reader import chunk_of
 from eomirror.kafka.positions import valid_positions
 from eomirror.types import SourcePartition
 
@@ -230,7 +229,7 @@ class Survey:
             mapped, replaced = self._mapped(
                 {
                     each.source: (
-                        each.topic_id,
+                        each,
                         max(source_starts.get(each.source, 0), bounds.get(each.source, 0)),
                         target_starts.get((each.target_topic, each.target_partition), 0),
                     )
@@ -313,34 +312,20 @@ class Survey:
         return policies
 
     def _mapped(
-        self, wanted: Mapping[SourcePartition, tuple[str, int, int]]
+        self, wanted: Mapping[SourcePartition, tuple[Position, int, int]]
     ) -> tuple[dict[SourcePartition, tuple[tuple[int, int, int], ...]], set[SourcePartition]]:
         """
         What the offset map says of the topics that are meant now, and who has chunks of an earlier topic.
 
         Args:
-            wanted: Topic id, first source offset and first target offset that can be compared.
+            wanted: Position, first source offset and first target offset that can be compared.
         """
         topic = self._names.offset_map_topic
         if self._target.describe_topics([topic])[topic] is None:
             return {}, set()
-        ranges: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
-        replaced: set[SourcePartition] = set()
-
-        def take(record: LogRecord) -> None:
-            source, topic_id, _ = read_offset_map_key(record.key, where=record.where)
-            if record.value is None or source not in wanted:
-                return
-            meant, first_source, first_target = wanted[source]
-            if topic_id != meant:
-                replaced.add(source)
-                return
-            # one chunk after the other, so that what is kept does not grow with the map
-            chunk = chunk_of(record)[2]
-            ranges[source] = needed_ranges([*ranges.get(source, ()), *chunk], first_source, first_target)
-
-        self._states.each(topic, take)
-        return ranges, replaced
+        cuts = MapCuts(wanted)
+        self._states.each(topic, cuts.take)
+        return cuts.ranges(), cuts.replaced
 
     def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
         """Dead letters of the topics that are meant now."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["OffsetMapReader", "Question", "chunk_of", "committed_offsets"]
+__all__ = ["OffsetMapReader", "Question", "chunk_of", "committed_offsets", "take_chunk"]
 
 log = structlog.get_logger(__name__)
 
@@ -366,6 +366,24 @@ def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
         raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
 
 
+def take_chunk(found: PartitionMap, record: LogRecord, position: Position) -> None:
+    """
+    Put a record of the map that has a value behind what is known of the partition that it speaks of.
+
+    Args:
+        found: What is known; a chunk of another target partition than the position names is left out.
+        record: The record, behind all that were taken before.
+        position: Of the source partition.
+
+    Raises:
+        StateError: As `chunk_of`.
+    """
+    try:
+        found.take_in(record.value or b"", position.target_topic, position.target_partition)
+    except StateError as error:
+        raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
+
+
 def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None:
     """
     What the position says by itself; None where the map has to be asked.
@@ -400,10 +418,7 @@ def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[S
         position = by_prefix.get(prefix_of_chunk(record.key))
         if position is None or record.value is None:
             continue
-        try:
-            maps[position.source].take_in(record.value, position.target_topic, position.target_partition)
-        except StateError as error:
-            raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
+        take_chunk(maps[position.source], record, position)
     return maps
 
 

@@ -47,6 +47,18 @@ impl PartitionMap {
         self.map().ranges().len()
     }
 
+    fn keep_near(&self, source: i64, target: i64, most: usize) {
+        self.map().keep_near(source, target, most);
+    }
+
+    fn listed(&self) -> Vec<(i64, i64, i64)> {
+        let map = self.map();
+        let ranges = map.ranges().iter();
+        ranges
+            .map(|range| (range.source, range.target, range.count))
+            .collect()
+    }
+
     fn part_to_target(&self, offset: i64) -> Option<Told> {
         self.map().part_to_target(offset).map(told)
     }

@@ -72,6 +72,23 @@ impl OffsetMap {
         }
         Ok(())
     }
+
+    /// Forgets what does not decide where a log that begins at `source`, or a copy that begins at `target`, was cut: what
+    /// stays is the first range, and of those that begin before either offset the last `most` ones.
+    ///
+    /// Which ranges a chunk overrules is decided range by range, so that more chunks can be taken in behind it.
+    pub fn keep_near(&mut self, source: i64, target: i64, most: usize) {
+        let near = |end: usize| end.saturating_sub(most)..end;
+        // both sides grow
+        let before_source = near(self.ranges.partition_point(|range| range.source < source));
+        let before_target = near(self.ranges.partition_point(|range| range.target < target));
+        let mut places = 0..self.ranges.len();
+        self.ranges.retain(|_| {
+            places.next().is_some_and(|place| {
+                place == 0 || before_source.contains(&place) || before_target.contains(&place)
+            })
+        });
+    }
 }
 
 #[cfg(test)]

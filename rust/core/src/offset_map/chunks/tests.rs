@@ -18,6 +18,27 @@ fn pairs(map: &OffsetMap) -> Vec<(i64, i64)> {
         .collect()
 }
 
+/// Where the last range that begins before `end` on a side ends, or meets it; and the first range.
+fn cuts(map: &OffsetMap, source: i64, target: i64) -> [Option<(i64, i64)>; 3] {
+    let ranges = map.ranges();
+    let last = |before: &dyn Fn(&Range) -> Option<i64>| {
+        let found = ranges
+            .iter()
+            .rev()
+            .find_map(|range| before(range).map(|left| (range, left)));
+        found.map(|(range, left)| {
+            let count = left.min(range.count);
+            (range.source + count, range.target + count)
+        })
+    };
+    let left = |end: i64, begin: i64| (begin < end).then(|| end - begin);
+    [
+        ranges.first().map(|range| (range.source, range.target)),
+        last(&|range| left(source, range.source)),
+        last(&|range| left(target, range.target)),
+    ]
+}
+
 prop_compose! {
     fn chunk()(
         base in (0_i64..40, 0_i64..40),
@@ -77,6 +98,25 @@ proptest! {
     fn chunks_in_order_are_their_ranges_in_order(history in history()) {
         let all: Vec<Range> = history.iter().flat_map(|each| each.ranges().to_vec()).collect();
         prop_assert_eq!(taken_in(&history), OffsetMap::from_ranges(&all).unwrap());
+    }
+
+    /// Whatever the chunks overrule, and wherever the logs begin.
+    #[test]
+    fn what_decides_where_logs_were_cut_is_kept(
+        chunks in proptest::collection::vec(chunk(), 1..12),
+        source in ANYWHERE,
+        target in ANYWHERE,
+    ) {
+        let whole = taken_in(&chunks);
+        let mut small = OffsetMap::default();
+        for chunk in &chunks {
+            small.take_in(chunk).unwrap();
+            small.keep_near(source, target, 64);
+        }
+        prop_assert_eq!(cuts(&small, source, target), cuts(&whole, source, target));
+        small.keep_near(source, target, 1);
+        prop_assert!(small.ranges().len() <= 3);
+        prop_assert_eq!(cuts(&small, source, target), cuts(&whole, source, target));
     }
 
     /// Record by record: what a later chunk contradicts is gone, everything else stays.
