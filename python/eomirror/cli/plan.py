@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eomirror.config import Config, Link
     from eomirror.errors import MirrorError
     from eomirror.sync.diff import Change
-    from eomirror.sync.discovery import Plan
+    from eomirror.sync.plan import Plan
 
 __all__ = ["plan"]
 

@@ -22,12 +22,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import AuthorizationError, DataLossError, TransactionFailedError
+from eomirror.errors import AuthorizationError, TransactionFailedError
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.comparing import seek_to_compare
 from eomirror.kafka.connecting import connect
+from eomirror.kafka.fetch_errors import raise_fetch_errors
 from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.making import made
 from eomirror.kafka.pace import Pace
@@ -308,7 +308,7 @@ class ClientPlane:
         plan = self._planner.plan(messages)
         self._reached.consumed()
         self._note_ends(plan.ends)
-        self._raise_errors(plan.errors)
+        raise_fetch_errors(plan.errors)
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
         kept, size = plan.kept, plan.bytes
@@ -437,7 +437,7 @@ class ClientPlane:
             else:
                 errors.append(message)
         self._note_ends(ends)
-        self._raise_errors(errors)
+        raise_fetch_errors(errors)
         return kept
 
     def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
@@ -445,31 +445,6 @@ class ClientPlane:
             source = SourcePartition(topic, partition)
             if source in self._committed:
                 self._reached.end(source, offset)
-
-    def _raise_errors(self, errors: Sequence[Any]) -> None:
-        for message in errors:
-            error = message.error()
-            action = classify_fetch(error).action
-            where = f"{message.topic()}-{message.partition()}" if message.topic() else "the source"
-            if action is Action.RETRY:
-                log.debug("fetch_retried", where=where, error=str(error))
-            elif action is Action.SOURCE_TRUNCATED:
-                raise DataLossError(
-                    f"{where}: the source's log diverges from what was mirrored: {error.str()}",
-                    fix="find out whether the source was restored or a broker without all data became leader; "
-                    f"to go on from the source as it is now: --adopt {where}=OFFSET",
-                    topic=str(message.topic()),
-                )
-            elif action in {Action.SOURCE_GAP, Action.TOPIC_GONE}:
-                # recovery compares the logs and says exactly what is missing
-                raise TransactionFailedError(f"{where}: {error.str()}")
-            elif action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
-                refused = to_mirror_error(error, doing=f"fetch {where}", cluster="source")
-                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    refused.topic = str(message.topic())
-                raise refused
-            else:
-                raise TransactionFailedError(f"{where}: {error.str()}")
 
     def _found(self) -> Mapping[SourcePartition, Advance]:
         """

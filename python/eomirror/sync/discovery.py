@@ -9,7 +9,6 @@ cannot be served, says so once, and goes on with the others: one bad topic must 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,6 +22,7 @@ from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
 from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, TopicPair, topic_changes
 from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
+from eomirror.sync.plan import Plan
 from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
 from eomirror.sync.topics import TargetTopics
 from eomirror.topology.naming import collisions, illegal_name
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.facts import ConfigValue, TopicFacts
     from eomirror.sync.diff import Change
 
-__all__ = ["Discovery", "Plan"]
+__all__ = ["Discovery"]
 
 log = structlog.get_logger(__name__)
 
@@ -48,32 +48,6 @@ _TOLD_AS = {
     "Alter": "ALTER",
     "AlterConfigs": "ALTER_CONFIGS",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """
-    What must happen before a link can run.
-
-    Attributes:
-        cluster_ids: Of source and target.
-        targets: Target topic of every matched source topic.
-        state: Changes of the link's own topics.
-        readers: Topics to create on the target for MM2's readers.
-        readers_on_source: The same on the source.
-        drifts: Settings of the link's own topics that somebody changed.
-        changes: Changes for every matched source topic, in order; empty where all is well.
-        first_run: Whether the link has no control topic yet.
-    """
-
-    cluster_ids: tuple[str, str]
-    targets: Mapping[str, str]
-    state: tuple[CreateTopic | AddPartitions, ...]
-    readers: tuple[CreateTopic, ...]
-    readers_on_source: tuple[CreateTopic, ...]
-    drifts: tuple[Drift, ...]
-    changes: Mapping[str, tuple[Change, ...]]
-    first_run: bool
 
 
 class Discovery:
