@@ -56,7 +56,7 @@ class FakeLink:
     acquire_seconds: float = 0.0
     _lanes: int = 0
 
-    def prepare(self) -> tuple[AssignedPartition, ...]:
+    def prepare(self, **_: bool) -> tuple[AssignedPartition, ...]:
         """As `Discovery.prepare`."""
         self.calls.append("prepare")
         if self.prepare_error is not None:

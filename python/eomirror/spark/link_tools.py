@@ -66,8 +66,8 @@ class Owner(Protocol):
 class Discoverer(Protocol):
     """What the driver needs of `eomirror.sync.discovery.Discovery`."""
 
-    def prepare(self) -> tuple[AssignedPartition, ...]:
-        """Check, create, and list what to mirror."""
+    def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
+        """Check, create, and list what to mirror; unless it is strict, without topics that cannot be served."""
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
         """List what to mirror now."""

@@ -275,7 +275,8 @@ class LinkThread:
         try:
             self._say("preparing")
             discovery = self._make_discovery()
-            partitions = discovery.prepare()
+            # whoever waits for everything to be mirrored must not be told that it is, without some of it
+            partitions = discovery.prepare(strict=self._tools.wants_goals)
             self._refuse_twins(partitions)
             if not self._over.is_set():
                 self._mirror(discovery, partitions)

@@ -3,8 +3,9 @@ What a link mirrors right now: finds topics, checks everything, and only then cr
 
 `Discovery.prepare` runs once when the mirror starts.  It asks every question that can be asked without a trace
 before it creates the first topic, so that a mirror which cannot run leaves nothing behind; what it raises, a
-person must mend.  `Discovery.refresh` runs every few seconds while lanes work.  It leaves out a topic that
-cannot be served, says so once, and goes on with the others: one bad topic must not stop a thousand good ones.
+person must mend.  A link that has run before begins all the same with the topics that can be served, as it would have
+gone on with them.  `Discovery.refresh` runs every few seconds while lanes work.  It leaves out a topic that cannot be
+served, says so once, and goes on with the others: one bad topic must not stop a thousand good ones.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import AuthorizationError, ConfigError, Fault, MirrorError, TopicError
+from eomirror.errors import (
+    ClusterError,
+    ConfigError,
+    Fault,
+    MirrorError,
+    TopicError,
+    UnreachableError,
+)
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Right
 from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
-from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, TopicPair, topic_changes
+from eomirror.sync.diff import AddPartitions, CreateTopic, TopicPair, topic_changes
 from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.sync.plan import Plan
+from eomirror.sync.rights import check_source_rights, check_target_rights, need
 from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
 from eomirror.sync.topics import TargetTopics
 from eomirror.topology.naming import collisions, illegal_name
@@ -40,14 +49,6 @@ __all__ = ["Discovery"]
 log = structlog.get_logger(__name__)
 
 _CONFIGS_SECONDS = 60.0
-
-# operation of an ACL -> what a broker calls it among authorized operations (KIP-430)
-_TOLD_AS = {
-    "Read": "READ",
-    "Write": "WRITE",
-    "Alter": "ALTER",
-    "AlterConfigs": "ALTER_CONFIGS",
-}
 
 
 class Discovery:
@@ -99,9 +100,13 @@ class Discovery:
         """
         return self._look()[0]
 
-    def prepare(self) -> tuple[AssignedPartition, ...]:
+    def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
         """
         Check everything, then create what is missing and wait until it can be written.
+
+        Args:
+            strict: Whether a topic that cannot be served is refused also where the link has run before; otherwise the
+                others are prepared, and it is left out as `refresh` would do.
 
         Returns:
             Every partition to mirror.
@@ -109,7 +114,12 @@ class Discovery:
         Raises:
             MirrorError: As `plan`; also where a transactional.id may not be used.  Nothing was created.
         """
-        plan, pairs = self._look()
+        try:
+            plan, pairs = self._look()
+        except (TopicError, ClusterError) as error:
+            if strict or isinstance(error, UnreachableError):
+                raise
+            return self._prepare_others(error)
         if plan.first_run:
             # nobody can be using these ids yet, so that trying them out fences nobody
             for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
@@ -136,6 +146,29 @@ class Discovery:
         self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
         return self._assigned(plan.targets)
+
+    def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
+        """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
+        # what is not about single topics is as strict as ever
+        state, _, first_run = self._look_at_state()
+        if first_run:
+            raise refused
+        readers, _ = self._look_at_readers(self._target, mm2_target_topics(self._link, brokers=self._brokers))
+        here = mm2_source_topics(self._link, brokers=self._source.describe_cluster().brokers)
+        on_source, _ = self._look_at_readers(self._source, here)
+        self._topics.apply([*state, *readers])
+        self._source_topics.apply(on_source)
+        found = self.refresh()
+        if not found:
+            raise refused
+        log.warning(
+            "link_begins_without_some_topics",
+            link=self._link.name,
+            topics=len({item.source.topic for item in found}),
+            reason=refused.message,
+            fix=refused.fix,
+        )
+        return found
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
         """
@@ -209,7 +242,7 @@ class Discovery:
         self._check_literals(names, matched)
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
-        self._check_source_rights(matched)
+        check_source_rights(self._link, self._source, matched)
         state, drifts, first_run = self._look_at_state()
         readers, drifts_there = self._look_at_readers(
             self._target, mm2_target_topics(self._link, brokers=target.brokers)
@@ -221,7 +254,7 @@ class Discovery:
         pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
         changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
         flat = [*state, *readers, *(change for each in changes.values() for change in each)]
-        self._check_target_rights(flat, pairs)
+        check_target_rights(self._link, self._target, flat, pairs)
         self._topics.validate(flat)
         self._source_topics.validate(on_source)
         drifts = (*drifts, *drifts_there, *drifts_here)
@@ -281,8 +314,9 @@ class Discovery:
                 self._complain(topic, error)
         for collision in collisions(matched, self._link.target_naming):
             # whoever was mirrored first stays; the newcomer has to wait for a person
+            staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
-                if topic not in self._ready and targets.pop(topic, None) is not None:
+                if topic not in staying and targets.pop(topic, None) is not None:
                     others = ", ".join(name for name in collision.sources if name != topic)
                     self._complain(
                         topic,
@@ -302,6 +336,17 @@ class Discovery:
                     ),
                 )
         return targets
+
+    def _staying(self, sources: Sequence[str], targets: Mapping[str, str]) -> set[str]:
+        """Of topics that cannot live side by side, those that are mirrored already: by us, or their copy is there."""
+        staying = {topic for topic in sources if topic in self._ready}
+        if staying:
+            return staying
+        names = {topic: targets[topic] for topic in sources if topic in targets}
+        found = self._target.describe_topics(sorted(set(names.values())))
+        there = {topic for topic, name in names.items() if found[name] is not None}
+        # of several that would share a copy, nobody can say whose it is
+        return there if len(there) == 1 else set()
 
     def _check_same_cluster(self, targets: Mapping[str, str]) -> None:
         if self._ids[0] != self._ids[1]:
@@ -325,10 +370,6 @@ class Discovery:
     def _goes_round(self, topic: str, name: str) -> bool:
         return topic == name or self._link.filter.accepts(name)
 
-    def _check_source_rights(self, matched: Sequence[str]) -> None:
-        for topic, rights in self._source.topic_rights(matched).items():
-            self._need(self._source, rights, Right("Read", "topic", topic), "read it")
-
     def _look_at_state(self) -> tuple[tuple[CreateTopic | AddPartitions, ...], tuple[Drift, ...], bool]:
         wanted = state_topics(
             self._names,
@@ -347,7 +388,9 @@ class Discovery:
             drifts += state_drift(topic, values)
         for name, rights in self._target.topic_rights([topic.name for topic in existing]).items():
             for operation in ("Read", "Write"):
-                self._need(self._target, rights, Right(operation, "topic", name), "keep its state there")
+                need(
+                    self._link, self._target, rights, Right(operation, "topic", name), "keep its state there"
+                )
         return state_changes(wanted, found), tuple(drifts), found[self._names.control_topic] is None
 
     def _look_at_readers(
@@ -358,37 +401,13 @@ class Discovery:
         existing = [topic for topic in wanted if found[topic.name] is not None]
         for name, rights in admin.topic_rights([topic.name for topic in existing]).items():
             right = Right("Write", "topic", name)
-            self._need(
-                admin, rights, right, "tell MirrorMaker 2's readers there, unless the link turns it off"
-            )
+            purpose = "tell MirrorMaker 2's readers there, unless the link turns it off"
+            need(self._link, admin, rights, right, purpose)
         configs = admin.topic_configs([topic.name for topic in existing])
         drifts: list[Drift] = []
         for topic in existing:
             drifts += mm2_drift(topic, {key: entry.value for key, entry in configs[topic.name].items()})
         return tuple(topic for topic in wanted if found[topic.name] is None), tuple(drifts)
-
-    def _check_target_rights(self, changes: Iterable[Change], pairs: Mapping[str, TopicPair]) -> None:
-        existing = {pair.name for pair in pairs.values() if pair.target is not None}
-        altering = [
-            (change.name, "AlterConfigs" if isinstance(change, AlterConfig) else "Alter")
-            for change in changes
-            if isinstance(change, AddPartitions | AlterConfig)
-        ]
-        told = self._target.topic_rights(sorted(existing | {name for name, _ in altering}))
-        for name in sorted(existing & told.keys()):
-            self._need(self._target, told[name], Right("Write", "topic", name), "write it")
-        for name, operation in altering:
-            if name in told:
-                self._need(self._target, told[name], Right(operation, "topic", name), "keep it in step")
-
-    def _need(self, admin: ClusterAdmin, rights: frozenset[str], right: Right, purpose: str) -> None:
-        if _TOLD_AS[right.operation] not in rights:
-            who = f"User:{admin.principal}" if admin.principal else "the mirror's principal"
-            raise AuthorizationError(
-                f"link {self._link.name}: {who} lacks {right} of cluster {admin.name}; the mirror must {purpose}",
-                fix=right.acl(admin.principal),
-                topic=right.name if admin is self._source else "",
-            )
 
     # -- comparing and applying -------------------------------------------------------------------
 

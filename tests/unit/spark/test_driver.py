@@ -21,7 +21,7 @@ class Side:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def prepare(self) -> tuple[()]:
+    def prepare(self, **_: bool) -> tuple[()]:
         return ()
 
     def goals(self) -> dict[Any, int]:

@@ -1,4 +1,4 @@
-"""What a link finds while it runs, from clusters that are played."""
+"""What a link finds when it begins again, and while it runs, from clusters that are played."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError
-from eomirror.kafka.facts import ClusterFacts, TopicFacts
+from eomirror.errors import AuthorizationError, TopicError
+from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts
 from eomirror.sync.discovery import Discovery
 from eomirror.sync.topics import TargetTopics
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NOWHERE = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
-LINK = Link(name="one", source="east", target="west", topics=(".*",))
+# without topics for MM2's readers, which would have to be played as well
+LINK = Link(
+    name="one", source="east", target="west", topics=(".*",), offset_syncs="off", heartbeats="off", groups=()
+)
+PARTITIONS = {"control": 1, "positions": 8, "offset-map": 8}
+COMPACT = ConfigValue("compact", is_default=False)
 
 
 class Admin:
@@ -27,25 +32,33 @@ class Admin:
         self.hidden = hidden
         self.leaderless = leaderless
         self.asked = 0
+        self.cluster_id = ""
+        self.name = "played"
 
     def topic_names(self) -> list[str]:
         return self.names
 
     def describe_cluster(self) -> ClusterFacts:
         self.asked += 1
-        return ClusterFacts("id", 1)
+        return ClusterFacts(self.cluster_id, 1)
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
         self.asked += 1
         silent = frozenset() if self.leaderless is None else frozenset({self.leaderless})
-        return {name: TopicFacts(name, f"id-of-{name}", 3, 1, silent) for name in names}
+        return {
+            name: TopicFacts(name, f"id-of-{name}", PARTITIONS.get(name.rpartition(".")[2], 3), 1, silent)
+            for name in names
+        }
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         self.asked += 1
         asked = list(names)
         if self.hidden in asked:
             raise AuthorizationError(f"lacks DescribeConfigs on topic {self.hidden}", topic=self.hidden)
-        return {name: {} for name in asked}
+        return {name: {"cleanup.policy": COMPACT} if name.startswith("eomirror.") else {} for name in asked}
+
+    def topic_rights(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return dict.fromkeys(names, frozenset({"READ", "WRITE", "ALTER", "ALTER_CONFIGS"}))
 
     def create_topics(self, topics: list[Any], **_: Any) -> None:
         assert topics == []
@@ -58,8 +71,9 @@ def discovery(source: Admin, target: Admin) -> Discovery:
     made = Discovery(LINK, NOWHERE, NOWHERE)
     made.close()
     made._source, made._target = source, target  # type: ignore[assignment]  as much of them as is asked
-    made._ids = ("a", "b")
+    source.cluster_id, target.cluster_id = made._ids = ("a", "b")
     made._topics = TargetTopics(target, link="one")  # type: ignore[arg-type]
+    made._source_topics = TargetTopics(source, link="one")  # type: ignore[arg-type]
     return made
 
 
@@ -79,3 +93,49 @@ def test_a_partition_without_a_leader_waits_by_itself(leaderless: int | None, ex
     """Where it begins cannot be asked for, and nothing new would be taken up as long as it is among the others."""
     found = discovery(Admin(["t"], leaderless=leaderless), Admin()).refresh()
     assert [item.source.partition for item in found] == expected
+
+
+def test_a_link_that_has_run_begins_without_a_topic_that_cannot_be_served() -> None:
+    """A restart at night does not fail for a topic that somebody made in the evening; a run that is to end says so."""
+    names = ["good", "newcomer", "other"]
+
+    def begun(**how: bool) -> set[str]:
+        made = discovery(Admin(names, hidden="newcomer"), Admin())
+        return {item.source.topic for item in made.prepare(**how)}
+
+    assert begun(strict=False) == {"good", "other"}
+    with pytest.raises(AuthorizationError, match="newcomer"):
+        begun()
+
+
+def test_a_first_run_is_strict_and_so_is_one_with_nothing_left() -> None:
+    """What a configuration got wrong from the start shows at once."""
+
+    class Bare(Admin):
+        """A target without a topic of the link's own."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            return {name: None for name in names if name.startswith("eomirror.")} | super().describe_topics(  # type: ignore[return-value]
+                [name for name in names if not name.startswith("eomirror.")]
+            )
+
+    with pytest.raises(AuthorizationError, match="newcomer"):
+        discovery(Admin(["good", "newcomer"], hidden="newcomer"), Bare()).prepare(strict=False)
+    with pytest.raises(AuthorizationError, match="newcomer"):
+        discovery(Admin(["newcomer"], hidden="newcomer"), Admin()).prepare(strict=False)
+
+
+def test_the_topic_that_was_mirrored_first_stays_when_a_link_begins_again() -> None:
+    """A newcomer whose copy would differ in a dot only waits for a person; its copy is not there."""
+
+    class Target(Admin):
+        """A target with a copy of a.b."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            found = super().describe_topics(names)
+            return {name: None if name == "east.a_b" else facts for name, facts in found.items()}  # type: ignore[misc]
+
+    with pytest.raises(TopicError, match="differ only in"):
+        discovery(Admin(["a.b", "a_b", "c"]), Target()).prepare()
+    begun = discovery(Admin(["a.b", "a_b", "c"]), Target()).prepare(strict=False)
+    assert {item.source.topic for item in begun} == {"a.b", "c"}
