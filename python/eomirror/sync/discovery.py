@@ -145,7 +145,9 @@ class Discovery:
         self._topics.apply([*plan.state, *plan.readers])
         self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
-        return self._assigned(plan.targets)
+        if strict or plan.first_run:
+            return self._assigned(plan.targets)
+        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
         """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
@@ -196,12 +198,7 @@ class Discovery:
             self._configs_compared = now
         if looked_at:
             self._refresh_topics(looked_at, targets)
-        # nobody can say where a partition without a leader begins; it is taken up once it has one
-        return tuple(
-            item
-            for item in self._assigned(targets)
-            if item.source.partition not in sources[item.source.topic].leaderless
-        )
+        return self._led(targets, sources)
 
     def goals(self) -> dict[SourcePartition, int]:
         """
@@ -292,17 +289,7 @@ class Discovery:
     def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
         targets = {topic: self._link.target_topic(topic) for topic in matched}
         for collision in collisions(matched, self._link.target_naming):
-            sources, names = " and ".join(collision.sources), " and ".join(sorted(set(collision.targets)))
-            what = (
-                f"would both become {names}"
-                if collision.same_name
-                else f"would become {names}, whose names differ only in '.' and '_', which brokers do not allow"
-            )
-            raise TopicError(
-                f"link {self._link.name}: {sources} {what} on {self._link.target}",
-                fix="put one of them under the link's `exclude`, or choose another `naming`",
-                topic=collision.sources[0],
-            )
+            raise collision.error(f"link {self._link.name}", self._link.target)
         return targets
 
     def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
@@ -490,6 +477,16 @@ class Discovery:
             if topic in self._ready
             for source, copy in [self._ready[topic]]
             for number in range(min(source.partitions, copy.partitions))
+        )
+
+    def _led(
+        self, targets: Mapping[str, str], sources: Mapping[str, TopicFacts]
+    ) -> tuple[AssignedPartition, ...]:
+        """Without partitions that have no leader: nobody can say where they begin; they are taken up once they have."""
+        return tuple(
+            item
+            for item in self._assigned(targets)
+            if item.source.partition not in sources[item.source.topic].leaderless
         )
 
     def _complain(self, topic: str, error: MirrorError) -> None:

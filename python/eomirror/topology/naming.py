@@ -83,6 +83,20 @@ class Collision:
     targets: tuple[str, ...]
     same_name: bool
 
+    def error(self, where: str, target: str) -> TopicError:
+        """The error for the user, about the first of the source topics; ``target`` is the alias of the cluster."""
+        sources, names = " and ".join(self.sources), " and ".join(sorted(set(self.targets)))
+        what = (
+            f"would both become {names}"
+            if self.same_name
+            else f"would become {names}, whose names differ only in '.' and '_', which brokers do not allow"
+        )
+        return TopicError(
+            f"{where}: {sources} {what} on {target}",
+            fix="put one of them under the link's `exclude`, or choose another `naming`",
+            topic=self.sources[0],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TargetNaming:

@@ -108,6 +108,17 @@ def test_a_link_that_has_run_begins_without_a_topic_that_cannot_be_served() -> N
         begun()
 
 
+def test_a_link_begins_again_without_partitions_that_have_no_leader() -> None:
+    """A new one could not be given a first position, and would keep the whole link from starting."""
+
+    def begun(*, strict: bool) -> list[int]:
+        found = discovery(Admin(["t"], leaderless=1), Admin()).prepare(strict=strict)
+        return [item.source.partition for item in found]
+
+    assert begun(strict=False) == [0, 2]
+    assert begun(strict=True) == [0, 1, 2]
+
+
 def test_a_first_run_is_strict_and_so_is_one_with_nothing_left() -> None:
     """What a configuration got wrong from the start shows at once."""
 
