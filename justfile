@@ -70,6 +70,12 @@ fuzz SECONDS="60" SEED="4711":
 integration *ARGS:
     python scripts/ci.py --suite integration -m "not slow" "$@"
 
+# those that start clusters and commands of their own, and wait for them; CI runs them beside the others
+integration-clusters: (integration "-k" "test_cluster or test_command_line")
+
+# the others
+integration-rest: (integration "-k" "not test_cluster and not test_command_line")
+
 # tests that kill, pause or cut something on purpose, each under 20,000 records where their number is free
 faults *ARGS:
     EOMIRROR_FAULT_RECORDS="${EOMIRROR_FAULT_RECORDS:-20000}" EOMIRROR_FAULT_RATE="${EOMIRROR_FAULT_RATE:-2000}" \

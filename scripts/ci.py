@@ -98,11 +98,14 @@ STAGES = (
         ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit"),
         beside=("fuzz",),
     ),
-    Stage("integration", 8, ("integration",), test_files("integration")),
+    # halves of one suite, and together all of it
+    Stage(
+        "integration", 8, ("integration-rest",), test_files("integration"), beside=("integration-clusters",)
+    ),
     # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
     # they wait more than they work, so two processes share the machine
     Stage("faults", 12, ("faults",), test_files("faults"), beside=("engine", "audit")),
-    # halves of one suite, and together all of it
+    # likewise
     Stage("interop", 5, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
