@@ -98,13 +98,16 @@ STAGES = (
         ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit"),
         beside=("fuzz",),
     ),
-    # halves of one suite, and together all of it
+    # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(
-        "integration", 8, ("integration-rest",), test_files("integration"), beside=("integration-clusters",)
+        "integration",
+        8,
+        ("integration-rest",),
+        test_files("integration"),
+        beside=("integration-clusters", "engine"),
     ),
-    # most of the engine's tests kill a worker, a driver or an executor; the audit proves what is left behind
-    # they wait more than they work, so two processes share the machine
-    Stage("faults", 12, ("faults",), test_files("faults"), beside=("engine", "audit")),
+    # the audit proves what is left behind
+    Stage("faults", 12, ("faults",), test_files("faults"), beside=("audit",)),
     # likewise
     Stage("interop", 5, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
