@@ -47,6 +47,8 @@ _INTERVALS = 4
 _LONGEST_WAY = 1.0
 # requests that data waits for, one after the other: AddPartitionsToTxn and Produce
 _WAYS = 2
+# of the transaction timeout, what a long way may buy: as much again for the answers to the rest, and some to spare
+_OF_TIMEOUT = 1 / 3
 
 
 class Pace:
@@ -56,17 +58,21 @@ class Pace:
     Args:
         seconds: How long the data of a transaction may take to be acknowledged.
         first: Bytes of the first transaction.
+        most_seconds: What it may take where the way is long.
 
     Attributes:
         bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
     """
 
-    __slots__ = ("_least", "_record_bytes", "_seconds", "_seen", "_way", "bytes")
+    __slots__ = ("_least", "_most_seconds", "_record_bytes", "_seconds", "_seen", "_way", "bytes")
 
-    def __init__(self, seconds: float, *, first: float = _FIRST_BYTES) -> None:
+    def __init__(
+        self, seconds: float, *, first: float = _FIRST_BYTES, most_seconds: float = float("inf")
+    ) -> None:
         self.bytes = float(first)
         self._least = min(first, _LEAST_BYTES)
         self._seconds = seconds
+        self._most_seconds = max(seconds, most_seconds)
         # how long an answer takes, as far as known
         self._way = 0.0
         # nothing is known of the records: the first fetch takes one of them
@@ -74,16 +80,20 @@ class Pace:
         self._seen = False
 
     @classmethod
-    def of_link(cls, commit_interval: float, *, overdue: int = 0) -> Self:
+    def of_link(
+        cls, commit_interval: float, *, overdue: int = 0, transaction_timeout: float = float("inf")
+    ) -> Self:
         """
         The pace of a lane whose link commits every so many seconds while it is behind.
 
         Args:
             commit_interval: The link's, in seconds.
             overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
+            transaction_timeout: The link's, in seconds: what takes longer is aborted, and comes again.
         """
         first = max(_LEAST_FIRST_BYTES, _FIRST_BYTES / _GROWTH**overdue)
-        return cls(max(_SECONDS, _INTERVALS * commit_interval), first=first)
+        seconds = max(_SECONDS, _INTERVALS * commit_interval)
+        return cls(seconds, first=first, most_seconds=_OF_TIMEOUT * transaction_timeout)
 
     def records(self, used: int) -> int:
         """How many records to fetch into a transaction that holds ``used`` bytes; at least one."""
@@ -110,7 +120,7 @@ class Pace:
         """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
         way = _WAYS * self._way
         # the bytes themselves may take as long as the way: less would leave most of the time to waiting
-        allowed = way + max(self._seconds, way)
+        allowed = min(way + max(self._seconds, way), self._most_seconds)
         if seconds > allowed:
             self.bytes = max(self._least, min(self.bytes, used * allowed / seconds))
         elif used >= self.bytes / 2:

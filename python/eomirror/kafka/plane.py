@@ -97,7 +97,11 @@ class ClientPlane:
         self._used = 0
         self._begun = 0.0
         self._sieve = Sieve()
-        self._pace = Pace.of_link(spec.link.commit_interval, overdue=spec.overdue)
+        self._pace = Pace.of_link(
+            spec.link.commit_interval,
+            overdue=spec.overdue,
+            transaction_timeout=spec.link.transaction_timeout,
+        )
 
     # -- producer side ---------------------------------------------------------------------------
 

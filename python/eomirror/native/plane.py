@@ -113,7 +113,11 @@ class NativePlane:
         self._routed: set[str] = set()
         self._used = 0
         self._begun = 0.0
-        self._pace = Pace.of_link(spec.link.commit_interval, overdue=spec.overdue)
+        self._pace = Pace.of_link(
+            spec.link.commit_interval,
+            overdue=spec.overdue,
+            transaction_timeout=spec.link.transaction_timeout,
+        )
 
     # -- producer side ---------------------------------------------------------------------------
 

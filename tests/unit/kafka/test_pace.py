@@ -67,6 +67,18 @@ def test_a_long_way_makes_no_slow_one_fast(latency: float) -> None:
     assert max(taken[1:]) < 4.5 + 2 * latency
 
 
+@pytest.mark.parametrize("latency", [0.4, 3.0])
+def test_a_long_way_buys_no_more_than_a_part_of_the_transaction_timeout(latency: float) -> None:
+    """With a timeout of 3 s nothing may take 4 s: every such transaction would be aborted, and the lane rebuilt."""
+    pace = Pace.of_link(0.1, transaction_timeout=3.0)
+    pace.fetched(1, 1_000)
+    for _ in range(30):
+        pace.committed(latency)
+        used = int(pace.bytes)
+        pace.acknowledged(used, used / (1 * _MB))
+    assert pace.bytes <= 1.01 * _MB
+
+
 def test_one_slow_commit_is_soon_forgotten() -> None:
     """A broker that pauses for seconds says nothing of the way."""
     pace = Pace(_SECONDS)
