@@ -95,16 +95,20 @@ class Checkpoints:
         """Source topics of the checkpoints that could be written now."""
         return {item.source.topic for item in self._ready.values()}
 
-    def told(self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]) -> None:
+    def told(self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]) -> bool:
         """
         The driver says where groups stand; a later word on a group and partition replaces an earlier one.
 
         Args:
             offsets: What it says; with a target offset where it has looked that up.
             positions: As committed.
+
+        Returns:
+            Whether there is a checkpoint to write that was not there before: what is not confirmed is told again.
         """
+        news = False
         for item in offsets:
-            self._ready.pop(_key(item), None)
+            before = self._ready.pop(_key(item), None)
             self._waiting.get(item.source, {}).pop(item.group, None)
             position = positions.get(item.source)
             if position is None:
@@ -119,6 +123,8 @@ class Checkpoints:
                 self._answers.append(item)
             else:
                 self._ready[_key(item)] = item
+                news = news or item != before
+        return news
 
     def plan(
         self,

@@ -163,10 +163,8 @@ class Companions:
         """
         if self._checkpoints is None:
             return ()
-        offsets = tuple(offsets)
-        if offsets:
+        if self._checkpoints.told(offsets, positions):
             self._pause = _CHECKPOINT_SECONDS
-        self._checkpoints.told(offsets, positions)
         return self._checkpoints.take_answers()
 
     def plan(
