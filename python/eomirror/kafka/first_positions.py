@@ -111,7 +111,8 @@ class FirstPositions:
         if unknown:
             raise UsageError(
                 f"--adopt {unknown[0]}: the link does not mirror this partition",
-                fix="name a topic and partition that the link's topics match",
+                fix="name a topic and partition that the link's topics match; one that the log names as left out, or "
+                "that has no leader, can be adopted as soon as it can be served",
             )
         fresh = [item for item in partitions if item.source not in known or item.source in adopt]
         if not fresh:

@@ -117,7 +117,8 @@ class Discovery:
         try:
             plan, pairs = self._look()
         except (TopicError, ClusterError) as error:
-            if strict or isinstance(error, UnreachableError):
+            if strict or isinstance(error, UnreachableError) or not all(self._ids):
+                # also where it is not even known which clusters these are
                 raise
             return self._prepare_others(error)
         if plan.first_run:
@@ -145,15 +146,16 @@ class Discovery:
         self._topics.apply([*plan.state, *plan.readers])
         self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
-        if strict or plan.first_run:
+        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
             return self._assigned(plan.targets)
         return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
         """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
-        # what is not about single topics is as strict as ever
+        # what is not about single topics is as strict as ever; a first run that failed has left its topics, and what
+        # the next one leaves out would be taken up as new, from its beginning, whatever the link's `start` says
         state, _, first_run = self._look_at_state()
-        if first_run:
+        if first_run or not self._topics.has_records(self._names.control_topic):
             raise refused
         readers, _ = self._look_at_readers(self._target, mm2_target_topics(self._link, brokers=self._brokers))
         here = mm2_source_topics(self._link, brokers=self._source.describe_cluster().brokers)
@@ -330,8 +332,8 @@ class Discovery:
         if staying:
             return staying
         names = {topic: targets[topic] for topic in sources if topic in targets}
-        found = self._target.describe_topics(sorted(set(names.values())))
-        there = {topic for topic, name in names.items() if found[name] is not None}
+        found, _ = self._target.visible_topics(sorted(set(names.values())))
+        there = {topic for topic, name in names.items() if found.get(name) is not None}
         # of several that would share a copy, nobody can say whose it is
         return there if len(there) == 1 else set()
 

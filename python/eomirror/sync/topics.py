@@ -59,6 +59,16 @@ class TargetTopics:
             [change for change in changes if isinstance(change, CreateTopic)], validate_only=True
         )
 
+    def has_records(self, topic: str) -> bool:
+        """
+        Whether anything was committed to the first partition of a topic.
+
+        Raises:
+            ClusterError: The cluster does not say.
+        """
+        first = (topic, 0)
+        return self._admin.offsets([first], at="latest", read_committed=True)[first] > 0
+
     def apply(self, changes: Sequence[Change]) -> dict[str, TopicFacts]:
         """
         Carry out changes in order, then wait until every partition has a leader.

@@ -27,8 +27,11 @@ COMPACT = ConfigValue("compact", is_default=False)
 class Admin:
     """A cluster on which every topic exists; some may not be looked at closely."""
 
-    def __init__(self, names: Iterable[str] = (), *, hidden: str = "", leaderless: int | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str] = (), *, hidden: str = "", leaderless: int | None = None, said: int = 9
+    ) -> None:
         self.names = list(names)
+        self.said = said
         self.hidden = hidden
         self.leaderless = leaderless
         self.asked = 0
@@ -49,6 +52,13 @@ class Admin:
             name: TopicFacts(name, f"id-of-{name}", PARTITIONS.get(name.rpartition(".")[2], 3), 1, silent)
             for name in names
         }
+
+    def visible_topics(self, names: list[str]) -> tuple[dict[str, TopicFacts], dict[str, AuthorizationError]]:
+        return self.describe_topics(names), {}
+
+    def offsets(self, partitions: list[tuple[str, int]], **_: Any) -> dict[tuple[str, int], int]:
+        assert partitions == [("eomirror.one.control", 0)]
+        return dict.fromkeys(partitions, self.said)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         self.asked += 1
@@ -136,6 +146,14 @@ def test_a_first_run_is_strict_and_so_is_one_with_nothing_left() -> None:
         discovery(Admin(["newcomer"], hidden="newcomer"), Admin()).prepare(strict=False)
 
 
+def test_a_first_run_that_failed_is_none() -> None:
+    """It has left the link's topics; what is left out now would begin at its beginning, whatever `start` says."""
+    with pytest.raises(AuthorizationError, match="newcomer"):
+        discovery(Admin(["good", "newcomer"], hidden="newcomer"), Admin(said=0)).prepare(strict=False)
+    found = discovery(Admin(["t"], leaderless=1), Admin(said=0)).prepare(strict=False)
+    assert [item.source.partition for item in found] == [0, 1, 2]
+
+
 def test_the_topic_that_was_mirrored_first_stays_when_a_link_begins_again() -> None:
     """A newcomer whose copy would differ in a dot only waits for a person; its copy is not there."""
 
@@ -150,3 +168,24 @@ def test_the_topic_that_was_mirrored_first_stays_when_a_link_begins_again() -> N
         discovery(Admin(["a.b", "a_b", "c"]), Target()).prepare()
     begun = discovery(Admin(["a.b", "a_b", "c"]), Target()).prepare(strict=False)
     assert {item.source.topic for item in begun} == {"a.b", "c"}
+
+
+def test_a_copy_that_may_not_be_seen_keeps_nothing_else_waiting() -> None:
+    """Of two topics that cannot live side by side one copy is there; a right is missing on the other's name."""
+
+    class Target(Admin):
+        """A target that does not show us east.a_b."""
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            if "east.a_b" in names:
+                raise AuthorizationError("lacks Describe on topic east.a_b")
+            return super().describe_topics(names)
+
+        def visible_topics(
+            self, names: list[str]
+        ) -> tuple[dict[str, TopicFacts], dict[str, AuthorizationError]]:
+            seen = [name for name in names if name != "east.a_b"]
+            return self.describe_topics(seen), {"east.a_b": AuthorizationError("lacks Describe")}
+
+    found = discovery(Admin(["a.b", "a_b", "c"]), Target()).refresh()
+    assert {item.source.topic for item in found} == {"a.b", "c"}
