@@ -13,7 +13,7 @@ What cannot be seen from outside is a record that the target refuses: only the r
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.lane.recover import Stop, decide_resume
@@ -21,6 +21,7 @@ from eomirror.lane.recover import Stop, decide_resume
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from eomirror.errors import MirrorError
     from eomirror.formats.control import ControlView
     from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import AttemptClaim, Position
@@ -81,8 +82,8 @@ class PartitionStatus:
         rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
         last_commit: When the position was committed, ms since the epoch.
         parked: Nobody mirrors it: it has a position, but is not in the newest generation's assignment.
-        problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source; empty if it
-            can, as far as topics tell.
+        problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source, or is parked
+            although the link's topics match it; empty where nothing is wrong, as far as topics tell.
         fix: What to do about that.
     """
 
@@ -181,8 +182,8 @@ class LinkStatus:
             nobody knows.
         generation: Newest lane layout.
         lanes: Lane -> its newest attempt, with the plane that moves its bytes and why that is not the native one.
-        lag_records: Sum over partitions that are not parked; None when one is not known.
-        lag_seconds: Largest over partitions that are not parked; None when one is not known.
+        lag_records: Sum over partitions that are not parked; None when one is not known, or was left out.
+        lag_seconds: Largest over partitions that are not parked; None when one is not known, or was left out.
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
         gaps: Accepted gaps.
@@ -226,6 +227,7 @@ def link_status(
     now_ms: int,
     sight: Sight,
     accept_gaps: bool = False,
+    left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
     problem: str = "",
 ) -> LinkStatus:
     """
@@ -242,6 +244,7 @@ def link_status(
         now_ms: Our wall clock.
         sight: What we made of the owner's claim.
         accept_gaps: ``on_gap: accept``.
+        left_out: Parked partitions that the link should mirror, and what keeps it from that, as far as can be seen.
         problem: Why the source could not be looked at.
     """
     if control.generation is None:
@@ -250,8 +253,8 @@ def link_status(
     in_step = abs(sight.offset_ms) <= _IN_STEP_MS
     rates = _rates(history, owner_ms)
     generation = control.generation
-    partitions = tuple(
-        _partition(
+    shown = {
+        source: _partition(
             position,
             observed.get(source),
             oldest.get(source) if in_step else None,
@@ -261,8 +264,13 @@ def link_status(
             parked=source not in generation.assignment.partitions,
         )
         for source, position in sorted(positions.items())
+    }
+    out = left_out or {}
+    partitions = tuple(
+        _left_out(item, out[source]) if source in out else item for source, item in shown.items()
     )
-    mirrored = [item for item in partitions if not item.parked]
+    # what was left out falls behind, and nobody knows how far: that is not to look like a link without lag
+    mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
         link=link,
         state="handed back" if control.handed_over is not None else sight.state,
@@ -343,6 +351,17 @@ def _partition(
         problem=problem,
         fix=fix,
     )
+
+
+def _left_out(partition: PartitionStatus, reason: MirrorError | None) -> PartitionStatus:
+    """One that a running mirror, or its last start, goes on without."""
+    where = f"{partition.topic}-{partition.partition}"
+    if reason is None:
+        problem = f"{where}: the link's topics match it, but it is not mirrored now"
+        fix = "see topic_left_out in the mirror's log; a mirror that runs takes it up when it can"
+    else:
+        problem, fix = f"{where} is not mirrored now: {reason.message}", reason.fix
+    return replace(partition, problem=problem, fix=fix)
 
 
 def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from claims import claim
+from eomirror.errors import UnreachableError
 from eomirror.formats.control import ControlView, Generation
 from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
@@ -46,6 +47,7 @@ def picture(
     history: Any = (),
     now_ms: int = 5_000,
     offset_ms: int = 0,
+    left_out: Any = None,
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
@@ -60,6 +62,7 @@ def picture(
         oldest={ORDERS: 4_000},
         now_ms=now_ms,
         sight=Sight("running", offset_ms),
+        left_out=left_out,
     )
 
 
@@ -107,6 +110,18 @@ def test_parked_partitions_do_not_count() -> None:
     assert (found.lag_records, found.lag_seconds) == (3, 1.0)
     assert [item.parked for item in found.partitions] == [False, True]
     assert found.partitions[1].lag_records is None
+
+
+def test_a_partition_that_a_start_left_out_is_a_problem_and_not_parked_in_peace() -> None:
+    """It falls behind while its topic waits for a right or a leader; a link without lag would be a lie."""
+    known = UnreachableError("pay-0 has no leader on cluster a", fix="bring back a broker")
+    for reason, words in ((known, "has no leader"), (None, "match it, but it is not mirrored now")):
+        found = picture((ORDERS, seen(ORDERS, 13)), assigned=[ORDERS], left_out={PAY: reason})
+        orders, pay = found.partitions
+        assert (found.lag_records, found.lag_seconds, orders.lag_records) == (None, None, 3)
+        assert pay.parked
+        assert words in pay.problem
+        assert pay.fix
 
 
 def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:

@@ -164,5 +164,5 @@ def _row(partition: PartitionStatus) -> dict[str, object]:
         "LAG s": human_seconds(partition.lag_seconds),
         "RATE": human_rate(partition.rate),
         "RECORDS": human_count(partition.records),
-        "STATE": "parked" if partition.parked else "problem" if partition.problem else "ok",
+        "STATE": "problem" if partition.problem else "parked" if partition.parked else "ok",
     }

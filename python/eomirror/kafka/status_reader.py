@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Link
+    from eomirror.errors import MirrorError
     from eomirror.formats.control import ControlView
 
 __all__ = ["StatusReader"]
@@ -93,8 +94,9 @@ class StatusReader:
         problem = ""
         try:
             observed = self._observe(mirrored)
+            left_out = self._left_out(positions.keys() - assigned.keys())
         except _SourceError as error:
-            observed, problem = {}, str(error)
+            observed, left_out, problem = {}, {}, str(error)
         behind = {
             position.source: position.offset
             for position in mirrored
@@ -111,6 +113,7 @@ class StatusReader:
             now_ms=self._clock.wall_ms(),
             sight=sight,
             accept_gaps=self._link.on_gap == "accept",
+            left_out=left_out,
             problem=problem,
         )
         targets = {position.target_topic for position in mirrored}
@@ -191,6 +194,23 @@ class StatusReader:
                 ),
             )
         return observed
+
+    def _left_out(self, parked: Collection[SourcePartition]) -> dict[SourcePartition, MirrorError | None]:
+        """Of parked partitions those that are there and that the link should mirror, and why not where that shows."""
+        wanted = [item for item in parked if self._link.mirrors(item.topic)]
+        try:
+            found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
+        except ClusterError as error:
+            raise _SourceError(error.message) from error
+        left_out: dict[SourcePartition, MirrorError | None] = {}
+        for item in wanted:
+            facts = found.get(item.topic)
+            if item.topic in refused:
+                left_out[item] = refused[item.topic]
+            elif facts is not None and item.partition < facts.partitions:
+                silent = item.partition in facts.leaderless
+                left_out[item] = without_leader(item, self._source.name) if silent else None
+        return left_out
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
         """Timestamp of the first record behind each position; a tail of markers has none, and is left out."""
