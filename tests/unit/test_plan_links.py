@@ -10,20 +10,11 @@ import pytest
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.sync import discovery
-from eomirror.sync.discovery import Plan
+from eomirror.sync.plan import Plan
+from two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-CONFIG = """
-clusters:
-  west: {bootstrap.servers: "127.0.0.1:1"}
-  north: {bootstrap.servers: "127.0.0.1:2"}
-  east: {bootstrap.servers: "127.0.0.1:3"}
-links:
-  - {source: west, target: north, topics: [orders]}
-  - {source: west, target: east, topics: [orders]}
-"""
 
 
 class Discovery:
@@ -43,7 +34,7 @@ class Discovery:
 
 def plan(path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
     """Exit code, stdout and stderr of the command."""
-    (path / "mirror.yaml").write_text(CONFIG)
+    (path / "mirror.yaml").write_text(TWO_LINKS)
     with pytest.raises(SystemExit) as ended:
         main(["plan", str(path / "mirror.yaml"), *arguments])
     captured = capsys.readouterr()

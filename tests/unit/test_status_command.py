@@ -11,19 +11,10 @@ from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.kafka import status_reader
 from eomirror.status import LinkStatus
+from two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-CONFIG = """
-clusters:
-  west: {bootstrap.servers: "127.0.0.1:1"}
-  north: {bootstrap.servers: "127.0.0.1:2"}
-  east: {bootstrap.servers: "127.0.0.1:3"}
-links:
-  - {source: west, target: north, topics: [orders]}
-  - {source: west, target: east, topics: [orders]}
-"""
 
 
 class Reader:
@@ -46,7 +37,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A configuration, whose links are read by `Reader`."""
     monkeypatch.setattr(status_reader, "StatusReader", Reader)
     file = tmp_path / "mirror.yaml"
-    file.write_text(CONFIG)
+    file.write_text(TWO_LINKS)
     return str(file)
 
 

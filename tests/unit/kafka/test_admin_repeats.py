@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from clocks import PlayedClock
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
@@ -18,21 +19,6 @@ CONFIG = {
     "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},
     "links": [{"source": "east", "target": "west", "topics": ["t"]}],
 }
-
-
-class Clock:
-    """Time passes by sleeping."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Pass time."""
-        self.now += seconds
 
 
 class Broken:
@@ -85,7 +71,7 @@ class Controller:
 
 
 def admin(client: Broken | OldEpochs | Controller) -> ClusterAdmin:
-    made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=Clock())  # type: ignore[arg-type]
+    made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=PlayedClock())
     made.close()
     made._asking.client = client
     return made

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from clocks import PlayedClock
 from eomirror.config import Cluster, Link
 from eomirror.errors import UnreachableError
 from eomirror.formats.position import Position
@@ -23,26 +24,10 @@ NOWHERE = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 LINK = Link(name="one", source="east", target="west", topics=("t",))
 
 
-class Clock:
-    """Time passes by sleeping."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class Brokers:
     """Partition 1 of t has no leader until ``elected``; measured with librdkafka 2.16 and Kafka 4.3."""
 
-    def __init__(self, clock: Clock, elected: float) -> None:
+    def __init__(self, clock: PlayedClock, elected: float) -> None:
         self.clock, self.elected = clock, elected
 
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
@@ -72,8 +57,8 @@ class Brokers:
         return int(seconds) * 0
 
 
-def admin(clock: Clock, elected: float) -> ClusterAdmin:
-    made = ClusterAdmin(NOWHERE, client_id="test", clock=clock)  # type: ignore[arg-type]  as much of it as is asked
+def admin(clock: PlayedClock, elected: float) -> ClusterAdmin:
+    made = ClusterAdmin(NOWHERE, client_id="test", clock=clock)
     made.close()
     made._asking.client = Brokers(clock, elected)
     return made
@@ -90,13 +75,13 @@ def position(partition: int) -> Position:
 def test_a_leader_that_is_elected_in_time_is_waited_for() -> None:
     """Elections are nothing to speak of."""
     both = [("t", 0), ("t", 1)]
-    assert admin(Clock(), 3).offsets(both, at="latest", read_committed=False) == dict.fromkeys(both, 7)
+    assert admin(PlayedClock(), 3).offsets(both, at="latest", read_committed=False) == dict.fromkeys(both, 7)
 
 
 def test_a_partition_without_a_leader_is_not_called_gone() -> None:
     """Who takes it for gone stops its topic for good, or leaves it out of what is to be caught up with."""
     with pytest.raises(UnreachableError, match="t-1 has no leader on cluster east") as raised:
-        admin(Clock(), 1e9).offsets([("t", 0), ("t", 1)], at="latest", read_committed=False)
+        admin(PlayedClock(), 1e9).offsets([("t", 0), ("t", 1)], at="latest", read_committed=False)
     assert raised.value.topic == "t"
 
 
@@ -107,8 +92,8 @@ def lane_topics() -> Any:
         link=LINK, source=NOWHERE, target=NOWHERE, source_cluster_id="a", target_cluster_id="b", run="r", generation=1,
         lane=0, epoch=1, attempt=1, seconds=60.0, partitions=(),
     )  # fmt: skip
-    clock = Clock()
-    topics = LaneTopics(spec, clock)  # type: ignore[arg-type]  as much of it as is asked
+    clock = PlayedClock()
+    topics = LaneTopics(spec, clock)
     topics.close()
     topics._source, topics.target_admin = admin(clock, 1000), admin(clock, 0)
     return topics
@@ -165,8 +150,8 @@ def test_a_copy_without_a_leader_concerns_its_source_topic(lane_topics: LaneTopi
 
 def test_status_tells_of_the_others() -> None:
     """At once, and not that the topic is gone."""
-    clock = Clock()
-    reader = StatusReader(LINK, NOWHERE, NOWHERE, clock=clock)  # type: ignore[arg-type]  as much of it as is asked
+    clock = PlayedClock()
+    reader = StatusReader(LINK, NOWHERE, NOWHERE, clock=clock)
     reader.close()
     reader._source, reader._target = admin(clock, 1e9), admin(clock, 0)
 

@@ -7,24 +7,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from clocks import PlayedClock
 from eomirror.config import Cluster
 from eomirror.kafka.timestamps import TimestampReader
-
-
-class Clock:
-    """Time passes by consuming."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Consumer:
     """Partition 0 begins behind whatever is asked of it; the others have a record at every offset."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: PlayedClock) -> None:
         self._clock = clock
         self._assigned: list[Any] = []
 
@@ -50,7 +41,7 @@ class Consumer:
 
 def test_an_offset_that_retention_has_overtaken_keeps_no_other_waiting() -> None:
     """One group that stood still for long cost 10 s, in which the times of all others were not found."""
-    clock = Clock()
+    clock = PlayedClock()
     cluster = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
     reader = TimestampReader(cluster, client_id="test", clock=clock)  # type: ignore[arg-type]
     reader.close()

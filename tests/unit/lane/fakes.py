@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from clocks import PlayedClock
 from eomirror._native import encode_offset_map
 from eomirror.formats.control import ControlView, Generation
 from eomirror.formats.position import Position
@@ -37,20 +38,11 @@ ORDERS = SourcePartition("orders", 0)
 PAYMENTS = SourcePartition("payments", 0)
 
 
-class FakeClock:
+class FakeClock(PlayedClock):
     """Time that only moves when somebody sleeps or waits."""
 
     def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        super().__init__(100.0)
 
 
 def position(source: SourcePartition, offset: int, **changes: Any) -> Position:

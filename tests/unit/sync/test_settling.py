@@ -6,22 +6,10 @@ from typing import Any
 
 import pytest
 
+from clocks import PlayedClock
 from eomirror.errors import ClusterError
 from eomirror.kafka.facts import TopicFacts
 from eomirror.sync.topics import TargetTopics
-
-
-class Clock:
-    """Time passes by sleeping, and by asking."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Admin:
@@ -29,7 +17,7 @@ class Admin:
 
     name = "west"
 
-    def __init__(self, clock: Clock, pace: float) -> None:
+    def __init__(self, clock: PlayedClock, pace: float) -> None:
         self.clock, self.pace = clock, pace
         self.most = 0
 
@@ -44,7 +32,7 @@ class Admin:
 
 
 def settled(pace: float) -> tuple[Admin, dict[str, TopicFacts]]:
-    clock = Clock()
+    clock = PlayedClock()
     admin: Any = Admin(clock, pace)
     clock_: Any = clock
     return admin, TargetTopics(admin, link="one", clock=clock_).settle({f"{n:03}": 1 for n in range(20)})
