@@ -53,7 +53,7 @@ def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
 @dataclass(slots=True)
 class _Kept:
     """
-    A comparison that goes on with what is mirrored meanwhile.
+    A comparison, which may go on with what is mirrored meanwhile.
 
     Attributes:
         of: What it is about: ids of both topics, name of the copy, whether timestamps are compared.
@@ -148,23 +148,23 @@ class Comparer:
             return Tally()
         if one.by_key:
             return self._by_key(one, progress, stopped)
-        if not keep:
-            found: list[Found] = []
-            comparison = self._comparison(one)
-            whole = self._finish(one, comparison, found, progress, stopped)
-            return Tally.of(comparison.counts(), found, comparison.resume_at(), whole=whole)
+        kept = self._going_on(one, keep, ids) if keep else _Kept((), self._comparison(one), None)
+        whole = self._finish(one, kept.comparison, kept.found, progress, stopped)
+        return kept.tally(self._show, whole=whole)
+
+    def _going_on(self, one: Scope, keep: int, ids: tuple[str, str]) -> _Kept:
+        """What was compared of this partition before, told what is there now; or a new comparison."""
         where, of = (one.source.topic, one.source.partition), (*ids, one.target.topic, one.timestamps)
         kept = self._kept.get(where)
         if kept is not None and kept.of == of:
             starts = (one.source.start, one.target.start)
             kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts)
-        else:
-            # of other topics; the same ones are read again from their beginning
-            others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
-            before = kept.tally(self._show, whole=True) if kept is not None and others else None
-            kept = self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
-        whole = self._finish(one, kept.comparison, kept.found, progress, stopped)
-        return kept.tally(self._show, whole=whole)
+            return kept
+        # of other topics; the same ones are read again from their beginning
+        others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
+        before = kept.tally(self._show, whole=True) if kept is not None and others else None
+        self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
+        return self._kept[where]
 
     def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
         """

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eomirror.config.frozen import FrozenMapping
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin import identify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from eomirror.config import Cluster, Link
 
 __all__ = ["with_origins"]
 
 
-def _identified(cluster: Cluster, client_id: str) -> str:
-    admin = ClusterAdmin(cluster, client_id=client_id)
-    try:
-        return admin.describe_cluster().cluster_id
-    finally:
-        admin.close()
+class Identified(Protocol):
+    """Gives the id of a cluster: `eomirror.kafka.admin.identify`."""
+
+    def __call__(self, cluster: Cluster, *, client_id: str) -> str:
+        """The id, asked under a client id."""
 
 
-def with_origins(
-    link: Link, clusters: Mapping[str, Cluster], identified: Callable[[Cluster, str], str] = _identified
-) -> Link:
+def with_origins(link: Link, clusters: Mapping[str, Cluster], identified: Identified = identify) -> Link:
     """
     The link, with the ids of the clusters whose records it forwards: by them its loop guard tells records apart.
 
@@ -42,5 +39,6 @@ def with_origins(
     ids = dict(link.cluster_ids)
     for alias in link.origins or ():
         if alias not in (*ids, link.source):
-            ids[alias] = identified(clusters[alias], LinkNames(link.state_name).client_id("verify"))
+            client_id = LinkNames(link.state_name).client_id("verify")
+            ids[alias] = identified(clusters[alias], client_id=client_id)
     return replace(link, cluster_ids=FrozenMapping(ids))

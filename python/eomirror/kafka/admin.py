@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster
     from eomirror.sync.diff import CreateTopic
 
-__all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts"]
+__all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 
 # of a leader that has another epoch than librdkafka has in its cache, with which it would go on asking (measured on a
 # broker that stood still for longer than its session: the same answer for the 25 s that we looked)
@@ -68,6 +68,20 @@ _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 # what a request makes of the controller's log (a record for a topic, each of its partitions and each setting): a KRaft
 # controller refuses a request of more than 10,000 of them (measured with 4.3: 1,000 topics with ten settings each)
 _MOST_RECORDS = 5_000
+
+
+def identify(cluster: Cluster, *, client_id: str) -> str:
+    """
+    The id of a cluster, by a client of its own.
+
+    Raises:
+        ClusterError: It cannot be reached or refuses us.
+    """
+    admin = ClusterAdmin(cluster, client_id=client_id)
+    try:
+        return admin.describe_cluster().cluster_id
+    finally:
+        admin.close()
 
 
 def _portions(topics: Sequence[CreateTopic]) -> list[list[str]]:

@@ -78,13 +78,9 @@ def _follower(
 
 
 def _identify(cluster: Cluster) -> str:
-    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.admin import identify
 
-    admin = ClusterAdmin(cluster, client_id="eomirror.identify")
-    try:
-        return admin.describe_cluster().cluster_id
-    finally:
-        admin.close()
+    return identify(cluster, client_id="eomirror.identify")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

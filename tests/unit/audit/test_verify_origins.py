@@ -19,7 +19,7 @@ def test_a_link_that_forwards_other_clusters_records_can_tell_them_apart() -> No
     )
     asked: list[tuple[str, str]] = []
 
-    def identified(cluster: object, client_id: str) -> str:
+    def identified(cluster: object, *, client_id: str) -> str:
         asked.append((cast("str", cluster), client_id))
         return f"id of {cluster}"
 
