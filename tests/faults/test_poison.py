@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integrat
 
 LARGE = 2_000_000
 
+_OPENED = pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
+
 
 @pytest.fixture
 def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
@@ -103,7 +105,7 @@ def letters(link: TestLink) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(orjson.loads(key or b""), orjson.loads(value or b"")) for key, value, _, _ in found]
 
 
-@pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
+@_OPENED
 def test_a_record_that_is_too_large_stops_its_topic_by_name(link: TestLink) -> None:
     """Topic, partition, offset, size and limit are named; what lies before is there, other topics are whole."""
     link.create("poisoned", partitions=2)
@@ -125,7 +127,7 @@ def test_a_record_that_is_too_large_stops_its_topic_by_name(link: TestLink) -> N
     assert len(found[0]) <= 700
 
 
-@pytest.mark.client_plane("the native plane passes a compressed batch on as it is, and then it fits")
+@_OPENED
 def test_records_that_are_too_large_become_dead_letters(link: TestLink) -> None:
     """Each is left out with a pointer to it in the transaction that moves past it; the books say so."""
     link.settings["on_refused"] = "dead-letter"
@@ -167,6 +169,7 @@ def test_records_that_are_too_large_become_dead_letters(link: TestLink) -> None:
 
 
 @pytest.mark.slow
+@_OPENED
 @pytest.mark.parametrize("bound", [3_000_000, 1_500_000])
 def test_the_limit_is_raised_as_far_as_it_may_be(link: TestLink, bound: int) -> None:
     """Up to `raise_limit_to` the record is mirrored; beyond, the topic stops and the bound is named."""
@@ -236,6 +239,33 @@ def test_a_timestamp_that_the_target_does_not_take(link: TestLink, policy: str) 
 
 
 @pytest.mark.slow
+def test_many_refused_timestamps_in_a_row(link: TestLink) -> None:
+    """On either plane: each is left out with a letter, and what surrounds them is whole and in order."""
+    link.settings["on_refused"] = "dead-letter"
+    link.create("poisoned", message_timestamp_after_max_ms=str(2**63 - 1))
+    link.create("healthy")
+    link.write("poisoned", 100)
+    with link.running() as run:
+        run.wait(lambda: link.whole("poisoned"))
+        before = len(link.written["poisoned"][0])
+        alter_topic(link.west, link.copy("poisoned"), message_timestamp_after_max_ms="3600000")
+        time.sleep(1.0)
+        future = int(time.time() * 1000) + 7_200_000
+        poison = range(80, 100)
+        records = plain(0, 200)
+        for number in poison:
+            records[number] = (b"future-%d" % number, b"v", future, ())
+        link.write_these("poisoned", records, abort_every=0)
+        del link.written["poisoned"][0][before + poison.start : before + poison.stop]
+        link.write("healthy")
+        run.wait(lambda: link.whole("poisoned"))
+        run.wait(lambda: link.whole("healthy"))
+        assert [letter["record_timestamp"] for _, letter in letters(link)] == [future] * len(poison)
+    link.check("poisoned")
+    link.check("healthy")
+
+
+@pytest.mark.slow
 def test_a_compacted_copy_does_not_take_a_record_without_a_key(link: TestLink) -> None:
     """The target's topic was changed by hand: the record is named with its reason."""
     link.create("poisoned")
@@ -254,6 +284,7 @@ def test_a_compacted_copy_does_not_take_a_record_without_a_key(link: TestLink) -
 
 
 @pytest.mark.slow
+@_OPENED
 def test_a_record_beyond_the_client_s_own_limit(link: TestLink) -> None:
     """Librdkafka refuses it before anything is sent, and would commit without it: it is named all the same."""
     link.clusters["west"]["producer"] = {"message.max.bytes": 100_000}
@@ -268,6 +299,7 @@ def test_a_record_beyond_the_client_s_own_limit(link: TestLink) -> None:
 
 
 @pytest.mark.slow
+@_OPENED
 def test_a_letter_that_does_not_fit_its_topic_goes_as_a_pointer(link: TestLink) -> None:
     """Somebody lowered the limit of the dead-letter topic: the record is left out of the letter, nothing stops."""
     link.settings["on_refused"] = "dead-letter"
@@ -285,6 +317,7 @@ def test_a_letter_that_does_not_fit_its_topic_goes_as_a_pointer(link: TestLink) 
 
 
 @pytest.mark.slow
+@_OPENED
 def test_hundred_refused_records_in_a_row(link: TestLink) -> None:
     """Many of them take their time, and none of the others is lost, twice or out of order."""
     link.settings["on_refused"] = "dead-letter"
@@ -306,6 +339,7 @@ def test_hundred_refused_records_in_a_row(link: TestLink) -> None:
 
 
 @pytest.mark.slow
+@_OPENED
 def test_a_dead_letter_topic_that_is_deleted_stops_nothing_silently(link: TestLink) -> None:
     """It is created again with the next start, and the letters of what is refused then are in it."""
     link.settings["on_refused"] = "dead-letter"
