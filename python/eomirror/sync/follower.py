@@ -7,6 +7,7 @@ may end a link: what goes wrong is logged, shown, and tried again in the next ro
 
 from __future__ import annotations
 
+import itertools
 import queue
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,8 @@ class GroupFollower:
         # of the target: where we put groups, why not, whose turn it is, when offsets were last written
         self._placed: dict[str, dict[tuple[str, int], int]] | None = None
         self._skipped: dict[str, str] = {}
-        self._turn: set[str] = set()
+        # in the order in which they came: whoever commits all the time goes behind those that wait already
+        self._turn: dict[str, None] = {}
         self._recheck_at = float("-inf")
         self._renewed: dict[str, float] = {}
         self._renew_seconds = 0.0
@@ -177,7 +179,7 @@ class GroupFollower:
             if isinstance(item, frozenset):
                 self._book.forget_told(item)
             else:
-                self._turn |= {one.group for one in self._book.answered(item)}
+                self._turn |= dict.fromkeys(one.group for one in self._book.answered(item))
 
     def _look(self, mirrored: Mirrored) -> None:
         names, complete = self._source_groups.names(strict=False)
@@ -233,15 +235,15 @@ class GroupFollower:
     def _move(self, stopped: Collection[str]) -> None:
         if self._target_groups is None:
             self._target_groups = ClusterGroups(self._target, client_id=self._client_id)
+        if self._renew_seconds == 0.0:
             # offsets of a group without members expire; a quarter of the time is well before
             self._renew_seconds = max(30.0, self._target_groups.retention_seconds() / 4)
         now = self._clock.monotonic()
         if now - self._recheck_at >= _RECHECK_SECONDS:
             self._recheck_at = now
-            self._turn |= self._skipped.keys() | {
-                group for group in self._book.groups() if self._renew_due(group, now)
-            }
-        turn = sorted(self._turn)[:_MOST_MOVED]
+            self._turn |= dict.fromkeys(self._skipped)
+            self._turn |= dict.fromkeys(group for group in self._book.groups() if self._renew_due(group, now))
+        turn = list(itertools.islice(self._turn, _MOST_MOVED))
         decisions: dict[str, tuple[SyncDecision, str]] = {}
         fresh: set[tuple[str, int]] = set()
         for group, there in self._target_groups.look(turn).items():
@@ -265,6 +267,8 @@ class GroupFollower:
             }
             if len(write) < len(decision.write):
                 left_out = _BEYOND  # noqa: PLW2901  says more
+            # to the end: should its coordinator not answer, the next round begins with the others
+            self._turn[group] = self._turn.pop(group)
             refused = self._written(group, write) if write else ""
             if write and not refused:
                 self._all_placed[group].update({where: one.offset for where, one in write.items()})
@@ -272,7 +276,8 @@ class GroupFollower:
                 self._moved += 1
                 log.debug("group_moved", link=self._link.name, group=group, offsets=len(write))
             self._note(group, refused or decision.skipped or left_out)
-        self._turn.difference_update(turn)
+        for group in turn:
+            del self._turn[group]
 
     def _ends(self, partitions: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
@@ -312,10 +317,14 @@ class GroupFollower:
         if self._link.group_deletions == "keep":
             self._stay(dict.fromkeys(self._gone, "it was deleted on the source, and group_deletions is keep"))
             return
-        gone = self._gone[:_MOST_MOVED]
+        # those that had to stay come last, and the one that was looked at last comes last of all
+        waiting = [group for group in self._gone if group not in self._kept]
+        still = set(self._gone)
+        again = [group for group in self._kept if group in still]
+        gone = [*waiting, *again][:_MOST_MOVED]
         # asked once more, one by one: the coordinator of a group knows better than a list
         standing = self._source_groups.committed(gone)
-        kept = {}
+        kept = {group: self._kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
         for group, there in self._target_groups.look(
             [group for group in gone if not standing[group]]
         ).items():
@@ -330,6 +339,8 @@ class GroupFollower:
             else:
                 self._all_placed.pop(group, None)
                 self._renewed.pop(group, None)
+        # while a broker of the source is away, what is gone is not looked for anew
+        self._gone = [group for group in self._gone if group in self._all_placed]
         self._stay(kept)
 
     def _deleted_there(self, group: str) -> str:
