@@ -109,7 +109,8 @@ class GroupCoordinators:
         """
         Every consumer group that we may see, of the classic and of the consumer protocol (KIP-848).
 
-        Groups of other kinds, such as Connect's, are none.
+        Groups of other kinds, such as Connect's, are none.  The group without a name is left out: clients of old, which
+        assigned partitions to themselves, commit for it what they like, and librdkafka asks for no offsets without one.
 
         Args:
             strict: A broker that does not answer is an error: its groups would be missing.
@@ -129,7 +130,7 @@ class GroupCoordinators:
             if strict:
                 raise self._error(error, "list consumer groups")
             log.info("groups_of_a_broker_unknown", cluster=self._alias, reason=str(error))
-        return sorted({one.group_id for one in found.valid}), not found.errors
+        return sorted({one.group_id for one in found.valid if one.group_id}), not found.errors
 
     def shared(self) -> list[str]:
         """
@@ -205,21 +206,24 @@ class GroupCoordinators:
 
     def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         """
-        State and offsets of groups; of a group that we may not see, or whose offsets cannot be read now, why.
+        State and offsets of groups; of a group that we may not see, or that cannot be asked for now, why.
 
         Raises:
-            MirrorError: The cluster does not answer, or refuses us as a whole.
+            MirrorError: No coordinator answers, or the cluster refuses us as a whole.
         """
         states: dict[str, GroupState] = {}
         found: dict[str, TargetGroup | str] = {}
+        silent: MirrorError | None = None
         for group, state in self._states(groups):
-            if isinstance(state, AuthorizationError):
-                # a right on this group; the others have theirs
+            if isinstance(state, MirrorError):
+                # a right on this group, or its own coordinator; the others have theirs
                 found[group] = state.message
-            elif isinstance(state, MirrorError):
-                raise state
+                if silent is None and not isinstance(state, AuthorizationError):
+                    silent = state
             else:
                 states[group] = state
+        if silent is not None and not states:
+            raise silent
         for group, offsets in self.look_at(list(states)):
             if isinstance(offsets, str):
                 found[group] = f"its offsets there cannot be read: {offsets}"

@@ -129,7 +129,8 @@ class OffsetMapReader:
                 found[record.key] = decode_checkpoint(record.key, record.value, where=record.where)
             except StateError as error:
                 log.warning("checkpoint_not_readable", reason=error.message)
-        return list(found.values())
+        # nobody can be asked for the group without a name (`eomirror.kafka.group_coordinators`), whoever wrote of it
+        return [one for one in found.values() if one.group]
 
     def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """

@@ -132,6 +132,10 @@ class GroupFollower:
             if error.message != self._problem:
                 log.warning("groups_not_followed", link=self._link.name, reason=error.message, fix=error.fix)
             self._problem = error.message
+        except Exception as error:
+            # a fault of ours; whoever looks must not take where they stood before it for where they stand now
+            self._problem = f"a fault of the mirror, which the log tells in full: {type(error).__name__}"
+            raise
         return self._pause(began)
 
     def _pause(self, began: float) -> float:

@@ -1,0 +1,78 @@
+"""What is made of librdkafka's answers about groups; the answers are played."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+
+from eomirror.config import Cluster
+from eomirror.errors import MirrorError
+from eomirror.kafka.group_coordinators import GroupCoordinators
+from eomirror.sync.groups import TargetGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+
+
+def done(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    return future
+
+
+class Client:
+    """Groups by name; for those of ``away`` there is no coordinator."""
+
+    def __init__(self, *groups: str, away: Sequence[str] = ()) -> None:
+        self.groups, self.away = groups, away
+
+    def poll(self, _: float) -> None:
+        pass
+
+    def list_consumer_groups(self, **_: Any) -> Future[Any]:
+        return done(
+            SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in self.groups], errors=[])
+        )
+
+    def describe_consumer_groups(self, groups: Sequence[str], **_: Any) -> dict[str, Future[Any]]:
+        idle = SimpleNamespace(members=[], state=ConsumerGroupState.EMPTY)
+        return {
+            group: done(KafkaException(KafkaError(KafkaError._TIMED_OUT)) if group in self.away else idle)
+            for group in groups
+        }
+
+    def list_consumer_group_offsets(self, request: Any, **_: Any) -> dict[str, Future[Any]]:
+        return {request[0].group_id: done(SimpleNamespace(topic_partitions=[]))}
+
+
+def coordinators(client: Client) -> GroupCoordinators:
+    made = GroupCoordinators(NOWHERE, "test")
+    made._client = client
+    return made
+
+
+def test_the_group_without_a_name_is_none() -> None:
+    """Nobody can be asked for it, and one question that cannot be put would keep all groups from being followed."""
+    assert coordinators(Client("b", "", "a")).names(strict=True) == (["a", "b"], True)
+
+
+def test_a_group_without_a_coordinator_does_not_hide_the_others() -> None:
+    """Its partition of the offsets' topic is offline; what is asked of the others is answered."""
+    found = coordinators(Client(away=["b"])).look(["a", "b", "c"])
+    assert (found["a"], found["c"]) == (TargetGroup("empty", {}), TargetGroup("empty", {}))
+    assert "describe group b" in str(found["b"])
+
+
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
+    """And not a word about each of its groups."""
+    with pytest.raises(MirrorError, match="describe group a"):
+        coordinators(Client(away=["a", "b"])).look(["a", "b"])
