@@ -52,6 +52,10 @@ NONCE_BYTES = 32
 
 # 1,000 partitions are some 200 kB: far below the limit, and few enough frames
 _PARTITIONS_PER_FRAME = 1000
+# half of the limit, for texts that others choose the length of: what a group commits beside an offset
+_TEXT_BYTES = MAX_FRAME_BYTES // 2
+# a control character is \u and four digits in JSON
+_BYTES_PER_CHARACTER = 6
 _LENGTH_BYTES = 4
 _MAC_BYTES = 16
 
@@ -214,7 +218,8 @@ def encode_groups(offsets: Sequence[GroupOffset]) -> list[dict[str, Any]]:
                 [item.group, *item.source, item.upstream, item.downstream, item.metadata] for item in chunk
             ],
         }
-        for chunk in _chunks(offsets)
+        for some in _chunks(offsets)
+        for chunk in _short(some)
     ]
 
 
@@ -243,6 +248,19 @@ def decode_groups(message: Mapping[str, Any]) -> tuple[GroupOffset, ...]:
 def _chunks(items: Sequence[Any]) -> list[Sequence[Any]]:
     starts: Iterable[int] = range(0, len(items), _PARTITIONS_PER_FRAME)
     return [items[start : start + _PARTITIONS_PER_FRAME] for start in starts]
+
+
+def _short(offsets: Sequence[GroupOffset]) -> list[Sequence[GroupOffset]]:
+    """In portions whose texts fit a frame, whatever is in them; those of a single one do, as Kafka bounds them."""
+    portions: list[Sequence[GroupOffset]] = []
+    begin, size = 0, 0
+    for place, item in enumerate(offsets):
+        text = _BYTES_PER_CHARACTER * (len(item.group) + len(item.source.topic) + len(item.metadata))
+        if size + text > _TEXT_BYTES and place > begin:
+            portions.append(offsets[begin:place])
+            begin, size = place, 0
+        size += text
+    return [*portions, offsets[begin:]]
 
 
 def _parse(body: bytes) -> dict[str, Any]:

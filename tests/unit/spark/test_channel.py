@@ -13,6 +13,7 @@ from eomirror.clock import SYSTEM_CLOCK, new_token
 from eomirror.config import Cluster, Link
 from eomirror.lane.spec import (
     AssignedPartition,
+    GroupOffset,
     LaneProgress,
     LaneSpec,
     PartitionProgress,
@@ -25,8 +26,10 @@ from eomirror.spark.frames import (
     FrameCodec,
     FrameError,
     decode_added,
+    decode_groups,
     decode_progress,
     encode_added,
+    encode_groups,
     encode_progress,
 )
 from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
@@ -166,6 +169,22 @@ def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() ->
     assert encode_added([]) == []
     with pytest.raises(FrameError):
         decode_progress({"type": "progress", "lane": 1})
+
+
+@pytest.mark.parametrize(
+    ("group", "metadata"), [("g" * 100, "m" * 4096), ("g", "\x01" * 32_767), ("g" * 32_767, "")]
+)
+def test_what_groups_commit_beside_their_offsets_never_makes_a_frame_too_long(
+    group: str, metadata: str
+) -> None:
+    """As much as a broker takes, for many partitions at once: consumers keep what they have done out of order there."""
+    said = tuple(GroupOffset(group, SourcePartition("t", n), n, None, metadata) for n in range(1200))
+    sender, receiver = codecs()
+    frames = [sender.encode(message) for message in encode_groups(said)]
+    heard = [item for frame in frames for message in receiver.feed(frame) for item in decode_groups(message)]
+    assert tuple(heard) == said
+    assert len(encode_groups([GroupOffset("g", SourcePartition("t", n), n) for n in range(3000)])) == 3
+    assert encode_groups([]) == []
 
 
 def test_progress_goes_up_and_orders_come_down(driver: Driver) -> None:
