@@ -9,7 +9,8 @@ the start.  The first is not known until the partition has been at its end in th
 sees no history, and looks at the oldest record itself.
 
 A lag that may not be true any more is none: when an attempt ends early, or its lane has said nothing for
-`SILENT_SECONDS`, the ends of the lane's partitions count as unknown.
+`SILENT_SECONDS`, the ends of the lane's partitions count as unknown.  A lane that has ended with its run has said where
+it left off; one that has ended because its link failed is silent like any other, while other links go on.
 """
 
 from __future__ import annotations
@@ -260,7 +261,8 @@ class Progress:
         if known is None:
             return PartitionSnapshot(partition=source.partition, lane=number, goal=goal)
         lane = self._lane(number)
-        item = known.item if lane.speaks(now) else _endless(known.item)
+        speaks = lane.speaks(now) or (lane.resting and self.state != "failed")
+        item = known.item if speaks else _endless(known.item)
         lag = None if item.lso is None else max(0, item.lso - item.position)
         return PartitionSnapshot(
             partition=source.partition,
@@ -336,8 +338,8 @@ class _Lane:
         self.delayed = ""
 
     def speaks(self, now: float) -> bool:
-        """Whether what it said last may still be true."""
-        return self.resting or now - self.heard <= SILENT_SECONDS
+        """Whether what it said last may still be true, although the source goes on."""
+        return now - self.heard <= SILENT_SECONDS
 
     @property
     def total(self) -> Counters:

@@ -184,6 +184,19 @@ def test_a_silent_lane_has_no_lag_unless_it_is_at_rest() -> None:
     assert lag_of(made, 1.1 + SILENT_SECONDS) == (0, 0.0)
 
 
+def test_a_link_that_failed_has_no_lag_while_other_links_go_on() -> None:
+    """Its lanes have ended in good order, at the end of their sources; since then nobody looks at these."""
+    made = progress()
+    made.take(said(0, ("orders", 0, 10, 10), ("pay", 0, 7, 7)), attempt=1, now=1)
+    made.take(said(1, ("orders", 1, 100, 100)), attempt=1, now=1)
+    made.state, made.error = "failed", "another mirror owns the link"
+    for lane in (0, 1):
+        made.say(lane, "ended")
+    shown = made.snapshot(1000)
+    assert (shown.lag_records, shown.lag_seconds) == (None, None)
+    assert [topic.lag_records for topic in shown.topics] == [None, None]
+
+
 def test_a_line_says_how_many_topics_are_stopped() -> None:
     """A link that goes on without a topic does not look healthy."""
     made = progress()
