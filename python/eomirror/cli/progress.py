@@ -14,14 +14,17 @@ from eomirror.log import LossyStream
 from eomirror.status import planes_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
-    from eomirror.progress import LinkSnapshot, RunReport, Snapshot
+    from eomirror.progress import LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 __all__ = ["ProgressDisplay", "groups_line", "lanes_line", "progress_line"]
 
 _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
+# some reasons name their group, and then there are as many as groups
+_MOST_REASONS = 4
 
 
 class ProgressDisplay:
@@ -41,7 +44,7 @@ class ProgressDisplay:
     def event(self, text: str) -> None:
         """Say in a line what is being done; may be called from several threads."""
         with self._lock:
-            self._console.print(text, style="dim", highlight=False, markup=False)
+            self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def update(self, snapshot: Snapshot) -> None:
         """Show where the mirror stands."""
@@ -66,10 +69,14 @@ class ProgressDisplay:
             )
             if link.counters.dropped:
                 text += f", {human_count(link.counters.dropped)} dropped on purpose"
-            self._console.print(text, highlight=False, markup=False)
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
             for topic, reason in link.stopped_topics.items():
                 self._console.print(
-                    f"  {topic} is stopped: {reason}", style="red", highlight=False, markup=False
+                    f"  {topic} is stopped: {reason}",
+                    style="red",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
                 )
 
     def __enter__(self) -> Self:
@@ -113,13 +120,26 @@ def groups_line(link: LinkSnapshot) -> str:
     if groups is None or not (groups.followed or groups.skipped or groups.error):
         return ""
     parts = [f"{human_count(groups.followed)} groups followed, seen {human_seconds(groups.age_seconds)} ago"]
-    parts += [f"{human_count(count)} offsets {why}" for why, count in sorted(groups.pending.items())]
-    parts += [
-        f"{human_count(count)} groups left alone: {why}" for why, count in sorted(groups.skipped.items())
-    ]
+    parts += _reasons(groups.pending, "offsets")
+    parts += _reasons(groups.skipped, "groups left alone:")
     if groups.error:
         parts.append(f"not followed now: {groups.error}")
     return "; ".join(parts)
+
+
+def _reasons(counts: Mapping[str, int], what: str) -> list[str]:
+    """How many of what for each reason, the most frequent ones."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{human_count(count)} {what} {why}" for why, count in ranked[:_MOST_REASONS]]
+    if others := ranked[_MOST_REASONS:]:
+        count = sum(count for _, count in others)
+        shown.append(f"{human_count(count)} {what.rstrip(':')} for {human_count(len(others))} other reasons")
+    return shown
+
+
+def _by_need(topic: TopicSnapshot) -> tuple[bool, bool, int]:
+    """What a person should see comes first: what is stopped, of what nothing is known, what lags most."""
+    return not topic.stopped, topic.lag_records is not None, -(topic.lag_records or 0)
 
 
 def _draw(snapshot: Snapshot) -> Any:
@@ -141,10 +161,10 @@ def _draw(snapshot: Snapshot) -> Any:
                 "LAG s": human_seconds(topic.lag_seconds),
                 "STATE": "stopped" if topic.stopped else "mirrored",
             }
-            for topic in sorted(link.topics, key=lambda topic: -(topic.lag_records or 0))[:_MOST_TOPICS]
+            for topic in sorted(link.topics, key=_by_need)[:_MOST_TOPICS]
         ]
         if rows:
             parts.append(table(list(rows[0]), rows, right=("PARTITIONS", "LAG", "LAG s")))
         if len(link.topics) > _MOST_TOPICS:
-            parts.append(f"[dim]and {len(link.topics) - _MOST_TOPICS} more topics with less lag[/dim]")
+            parts.append(f"[dim]and {len(link.topics) - _MOST_TOPICS} more topics[/dim]")
     return Group(*parts)

@@ -1,0 +1,80 @@
+"""What a person sees of very many topics and groups while a mirror runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from eomirror.cli.progress import ProgressDisplay, _draw, groups_line
+from eomirror.progress import GroupsSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def topic(name: str, lag: int | None, stopped: str = "") -> TopicSnapshot:
+    return TopicSnapshot(
+        topic=name,
+        target_topic=f"a.{name}",
+        partitions=(),
+        lag_records=lag,
+        lag_seconds=None,
+        stopped=stopped,
+    )
+
+
+def test_topics_that_are_stopped_or_not_known_are_shown_before_those_that_lag() -> None:
+    """There is room for some only, and a topic of which nothing is known does not lag less than the others."""
+    busy = [topic(f"busy-{number}", number) for number in range(1, 40)]
+    link = LinkSnapshot(
+        link="a->b", state="running", topics=(topic("silent", None), *busy, topic("gone", 0, "recreated"))
+    )
+    console = Console(width=120, force_terminal=False)
+    with console.capture() as shown:
+        console.print(_draw(Snapshot(seconds=1, links=(link,))))
+    lines = [line.split() for line in shown.get().splitlines()]
+    names = [words[0] for words in lines if words and len(words) > 1 and words[1] == f"a.{words[0]}"]
+    assert names[:4] == ["gone", "silent", "busy-39", "busy-38"]
+    assert len(names) == 20
+    assert ["and", "21", "more", "topics"] in lines
+
+
+def test_a_line_about_groups_stays_a_line_with_a_reason_for_each_of_thousands() -> None:
+    """A missing right names its group; the most frequent reasons are shown, and how many there are besides."""
+    skipped = {f"no right to describe group {number}": 1 for number in range(3000)}
+    skipped["it has members on the target (state stable)"] = 7
+    line = groups_line(
+        LinkSnapshot(
+            link="a->b",
+            state="running",
+            groups=GroupsSnapshot(
+                followed=4000, age_seconds=0.5, pending={"wait for the mirror": 2}, skipped=skipped
+            ),
+        )
+    )
+    assert line.startswith(
+        "4,000 groups followed, seen 0.5 s ago; 2 offsets wait for the mirror; 7 groups left alone: it"
+    )
+    assert line.endswith("; 2,997 groups left alone for 2,997 other reasons")
+    assert len(line) < 500
+
+
+def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file has no width: whoever looks for a topic or a reason in it finds both in one place."""
+    reason = "its source was created anew since it was mirrored, and " + "so on " * 40
+    link = LinkSnapshot(link="a->b", state="running", topics=(topic("orders", 0, reason),))
+    with ProgressDisplay() as display:
+        display.event("word " * 60 + "end")
+        display.update(Snapshot(seconds=1, links=(link,)))
+        display.summary(
+            RunReport(
+                run="r",
+                seconds=1,
+                links=(LinkReport(link="a->b", outcome="stopped", stopped_topics={"orders": reason}),),
+            )
+        )
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("word end")
+    assert f"  orders is stopped: {reason}".rstrip() in [line.rstrip() for line in lines]
+    assert len(lines) == 4
