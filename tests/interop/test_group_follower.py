@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
+from eomirror._native import encode_offset_map
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
 from eomirror.formats.mm2 import Checkpoint, Mm2Names
 from eomirror.formats.names import LinkNames
+from eomirror.formats.offset_map import offset_map_key
 from eomirror.formats.position import Position
 from eomirror.lane.spec import GroupOffset
-from eomirror.offsets import group_offsets
+from eomirror.offsets import group_offsets, translate
 from eomirror.sync.follower import GroupFollower
 from eomirror.sync.groups import GONE_SECONDS, Mirrored
 from eomirror.types import SourcePartition
-from records import create_topic
+from records import create_topic, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +53,11 @@ class Shifted:
 
     def sleep(self, seconds: float) -> None:
         SYSTEM_CLOCK.sleep(seconds)
+
+
+def topic_id_of(properties: dict[str, str], topic: str) -> str:
+    admin = AdminClient(properties)
+    return str(admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id)
 
 
 class Flow:
@@ -109,17 +125,28 @@ class Flow:
         producer.flush(30)
 
     def mirrored(self) -> None:
-        """A position, as a lane has committed it."""
-        topic = LinkNames(f"{self.alias}.west").positions_topic
-        create_topic(self.west, topic)
+        """A position and its part of the offset map, as a lane has committed them."""
+        names = LinkNames(f"{self.alias}.west")
+        for topic in (names.positions_topic, names.offset_map_topic):
+            create_topic(self.west, topic)
+        topic_id, copy_id = topic_id_of(self.east, self.topic), topic_id_of(self.west, self.copy)
         position = Position(
-            topic=self.topic, partition=0, offset=100, source_cluster_id="S", topic_id="A", target_topic=self.copy,
-            target_partition=0, target_topic_id="B", target_offset=99, generation=1, lane=0, run="r", epoch=1,
+            topic=self.topic, partition=0, offset=100, source_cluster_id="S", topic_id=topic_id, target_topic=self.copy,
+            target_partition=0, target_topic_id=copy_id, target_offset=99, generation=1, lane=0, run="r", epoch=1,
             attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=1,
         )  # fmt: skip
         producer = Producer(self.west)
-        producer.produce(topic, position.value(), key=position.key(), partition=0)
+        producer.produce(names.positions_topic, position.value(), key=position.key(), partition=0)
+        chunk = encode_offset_map(self.copy, 0, [(0, 0, 100)])
+        key = offset_map_key(self.source, topic_id, 0)
+        producer.produce(names.offset_map_topic, chunk, key=key, partition=0)
         producer.flush(30)
+
+    def created_anew(self, properties: dict[str, str], topic: str) -> None:
+        admin = AdminClient(properties)
+        admin.delete_topics([topic])[topic].result(30)
+        wait_for(lambda: topic not in admin.list_topics(timeout=30).topics)
+        create_topic(properties, topic)
 
     def standing(self, group: str) -> int | None:
         """Where a group stands on the target; None if there is no such group."""
@@ -201,3 +228,57 @@ def test_offsets_are_written_again_well_before_they_expire(flow: Flow) -> None:
     flow.clock.ahead += 120
     flow.round(follower)
     assert (follower.snapshot().moved, flow.standing("idle")) == (2, 25)
+
+
+def commit_without_a_group(bootstrap: str, topic: str, offset: int) -> None:
+    """OffsetCommit, version 2, for the group without a name, as a client does that assigns itself its partitions."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    body = struct.pack(">hhi", 8, 2, 1) + text("old") + text("") + struct.pack(">i", -1) + text("")
+    body += struct.pack(">qi", -1, 1) + text(topic) + struct.pack(">iiq", 1, 0, offset) + text("")
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(struct.pack(">i", len(body)) + body)
+        answer = line.recv(4096)
+    assert answer[-2:] == b"\0\0", answer
+
+
+def test_offsets_without_a_group_keep_no_group_from_being_followed(flow: Flow) -> None:
+    """Kafka takes them, lists them as those of a group without a name, and librdkafka cannot ask for that one."""
+    flow.stand("old", 30, on="east")
+    commit_without_a_group(flow.east["bootstrap.servers"], flow.topic, 5)
+    follower = flow.follower(groups=[".*"])
+    flow.round(follower)
+    follower.heard((GroupOffset(f"{flow.alias}.old", flow.source, 30, 25),))
+    flow.round(follower)
+    assert flow.standing("old") == 25
+    rows = group_offsets(flow.config(groups=[".*"]))
+    assert "" not in {row.group for row in rows}
+    # and the group with it, which other tests would meet
+    admin = AdminClient(flow.east)
+    admin.delete_topics([flow.topic])[flow.topic].result(30)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_offsets_in_a_topic_that_was_created_anew_are_not_translated(flow: Flow, side: str) -> None:
+    """The map speaks of the topic before, whose offsets have the same numbers: no consumer may go where it points."""
+    flow.mirrored()
+    flow.stand("old", 30, on="east")
+    group = f"{flow.alias}.old"
+    (row,) = group_offsets(flow.config(), group=group)
+    (told,) = translate(flow.config(), group=group)
+    assert (row.to_offset, told.to_offset) == (30, 30)
+
+    if side == "source":
+        flow.created_anew(flow.east, flow.topic)
+        # its groups' offsets went with it; somebody reads the new one
+        flow.stand("old", 20, on="east")
+    else:
+        flow.created_anew(flow.west, flow.copy)
+    (row,) = group_offsets(flow.config(), group=group)
+    (told,) = translate(flow.config(), group=group)
+    for each, reason in ((row, row.skipped), (told, told.reason)):
+        assert (each.to_offset, each.kind) == (None, "unknown")
+        assert "was deleted and created again on" in reason

@@ -93,3 +93,22 @@ def test_a_group_that_the_file_does_not_have_is_refused() -> None:
     document = {"v": 1, "cluster": "west", "groups": {"g": [ROW]}}
     with pytest.raises(UsageError, match="no group other"):
         import_offsets(CONFIG, document, group="other")
+
+
+@pytest.mark.parametrize(
+    ("noted", "problem"), [({}, ""), ({"east.orders": "id"}, ""), ({"east.orders": "old"}, "again")]
+)
+def test_offsets_in_a_topic_that_was_created_anew_since_are_refused(
+    monkeypatch: pytest.MonkeyPatch, noted: dict[str, str], problem: str
+) -> None:
+    """They lie within the new one as well, and a group that went there would skip what it has not read."""
+    monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    document = {
+        "v": 1, "cluster": "west", "cluster_id": "west-id", "topic_ids": noted, "groups": {"a": [ROW]},
+    }  # fmt: skip
+    (found,) = import_offsets(CONFIG, document)
+    assert found.written == (not problem)
+    assert problem in found.problem
+    with pytest.raises(UsageError, match="is none that"):
+        import_offsets(CONFIG, {**document, "topic_ids": []})

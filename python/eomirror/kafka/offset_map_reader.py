@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from eomirror._native import PartitionMap, decode_offset_map
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["OffsetMapReader", "Question", "chunk_of", "committed_offsets", "take_chunk"]
+__all__ = ["OffsetMapReader", "Question", "chunk_of", "take_chunk"]
 
 log = structlog.get_logger(__name__)
 
@@ -315,43 +315,6 @@ class OffsetMapReader:
             )
         finally:
             self._consumer.unassign()
-
-
-def committed_offsets(
-    cluster: Cluster,
-    group: str,
-    partitions: Sequence[tuple[str, int]],
-    *,
-    client_id: str,
-    seconds: float = 30.0,
-) -> dict[tuple[str, int], int]:
-    """
-    What a consumer group has committed; a partition without is left out.
-
-    Raises:
-        MirrorError: The group cannot be asked for.
-    """
-    # asks for the group's offsets and never joins it
-    properties = consumer_properties(cluster, client_id=client_id) | {"group.id": group}
-    consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
-    try:
-        asked = [TopicPartition(topic, number) for topic, number in partitions]
-        answered = consumer.committed(asked, timeout=seconds)
-    except KafkaException as raised:
-        raise to_mirror_error(
-            raised.args[0], doing=f"read the offsets of group {group}", cluster=cluster.alias
-        ) from raised
-    finally:
-        consumer.close()
-    found = {}
-    for each in answered:
-        if each.error is not None:
-            raise to_mirror_error(
-                each.error, doing=f"read the offsets of group {group}", cluster=cluster.alias
-            )
-        if each.offset >= 0:
-            found[each.topic, each.partition] = each.offset
-    return found
 
 
 def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:

@@ -18,7 +18,8 @@ from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.meeting import Meeting, opposite_link
-from eomirror.offsets.translation import Translation, translation
+from eomirror.offsets.replaced import replaced
+from eomirror.offsets.translation import NOTHING, Translation, never_mirrored, translation
 from eomirror.topology.filters import pattern_fault, topic_filter
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class _Look:
         source, target = config.clusters[link.source], config.clusters[link.target]
         self._link = link
         self._reverse = reverse
+        self._source, self._target = source, target
         self._to = source if reverse else target
         self._role = role
         self._from_groups = ClusterGroups(target if reverse else source, client_id=role)
@@ -210,28 +212,58 @@ class _Look:
             for name, one in offsets.items()
             if name in positions
         ]
-        if not asked:
-            return []
-        names = list({name for _, name, _ in asked})
-        ends = self._reader.stable_ends(names) if self._reverse else {}
-        questions = [Question(positions[name], offset, ends.get(name, 0)) for _, name, offset in asked]
-        answers = self._reader.answers(questions, reverse=self._reverse)
-        translated = [
-            translation(
-                self._link.name, question.position, offset, answer, group=group, reverse=self._reverse
-            )
-            for (group, _, offset), question, answer in zip(asked, questions, answers, strict=True)
-        ]
+        reasons = replaced(
+            [positions[name] for name in {name for _, name, _ in asked}],
+            source=self._source,
+            target=self._target,
+            client_id=self._role,
+        )
+        sound = [one for one in asked if positions[one[1]].source not in reasons]
+        translated = self._translated(sound, positions) if sound else []
         again = [0] * len(translated)
         if self._meeting is not None:
             settled = self._meeting.settle(translated)
             translated, again = [each for each, _ in settled], [count for _, count in settled]
-        involved = sorted({group for group, _, _ in asked})
+        translated += [
+            translation(
+                self._link.name,
+                positions[name],
+                offset,
+                NOTHING,
+                group=group,
+                reverse=self._reverse,
+                void=reason,
+            )
+            for group, name, offset in asked
+            if (reason := reasons.get(positions[name].source))
+        ]
+        # of the target's topics only the positions say which are the link's
+        for group, offsets in () if self._reverse else committed.items():
+            stands = [(name, one.offset) for name, one in offsets.items()]
+            translated += never_mirrored(self._link, stands, positions, group=group)
+        again += [0] * (len(translated) - len(again))
+        if not translated:
+            return []
+        involved = sorted({each.group for each in translated})
         there, states = self._to_groups.committed(involved), self._to_groups.states(involved)
         stamps = self._stamps(translated, there) if times else {}
         return [
             _joined(each, there[each.group], states[each.group], stamps, now_ms, again=count)
             for each, count in zip(translated, again, strict=True)
+        ]
+
+    def _translated(
+        self, asked: Sequence[tuple[str, tuple[str, int], int]], positions: Mapping[tuple[str, int], Position]
+    ) -> list[Translation]:
+        names = list({name for _, name, _ in asked})
+        ends = self._reader.stable_ends(names) if self._reverse else {}
+        questions = [Question(positions[name], offset, ends.get(name, 0)) for _, name, offset in asked]
+        answers = self._reader.answers(questions, reverse=self._reverse)
+        return [
+            translation(
+                self._link.name, question.position, offset, answer, group=group, reverse=self._reverse
+            )
+            for (group, _, offset), question, answer in zip(asked, questions, answers, strict=True)
         ]
 
     def close(self) -> None:

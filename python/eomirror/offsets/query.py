@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import UsageError
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question, committed_offsets
+from eomirror.kafka.groups import ClusterGroups
+from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.offsets.meeting import Meeting, opposite_link
-from eomirror.offsets.translation import Translation, translation
+from eomirror.offsets.replaced import replaced
+from eomirror.offsets.translation import NOTHING, Translation, never_mirrored, translation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.config import Config, Link
+    from eomirror.config import Cluster, Config, Link
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
@@ -69,7 +71,7 @@ def translate(
             if group is not None:
                 found += _of_group(config, each, reader, group, reverse=reverse)
             elif topic is not None and partition is not None and offset is not None:
-                found += _of_offset(each, reader, (topic, partition), offset, reverse=reverse)
+                found += _of_offset(config, each, reader, (topic, partition), offset, reverse=reverse)
         finally:
             reader.close()
     if not found and topic is not None:
@@ -84,56 +86,75 @@ def translate(
 def _of_group(
     config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool
 ) -> list[Translation]:
-    names = _by_name(reader.positions(), reverse=reverse)
-    if not names:
-        return []
-    committed = committed_offsets(
+    groups = ClusterGroups(
         config.clusters[link.target if reverse else link.source],
-        group,
-        sorted(names),
         client_id=LinkNames(link.state_name).client_id("offsets"),
     )
-    asked = [(name, offset) for name, offset in committed.items()]
-    found = _ask(link, reader, asked, group=group, reverse=reverse)
+    try:
+        committed = groups.committed([group])[group]
+    finally:
+        groups.close()
+    asked = [(name, one.offset) for name, one in committed.items()]
+    # the way back is asked for while the source may be down
+    source = None if reverse else config.clusters[link.source]
+    found, void = _ask(
+        link, reader, asked, (source, config.clusters[link.target]), group=group, reverse=reverse
+    )
+    if not reverse:
+        # of the target's topics only the positions say which are the link's
+        known = [(each.topic, each.partition) for each in (*found, *void)]
+        void += never_mirrored(link, asked, known, group=group)
     opposite = opposite_link(config, link)
     if opposite is None or not found:
-        return found
+        return found + void
     # one map knows nothing of what was written on the other side, and a group that went there would skip it
     meeting = Meeting(config, link, opposite, reverse=reverse)
     try:
-        return [each for each, _ in meeting.settle(found)]
+        return [each for each, _ in meeting.settle(found)] + void
     finally:
         meeting.close()
 
 
 def _of_offset(
-    link: Link, reader: OffsetMapReader, name: tuple[str, int], offset: int, *, reverse: bool
+    config: Config, link: Link, reader: OffsetMapReader, name: tuple[str, int], offset: int, *, reverse: bool
 ) -> list[Translation]:
-    return _ask(link, reader, [(name, offset)], group="", reverse=reverse)
+    clusters = None, config.clusters[link.target]
+    found, void = _ask(link, reader, [(name, offset)], clusters, group="", reverse=reverse)
+    return found + void
 
 
 def _ask(
     link: Link,
     reader: OffsetMapReader,
     asked: Sequence[tuple[tuple[str, int], int]],
+    clusters: tuple[Cluster | None, Cluster],
     *,
     group: str,
     reverse: bool,
-) -> list[Translation]:
+) -> tuple[list[Translation], list[Translation]]:
+    """What the map says, and what nothing can be said of because a topic is another one by now."""
     # what lies behind the last record is only known from an end that was taken before the map is read; the
     # positions are read after the group's offsets, so that a group is not ahead of a mirror that keeps up
     names = _by_name(reader.positions(), reverse=reverse)
     asked = [item for item in asked if item[0] in names]
+    source, target = clusters
+    client_id = LinkNames(link.state_name).client_id("offsets")
+    reasons = replaced([names[name] for name, _ in asked], source=source, target=target, client_id=client_id)
+    void = [
+        translation(link.name, names[name], offset, NOTHING, group=group, reverse=reverse, void=reason)
+        for name, offset in asked
+        if (reason := reasons.get(names[name].source))
+    ]
+    asked = [item for item in asked if names[item[0]].source not in reasons]
+    if not asked:
+        return [], void
     ends = reader.stable_ends([name for name, _ in asked]) if reverse else {}
     questions = [Question(names[name], offset, ends.get(name, 0)) for name, offset in asked]
-    return (
-        [
-            translation(link.name, question.position, question.offset, answer, group=group, reverse=reverse)
-            for question, answer in zip(questions, reader.answers(questions, reverse=reverse), strict=True)
-        ]
-        if questions
-        else []
-    )
+    found = [
+        translation(link.name, question.position, question.offset, answer, group=group, reverse=reverse)
+        for question, answer in zip(questions, reader.answers(questions, reverse=reverse), strict=True)
+    ]
+    return found, void
 
 
 def _by_name(

@@ -4,11 +4,13 @@ Exact offsets of groups as a file: `export_offsets` makes it, `import_offsets` s
 The file is JSON, so that it can be looked at, kept and edited::
 
     {"v": 1, "cluster": "west", "cluster_id": "...", "made": 1700000000000, "link": "east->west",
+     "topic_ids": {"east.orders": "..."},
      "groups": {"billing": [{"topic": "east.orders", "partition": 0, "offset": 998,
                              "from_topic": "orders", "from_partition": 0, "from_offset": 1000}]}}
 
 An import takes a group whole or not at all: its offsets go to the coordinator in one request, after everything that
-could be wrong with one of them was looked at.
+could be wrong with one of them was looked at.  A topic that was created anew since the file was made is another one,
+although its offsets have the same numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from eomirror.offsets.groups import group_offsets
 from eomirror.sync.groups import Committed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from eomirror.config import Config
     from eomirror.kafka.groups import GroupState
@@ -121,8 +123,10 @@ def export_offsets(
             )
     alias = chosen.source if reverse else chosen.target
     admin = ClusterAdmin(config.clusters[alias], client_id=LinkNames(chosen.state_name).client_id("offsets"))
+    topics = {row["topic"] for rows in documents.values() for row in rows}
     try:
         cluster_id = admin.describe_cluster().cluster_id
+        facts, _ = admin.visible_topics(sorted(topics))
     finally:
         admin.close()
     return (
@@ -132,6 +136,7 @@ def export_offsets(
             "cluster_id": cluster_id,
             "made": now_ms,
             "link": chosen.name,
+            "topic_ids": {topic: each.topic_id for topic, each in facts.items() if each is not None},
             "groups": documents,
         },
         left_out,
@@ -174,6 +179,13 @@ def import_offsets(
             )
         names = sorted({name for offsets in wanted.values() for name in offsets})
         facts = admin.describe_topics(sorted({topic for topic, _ in names}))
+        # a file of a release that did not note them, or that somebody wrote by hand, has none
+        noted = document.get("topic_ids", {})
+        other = {
+            topic
+            for topic, known in facts.items()
+            if known is not None and noted.get(topic, known.topic_id) != known.topic_id
+        }
         there = [
             (topic, number)
             for topic, number in names
@@ -185,7 +197,7 @@ def import_offsets(
         states, had = groups.states(wanted), groups.committed(wanted)
         done = []
         for name, offsets in sorted(wanted.items()):
-            problem = _problem(offsets, states[name], spans)
+            problem = _problem(offsets, states[name], spans, other)
             if not problem and not dry_run:
                 # it may have got a member since we looked
                 problem = _written(groups, name, offsets)
@@ -209,12 +221,19 @@ def _offset(committed: Committed | None) -> int | None:
     return None if committed is None else committed.offset
 
 
-def _problem(offsets: Mapping[Name, int], state: GroupState, spans: Mapping[Name, tuple[int, int]]) -> str:
+def _problem(
+    offsets: Mapping[Name, int],
+    state: GroupState,
+    spans: Mapping[Name, tuple[int, int]],
+    other: Collection[str],
+) -> str:
     if not state.idle:
         return f"it is active: {state.name}, {state.members} members; stop its consumers first"
     for (topic, number), offset in sorted(offsets.items()):
         if (topic, number) not in spans:
             return f"{topic}-{number} does not exist"
+        if topic in other:
+            return f"{topic} was deleted and created again since the file was made; export the offsets again"
         start, end = spans[topic, number]
         if not start <= offset <= end:
             return f"{topic}-{number} holds [{start}, {end}), and not {offset}"
@@ -233,6 +252,8 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
             str(group): {(str(row["topic"]), int(row["partition"])): int(row["offset"]) for row in rows}
             for group, rows in document["groups"].items()
         }
+        if not isinstance(document.get("topic_ids", {}), dict):
+            raise TypeError("topic_ids is no object")  # noqa: TRY301  one of several ways not to be ours
         if any(number < 0 for offsets in wanted.values() for _, number in offsets):
             raise ValueError("a partition below 0")  # noqa: TRY301  one of several ways not to be ours
     except MirrorError:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror.errors import TopicError
+
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from eomirror.config import Link
     from eomirror.formats.position import Position
 
-__all__ = ["Translation", "translation"]
+__all__ = ["NOTHING", "Translation", "never_mirrored", "translation"]
+
+#: The answer of a map that was not asked.
+NOTHING = ("nothing", -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,7 @@ def translation(
     *,
     group: str = "",
     reverse: bool = False,
+    void: str = "",
 ) -> Translation:
     """
     Put an answer of the map into words.
@@ -67,9 +76,10 @@ def translation(
         answer: Kind and offset, as `eomirror._native.PartitionMap` gives them.
         group: The group that stands at ``offset``, if it was about one.
         reverse: From target to source.
+        void: Why no answer holds; empty where one does.
     """
     kind, at = answer
-    known = kind in {"exact", "next"}
+    known = kind in {"exact", "next"} and not void
     here: tuple[str, int] = position.source
     there = (position.target_topic, position.target_partition)
     if reverse:
@@ -84,8 +94,53 @@ def translation(
         to_partition=there[1],
         to_offset=at if known else None,
         kind=kind if known else "unknown",
-        reason="" if known else _reason(kind, at, reverse=reverse),
+        reason="" if known else void or _reason(kind, at, reverse=reverse),
     )
+
+
+def never_mirrored(
+    link: Link,
+    asked: Iterable[tuple[tuple[str, int], int]],
+    known: Collection[tuple[str, int]],
+    *,
+    group: str,
+) -> list[Translation]:
+    """
+    What is not known of partitions that the link should mirror, and of which it has no position.
+
+    Such as a partition that was added a moment ago, or that has no leader.  To say nothing of it would be worse: a
+    consumer that is assigned what it was told would never read it.
+
+    Args:
+        link: The link.
+        asked: Partitions of its source and offsets in them.
+        known: Partitions of which it has a position.
+        group: The group that stands there.
+    """
+    return [
+        Translation(
+            link=link.name,
+            group=group,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            to_topic=_target_topic(link, topic),
+            to_partition=partition,
+            to_offset=None,
+            kind="unknown",
+            reason="the link has no position of this partition: it was never mirrored",
+        )
+        for (topic, partition), offset in asked
+        if (topic, partition) not in known and link.mirrors(topic)
+    ]
+
+
+def _target_topic(link: Link, topic: str) -> str:
+    try:
+        return link.target_topic(topic)
+    except TopicError:
+        # it has no legal name there, and is left out by the link
+        return ""
 
 
 def _reason(kind: str, at: int, *, reverse: bool) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror import load_config
 from eomirror.formats.position import Position
-from eomirror.offsets import query, translate
+from eomirror.kafka.groups import GroupState
+from eomirror.offsets import export_offsets, group_offsets, groups, query, translate
+from eomirror.sync.groups import Committed
 
 if TYPE_CHECKING:
     from eomirror.offsets import Translation
@@ -41,6 +44,25 @@ class Reader:
         pass
 
 
+class Groups:
+    """One group, which stands in two partitions, of which the link has mirrored one; and in a topic of others."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def committed(self, groups: list[str]) -> dict[str, dict[tuple[str, int], Committed]]:
+        return {
+            group: {("t", 0): Committed(50), ("t", 1): Committed(7), ("u", 0): Committed(9)}
+            for group in groups
+        }
+
+    def states(self, groups: list[str]) -> dict[str, GroupState]:
+        return {group: GroupState("EMPTY", 0, idle=True) for group in groups}
+
+    def close(self) -> None:
+        pass
+
+
 class Meeting:
     """Records of west lie before what east's group has read; it has not read them."""
 
@@ -65,10 +87,50 @@ def test_a_group_skips_nothing_that_was_written_on_the_other_side(
     """One link's map knows no record of the other side, so that its answer alone would lead past them."""
     monkeypatch.setattr(query, "OffsetMapReader", Reader)
     monkeypatch.setattr(query, "Meeting", Meeting)
-    monkeypatch.setattr(query, "committed_offsets", lambda *_, **__: {("t", 0): 50})
+    monkeypatch.setattr(query, "ClusterGroups", Groups)
+    monkeypatch.setattr(query, "replaced", lambda *_, **__: {})
     config = load_config({"clusters": CLUSTERS, "links": links})
 
-    (found,) = translate(config, group="billing", link="east->west")
+    found, never = translate(config, group="billing", link="east->west")
     assert (found.to_offset, found.kind) == expected
+    assert (never.partition, never.to_topic, never.to_offset, never.kind) == (1, "t", None, "unknown")
     (record,) = translate(config, topic="t", partition=0, offset=50, link="east->west")
     assert (record.to_offset, record.kind) == (60, "exact")
+
+
+def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who moves a consumer by what it is told would never read it; so that is said, and its group left out whole."""
+    monkeypatch.setattr(groups, "OffsetMapReader", Reader)
+    monkeypatch.setattr(groups, "ClusterGroups", Groups)
+    monkeypatch.setattr(groups, "replaced", lambda *_, **__: {})
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+
+    known, never = group_offsets(config, group="billing")
+    assert (known.partition, known.to_offset, known.has_offset) == (0, 60, 50)
+    assert (never.partition, never.offset, never.to_topic, never.to_offset) == (1, 7, "t", None)
+    assert never.skipped == "the link has no position of this partition: it was never mirrored"
+
+    monkeypatch.setattr(
+        "eomirror.offsets.transfer.ClusterAdmin",
+        lambda *_, **__: SimpleNamespace(
+            describe_cluster=lambda: SimpleNamespace(cluster_id="W"),
+            visible_topics=lambda names: (dict.fromkeys(names), {}),
+            close=lambda: None,
+        ),
+    )
+    document, left_out = export_offsets(config, group="billing", now_ms=1)
+    assert document["groups"] == {}
+    assert list(left_out) == ["billing"]
+
+
+def test_a_link_that_never_ran_knows_no_offset_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than to say that they have none in its topics; the way back has nothing to go by."""
+    monkeypatch.setattr(Reader, "positions", lambda _: {})
+    monkeypatch.setattr(query, "OffsetMapReader", Reader)
+    monkeypatch.setattr(query, "ClusterGroups", Groups)
+    monkeypatch.setattr(query, "replaced", lambda *_, **__: {})
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+
+    found = translate(config, group="billing")
+    assert [(each.partition, each.to_offset) for each in found] == [(0, None), (1, None)]
+    assert translate(config, group="billing", reverse=True) == []
