@@ -80,9 +80,11 @@ class Mirrored:
 class _Entry:
     """One group in one partition."""
 
-    __slots__ = ("confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why")
+    __slots__ = (
+        "checkpoint", "confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why",
+    )  # fmt: skip
 
-    def __init__(self, committed: Committed, now: float) -> None:
+    def __init__(self, committed: Committed, now: float, checkpoint: GroupOffset | None = None) -> None:
         self.upstream = committed.offset
         self.metadata = committed.metadata
         self.seen = now
@@ -92,6 +94,8 @@ class _Entry:
         # the lane does not remember it; when that was said
         self.looked_up = False
         self.why = "wait for the mirror"
+        # the last one that was committed: a group that commits all the time has moved on whenever one is
+        self.checkpoint = checkpoint
 
 
 class GroupBook:
@@ -121,7 +125,7 @@ class GroupBook:
         for source, committed in offsets.items():
             entry = known.get(source)
             if entry is None or (entry.upstream, entry.metadata) != (committed.offset, committed.metadata):
-                known[source] = _Entry(committed, now)
+                known[source] = _Entry(committed, now, None if entry is None else entry.checkpoint)
         gone = frozenset(known.keys() - offsets.keys())
         for source in gone:
             del known[source]
@@ -183,6 +187,9 @@ class GroupBook:
                 entry.looked_up = True
                 continue
             entry.downstream, entry.confirmed, entry.why = item.downstream, True, ""
+            entry.checkpoint = GroupOffset(
+                item.group, item.source, item.upstream, item.downstream, entry.metadata
+            )
             committed.append(item)
         return committed
 
@@ -218,11 +225,11 @@ class GroupBook:
             entry.looked_up = bool(why)
 
     def checkpoints(self, group: str) -> dict[SourcePartition, GroupOffset]:
-        """Where a group's committed checkpoints are."""
+        """A group's newest committed checkpoints, although it may stand elsewhere by now."""
         return {
-            source: GroupOffset(group, source, entry.upstream, entry.downstream, entry.metadata)
+            source: entry.checkpoint
             for source, entry in self._groups.get(group, {}).items()
-            if entry.confirmed
+            if entry.checkpoint is not None
         }
 
     def groups(self) -> list[str]:

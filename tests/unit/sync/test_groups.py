@@ -65,6 +65,21 @@ def test_what_is_committed_is_not_told_again() -> None:
     assert made.checkpoints("g") == {ONE: GroupOffset("g", ONE, 5, 50)}
     made.observe("g", {ONE: Committed(6)}, 1.0)
     assert told(made, 1.0) == [("g", 6, None)]
+
+
+def test_the_last_checkpoint_holds_until_the_next_is_committed() -> None:
+    """A group that commits all the time stands elsewhere whenever one is; it is moved by what is known of it."""
+    made = book(g=5)
+    told(made)
+    made.answered([GroupOffset("g", ONE, 5, 50)])
+    made.observe("g", {ONE: Committed(6)}, 1.0)
+    made.observe("g", {ONE: Committed(7)}, 2.0)
+    assert made.checkpoints("g") == {ONE: GroupOffset("g", ONE, 5, 50)}
+    made.answered([GroupOffset("g", ONE, 7, 70)])
+    assert made.checkpoints("g") == {ONE: GroupOffset("g", ONE, 7, 70)}
+    # its offset was deleted; one that it commits later has nothing to do with it
+    made.observe("g", {}, 3.0)
+    made.observe("g", {ONE: Committed(8)}, 4.0)
     assert made.checkpoints("g") == {}
 
 
