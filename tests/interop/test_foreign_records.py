@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
@@ -45,21 +45,21 @@ STATE = ("control", "positions", "offset-map")
 Planted = tuple[bytes, bytes | None]
 
 
-def _position(link: str) -> Position:
+def _position(link: str, copy_id: str) -> Position:
     return Position(
         topic="orders", partition=0, offset=100, source_cluster_id="s", topic_id="id", target_topic=COPY,
-        target_partition=0, target_topic_id="t", target_offset=109, generation=1, lane=0, run=link, epoch=1,
+        target_partition=0, target_topic_id=copy_id, target_offset=109, generation=1, lane=0, run=link, epoch=1,
         attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=1,
     )  # fmt: skip
 
 
-def right(link: str) -> dict[str, list[tuple[bytes, bytes]]]:
+def right(link: str, copy_id: str = "t") -> dict[str, list[tuple[bytes, bytes]]]:
     """What a link holds that has mirrored source offsets 0 to 99 to 10 to 109."""
     generation = Generation(
         generation=1, revision=0, run=link, highest_lane=0, assignment=Assignment(1, {ORDERS: 0}), timestamp=1
     )
     owner = claim(link, 1, released=True, timestamp=1)
-    position = _position(link)
+    position = _position(link, copy_id)
     return {
         "control": [(one.key(), one.value()) for one in (generation, owner)],
         "positions": [(position.key(), position.value())],
@@ -145,6 +145,9 @@ def place(east: Any, west: Any) -> Place:
             ],
         }
     )
+    _create(sides["west"], COPY)
+    admin = AdminClient(sides["west"])
+    copy_id = str(admin.describe_topics(TopicCollection([COPY]))[COPY].result(60).topic_id)
     records: list[tuple[str, bytes, bytes | None]] = []
     last: dict[str, int] = {}
     topics = []
@@ -155,7 +158,7 @@ def place(east: Any, west: Any) -> Place:
             zip(STATE, (names.control_topic, names.positions_topic, names.offset_map_topic), strict=True)
         )
         topics += topic_of.values()
-        state = right(link)
+        state = right(link, copy_id)
         records += [(topic_of[part], *record) for part in STATE for record in state[part]]
         version = (b"\x01", b"\x09") if topic == "offset-map" else (b'"v":1', b'"v":9')
         last[link] = len(records)
