@@ -15,7 +15,7 @@ written twice does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.lane.spec import GroupOffset
@@ -98,6 +98,12 @@ class _Entry:
         self.checkpoint = checkpoint
 
 
+def _behind(entry: _Entry | None, committed: Committed) -> GroupOffset | None:
+    """The last checkpoint, unless the group went back behind it: from there on it would skip what it wants again."""
+    checkpoint = None if entry is None else entry.checkpoint
+    return checkpoint if checkpoint is not None and checkpoint.upstream <= committed.offset else None
+
+
 class GroupBook:
     """Every followed group and partition.  Not thread-safe."""
 
@@ -125,7 +131,7 @@ class GroupBook:
         for source, committed in offsets.items():
             entry = known.get(source)
             if entry is None or (entry.upstream, entry.metadata) != (committed.offset, committed.metadata):
-                known[source] = _Entry(committed, now, None if entry is None else entry.checkpoint)
+                known[source] = _Entry(committed, now, _behind(entry, committed))
         gone = frozenset(known.keys() - offsets.keys())
         for source in gone:
             del known[source]
@@ -180,16 +186,21 @@ class GroupBook:
         committed = []
         for item in items:
             entry = self._groups.get(item.group, {}).get(item.source)
-            if entry is None or entry.upstream != item.upstream:
-                # the group has moved on since
+            if entry is None:
                 continue
+            now_there = entry.upstream == item.upstream
             if item.downstream is None:
-                entry.looked_up = True
+                entry.looked_up |= now_there
                 continue
-            entry.downstream, entry.confirmed, entry.why = item.downstream, True, ""
-            entry.checkpoint = GroupOffset(
-                item.group, item.source, item.upstream, item.downstream, entry.metadata
-            )
+            if now_there:
+                entry.downstream, entry.confirmed, entry.why = item.downstream, True, ""
+                item = replace(item, metadata=entry.metadata)  # noqa: PLW2901  says more
+            elif item.upstream > entry.upstream or (
+                entry.checkpoint is not None and entry.checkpoint.upstream >= item.upstream
+            ):
+                # it has gone back since, and what lies between is to be read again; or it is known further on
+                continue
+            entry.checkpoint = item
             committed.append(item)
         return committed
 
@@ -225,7 +236,7 @@ class GroupBook:
             entry.looked_up = bool(why)
 
     def checkpoints(self, group: str) -> dict[SourcePartition, GroupOffset]:
-        """A group's newest committed checkpoints, although it may stand elsewhere by now."""
+        """A group's newest committed checkpoints, although it may stand further on by now."""
         return {
             source: entry.checkpoint
             for source, entry in self._groups.get(group, {}).items()

@@ -83,16 +83,6 @@ def test_the_last_checkpoint_holds_until_the_next_is_committed() -> None:
     assert made.checkpoints("g") == {}
 
 
-def test_an_answer_to_an_earlier_word_says_nothing_about_a_later_one() -> None:
-    """The group has moved on; its checkpoint is not where it stands now."""
-    made = book(g=5)
-    told(made)
-    made.observe("g", {ONE: Committed(6)}, 1.0)
-
-    assert made.answered([GroupOffset("g", ONE, 5, 50)]) == []
-    assert made.checkpoints("g") == {}
-
-
 def test_what_a_lane_does_not_remember_is_looked_up_and_told_again() -> None:
     """With its target offset, at once."""
     made = book(g=5)
@@ -209,6 +199,37 @@ def test_a_rewind_is_followed_where_the_group_stands_where_it_was_put() -> None:
     write, skipped = decide(there={HERE: 60}, placed={HERE: 60}, rewind="ignore")
     assert write == {}
     assert "group_rewind" in skipped
+
+
+def test_a_group_that_goes_back_is_not_put_where_it_was() -> None:
+    """Until the checkpoint of where it stands now is committed; else it would skip what it wants to read again."""
+    made = book(g=50)
+    made.answered([GroupOffset("g", ONE, 50, 40)])
+    made.observe("g", {ONE: Committed(20)}, 1.0)
+
+    assert made.checkpoints("g") == {}
+    # an answer that was on its way
+    assert made.answered([GroupOffset("g", ONE, 50, 40)]) == []
+    assert made.checkpoints("g") == {}
+    made.answered([GroupOffset("g", ONE, 20, 15)])
+    assert made.checkpoints("g") == {ONE: GroupOffset("g", ONE, 20, 15)}
+
+
+def test_an_answer_that_a_moving_group_has_overtaken_counts() -> None:
+    """Over a long way every answer is overtaken; a newer one is never taken back by it."""
+    made = book(g=50)
+    told(made)
+    made.observe("g", {ONE: Committed(60)}, 1.0)
+    late = GroupOffset("g", ONE, 50, 40)
+
+    assert made.answered([late]) == [late]
+    assert made.checkpoints("g") == {ONE: late}
+    # the one of where it stands is still to come
+    assert told(made, 1.0) == [("g", 60, None)]
+    newer = GroupOffset("g", ONE, 60, 48)
+    made.answered([newer])
+    assert made.answered([late]) == []
+    assert made.checkpoints("g") == {ONE: newer}
 
 
 def test_a_group_is_gone_only_when_it_stays_away() -> None:
