@@ -61,6 +61,8 @@ log = structlog.get_logger(__name__)
 
 # how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
 _PUMP_SLICE_SECONDS = 0.005
+# bytes of one fetch that say that the lane is behind, however few records they are; below the client's queue by far
+_MUCH = 1024 * 1024
 # a commit writes one control batch of one record to each partition of the transaction
 _MARKER = 1
 
@@ -320,6 +322,8 @@ class ClientPlane:
             more, larger = self._sift_ranges()
             kept, size = kept + more, size + larger
             full = full or bool(self._sieve.holding)
+        # so much at once is no trickle: the client's queue was fuller than a fetch, and there is likely more
+        full = full or size >= _MUCH
         self._used += size
         self._pace.fetched(kept, size)
         return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
@@ -406,6 +410,9 @@ class ClientPlane:
                         # when librdkafka's queue is full it pauses a partition's fetches for this long; its
                         # default of 1 s is longer than we need to empty the queue
                         "fetch.queue.backoff.ms": 10,
+                        # the default of 64 MiB is memory of every lane, and what has waited in it for so long is in no
+                        # cache of the processor any more
+                        "queued.max.messages.kbytes": 8 * 1024,
                     },
                 )
                 | {"logger": ClientLog(client=f"lane-{self._spec.lane}")},

@@ -62,7 +62,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// 16 MiB of answers at a time, and the producer's 32 MiB.
+    /// 16 MiB of answers at a time, and the producer's 16 MiB.
     #[must_use]
     pub fn new(source: Properties, target: Properties, producer: ProducerSettings) -> Self {
         Self {
