@@ -436,7 +436,6 @@ class NativeLane:
         *,
         target_id: str | None,
         max_batch_bytes: int,
-        log_append_time: bool,
     ) -> None:
         """
         Say where records of a topic go.
@@ -446,7 +445,6 @@ class NativeLane:
             target_topic: Target topic; the partition number stays.
             target_id: Id of the target topic that is meant; None when not known.
             max_batch_bytes: Largest batch that it takes.
-            log_append_time: Whether it replaces timestamps by its own.
 
         Raises:
             ValueError: A topic's name or id is not one.

@@ -73,9 +73,7 @@ def lane(east: Any, west: Any, topic_name: str) -> Iterator[NativeLane]:
         source_cluster_id=cluster_ids[0],
         target_cluster_id=cluster_ids[1],
     )
-    made.route(
-        topic_name, f"copy-{topic_name}", target_id=None, max_batch_bytes=1_000_000, log_append_time=False
-    )
+    made.route(topic_name, f"copy-{topic_name}", target_id=None, max_batch_bytes=1_000_000)
     yield made
     made.close()
 

@@ -311,15 +311,14 @@ class NativePlane:
             return
         found = self._settings(sorted({start.target_topic for start in fresh.values()}))
         for topic, start in fresh.items():
-            settings = found.get(start.target_topic, {})
-            size = settings.get("max.message.bytes") or ""
+            # a limit that has changed since shows as a refusal; of what would not show, nothing is believed
+            size = found.get(start.target_topic, {}).get("max.message.bytes") or ""
             with self._told():
                 self._open_lane.route(
                     topic,
                     start.target_topic,
                     target_id=_id(start.target_topic_id),
                     max_batch_bytes=int(size) if size.isdecimal() else _MAX_MESSAGE_BYTES,
-                    log_append_time=settings.get("message.timestamp.type") == "LogAppendTime",
                 )
             self._routed.add(topic)
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use eomirror_core::batch::TimestampType;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target, Treatment};
 use eomirror_plane::lane::{
@@ -105,7 +104,7 @@ impl NativeLane {
         FailureKind::ALL.iter().map(|kind| kind.name()).collect()
     }
 
-    #[pyo3(signature = (source_topic, target_topic, *, target_id, max_batch_bytes, log_append_time))]
+    #[pyo3(signature = (source_topic, target_topic, *, target_id, max_batch_bytes))]
     fn route(
         &self,
         py: Python<'_>,
@@ -113,7 +112,6 @@ impl NativeLane {
         target_topic: &str,
         target_id: Option<&str>,
         max_batch_bytes: usize,
-        log_append_time: bool,
     ) -> PyResult<()> {
         let guard = LoopGuard::new(
             &self.source_cluster,
@@ -130,14 +128,10 @@ impl NativeLane {
             HashSet::new(),
         )
         .map_err(|error| raise(py, &error))?;
-        let timestamps = if log_append_time {
-            TimestampType::LogAppendTime
-        } else {
-            TimestampType::CreateTime
-        };
+        // CreateTime also where the target sets its own times now: it may be told otherwise at any moment, and then a
+        // batch that was passed on with the source's append times would show other ones.
         let target = Target {
             max_batch_bytes,
-            timestamps,
             ..Target::default()
         };
         let target_id = target_id.map(topic_id).transpose()?;

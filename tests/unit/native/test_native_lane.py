@@ -55,9 +55,7 @@ def lane(*, origins: Sequence[str] | None = None, **properties: str) -> NativeLa
 
 def test_the_clusters_whose_records_travel_on_may_be_a_list() -> None:
     """A link tells them as it has them in its configuration."""
-    lane(origins=["A", "C"]).route(
-        "orders", "orders", target_id=None, max_batch_bytes=1_000_000, log_append_time=False
-    )
+    lane(origins=["A", "C"]).route("orders", "orders", target_id=None, max_batch_bytes=1_000_000)
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:
