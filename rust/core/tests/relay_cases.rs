@@ -321,6 +321,25 @@ fn a_batch_that_would_take_too_much_memory_is_refused_by_name() {
 }
 
 #[test]
+fn large_records_that_are_all_the_same_are_no_attack() {
+    let document = noise(1, 1_000).repeat(100);
+    let records: Vec<_> = (0..200).map(|at| plain(at, at, &document)).collect();
+    let mut forge = Forge::new(0, &records);
+    forge.attributes |= Codec::Zstd as i16;
+    forge.body = compress(Codec::Zstd, &forge.body);
+    assert!(forge.body.len() * 1024 < 200 * document.len());
+    let (bytes, mut relay) = (forge.bytes(), Relay::new(Limits::default()));
+    // from within, so that it cannot be passed on as it is
+    let fetched = Fetched {
+        records: &bytes,
+        aborted: &[],
+        offsets: 1..i64::MAX,
+    };
+    let relayed = relay.relay(&Rules::NONE.treatment(), 0, &LARGE, &fetched);
+    assert_eq!((relayed.stopped, relayed.books.sent), (None, 199));
+}
+
+#[test]
 fn a_provenance_header_of_a_newer_release_stops_the_partition_at_its_record() {
     let mut record = plain(1, 1, b"v");
     let mut value = b"EM\x09".to_vec();

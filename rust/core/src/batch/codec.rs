@@ -76,8 +76,8 @@ impl Codec {
 pub struct Limits {
     /// Most bytes, whatever the ratio.
     pub bytes: usize,
-    /// Most bytes for one compressed byte. Records that repeat compress 50 times in practice; gzip ends at 1032,
-    /// zstd's format at about 30,000.
+    /// Most bytes for one compressed byte. Records that repeat compress 50 times in practice, and large ones that are
+    /// all the same some thousand times with zstd; gzip ends at 1032, zstd's format at about 30,000.
     pub ratio: usize,
     /// The ratio is not looked at up to this many bytes: a small batch of zeros is no attack.
     pub unchecked: usize,
@@ -87,7 +87,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             bytes: 256 * 1024 * 1024,
-            ratio: 1024,
+            // what a codec can do is no sign of an attack, and `bytes` holds for the largest batches in any case
+            ratio: 32 * 1024,
             unchecked: 8 * 1024 * 1024,
         }
     }

@@ -192,7 +192,7 @@ impl BatchError {
                 "fetch again; if the same bytes come back, check the source broker's disk and network"
             }
             Self::TooLarge { .. } => {
-                "raise the limits if the records are really that large; a hostile batch looks the same"
+                "use `plane: client` if the records are really that large; a hostile batch looks the same"
             }
             Self::Trailing { .. }
             | Self::BadField { .. }
