@@ -58,11 +58,12 @@ impl<Id: Copy> Pipeline<Id> {
         protocol::frame(request, version, correlation, &self.client_id)
     }
 
-    /// Which request a frame answers, and the answer's body.
+    /// Which request a frame answers, and the answer's body. On an error nothing counts as answered: whoever waits for the
+    /// request in front is told with all the others ([`Self::abandon`]), and would otherwise wait for ever.
     pub(crate) fn answer(&mut self, frame: Bytes) -> Result<(Pending<Id>, Bytes), Broken> {
         let mut reader = Reader::new(frame);
         let correlation = reader.int32()?;
-        let Some(pending) = self.pending.pop_front() else {
+        let Some(pending) = self.pending.front().copied() else {
             return Err(Broken {
                 reason: "nothing was asked",
             });
@@ -75,6 +76,7 @@ impl<Id: Copy> Pipeline<Id> {
         if protocol::has_tagged_header(pending.api, pending.version) {
             reader.skip_tags()?;
         }
+        self.pending.pop_front();
         Ok((pending, reader.rest()))
     }
 
@@ -139,6 +141,20 @@ mod tests {
     fn an_answer_out_of_order_is_refused() {
         let reason = asked().answer(answer(1, &[])).unwrap_err().reason;
         assert_eq!(reason, "it answers another request");
+    }
+
+    #[test]
+    fn a_request_whose_answer_is_refused_is_among_those_that_will_not_be_answered() {
+        // another number; and of a flexible answer, tags that are cut
+        for (frame, left) in [(answer(1, &[]), vec![7, 8]), (answer(1, &[1]), vec![8])] {
+            let mut pipeline = asked();
+            if left.len() == 1 {
+                pipeline.answer(answer(0, &[])).unwrap();
+            }
+            pipeline.answer(frame).unwrap_err();
+            let told: Vec<u64> = pipeline.abandon().map(|pending| pending.id).collect();
+            assert_eq!(told, left);
+        }
     }
 
     #[test]

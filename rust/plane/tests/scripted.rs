@@ -42,6 +42,8 @@ enum Reply {
     Silence,
     /// Half an answer, then the end of the connection.
     Half,
+    /// The answer to a request that nobody has made.
+    Stray,
 }
 
 /// A Fetch as the broker saw it.
@@ -148,6 +150,7 @@ fn serve(
                 let (throttle_ms, code) = match reply {
                     Reply::Records { throttle_ms } => (throttle_ms, 0),
                     Reply::Code(code) => (0, code),
+                    Reply::Stray => (0, 0),
                     Reply::Silence => continue,
                     Reply::Half => {
                         let whole =
@@ -157,7 +160,8 @@ fn serve(
                     }
                 };
                 let answer = fetched(nature, version, throttle_ms, code);
-                framed(correlation, true, &answer, version)
+                let astray = i32::from(matches!(reply, Reply::Stray));
+                framed(correlation + astray, true, &answer, version)
             }
         };
         stream.write_all(&answer).ok()?;
@@ -298,6 +302,28 @@ fn an_answer_that_is_cut_off_is_asked_for_again() {
         [5; 3]
     );
     assert!(fetcher.delays().is_empty());
+}
+
+#[test]
+fn what_got_the_answer_to_another_request_is_asked_again() {
+    let script = &[Reply::Stray, Reply::Records { throttle_ms: 0 }];
+    let broker = Broker::start(MODERN, script);
+    let mut fetcher = fetcher(broker.port, "60000");
+    let until = soon();
+    let polled = loop {
+        match fetcher.poll(until) {
+            Ok(polled) => break polled,
+            // told until the broker is asked again, for only a person can mend a broker that goes on like that
+            Err(error) => assert!(
+                error.to_string().ends_with("answers another request"),
+                "{error}"
+            ),
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(one(&polled).offset, 5);
+    let (first, second) = (broker.seen(), broker.seen());
+    assert!(second.connection > first.connection);
 }
 
 #[test]
