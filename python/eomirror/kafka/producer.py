@@ -62,7 +62,11 @@ _END_TXN = 26
 _TRANSACTION_KEYS = (_INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_TXN, _END_TXN)
 _PRODUCE = 0
 
-_NEIGHBOUR = KafkaError._INVALID_DIFFERENT_RECORD
+# what records fail with because another one did: a neighbour in its batch, or all that the client gives up with it
+_CONSEQUENCES = frozenset(
+    {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+)
+_GIVEN_UP = _CONSEQUENCES - {KafkaError._INVALID_DIFFERENT_RECORD}
 
 # the first delivery that failed: why, what it was in words, topic and partition
 _Failure = tuple[KafkaError, str, str, int]
@@ -359,6 +363,14 @@ class TransactionalProducer:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
+        for _ in range(_REPORT_POLLS):
+            if self._failure[0].code() not in _GIVEN_UP:
+                break
+            # librdkafka's threads give up what is queued before the record is reported that is the cause
+            try:
+                self._producer.poll(_REPORT_SECONDS)
+            except _RAISED as raised:
+                raise self._lane_error(_error_of(raised), "send records") from raised
         error, what, topic, partition = self._failure
         verdict = classify_delivery(error)
         if verdict.action is Action.REFUSED_RECORD:
@@ -408,14 +420,15 @@ class TransactionalProducer:
             self._failure = (error, "records", "", -1)
 
     def _on_failed_delivery(self, error: KafkaError | None, message: Any) -> None:
-        # The first failure is the cause; what fails behind it fails because the queue is purged or out of order.
-        # But a broker that refuses one record of a batch fails its neighbours too, as "a different record": the
-        # one that is really refused says why, and is the one to name.
+        # The first failure is the cause, and what fails behind it is out of order.  But a broker that refuses one
+        # record of a batch fails its neighbours too, as "a different record", and librdkafka purges what is queued,
+        # which may be reported first: the one that is really refused says why, and is the one to name.
         # Called from C: an exception here would surface in an unrelated call (fault table, row 4).
         if error is None:
             return
-        neighbour = self._failure is not None and self._failure[0].code() == _NEIGHBOUR
-        if self._failure is None or (neighbour and error.code() != _NEIGHBOUR):
+        if self._failure is None or (
+            self._failure[0].code() in _CONSEQUENCES and error.code() not in _CONSEQUENCES
+        ):
             size = len(message.value() or b"") + len(message.key() or b"")
             what = f"a record of {size} bytes for {message.topic()}-{message.partition()}"
             self._failure = (error, what, str(message.topic()), int(message.partition()))

@@ -1,12 +1,14 @@
-"""What `TransactionalProducer.produce_all` does when librdkafka's queue is full, with a queue of two."""
+"""What `TransactionalProducer` makes of librdkafka's queue: when it is full, and when a record in it failed."""
 
 from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from eomirror.errors import TransactionFailedError
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.kafka.refused import TargetRefusedError
+from eomirror.lane.refusal import Ground
 
 _ROOM = 2
 
@@ -65,3 +67,62 @@ def test_the_record_that_is_refused_is_the_one_that_is_named(refused: int) -> No
 
     assert raised.value.target_partition == refused
     assert queue.taken == [b"%d" % number for number in range(refused)]
+
+
+class Reports:
+    """A client that reports one failed delivery with each poll."""
+
+    def __init__(self, *codes: int) -> None:
+        self.left = list(codes)
+        self.client: TransactionalProducer | None = None
+
+    def poll(self, _seconds: float) -> int:
+        if self.left:
+            assert self.client is not None
+            self.client._on_failed_delivery(KafkaError(self.left.pop(0)), Delivery())
+        return 0
+
+
+class Delivery:
+    """A record of two bytes that was not delivered."""
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 3
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"vv"
+
+
+def reporting(*codes: int) -> TransactionalProducer:
+    reports = Reports(*codes)
+    made = object.__new__(TransactionalProducer)
+    made.transactional_id = "id"
+    made.__dict__.update(_producer=reports, _failure=None)
+    reports.client = made
+    return made
+
+
+@pytest.mark.parametrize("consequence", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_the_record_that_is_the_cause_is_named_whatever_is_reported_before_it(
+    consequence: str, others: int
+) -> None:
+    """What was given up with it may be reported first; taken for the cause, the record would be sent for ever."""
+    made = reporting(*[getattr(KafkaError, consequence)] * others, KafkaError.MSG_SIZE_TOO_LARGE)
+
+    with pytest.raises(TargetRefusedError) as raised:
+        made.serve()
+
+    assert (raised.value.ground, raised.value.target_partition) == (Ground.SIZE, 3)
+
+
+def test_what_is_given_up_without_a_cause_ends_the_attempt() -> None:
+    """Nothing is waited for without end."""
+    with pytest.raises(TransactionFailedError, match="Purged in queue"):
+        reporting(KafkaError._PURGE_QUEUE).serve()
