@@ -230,6 +230,26 @@ def test_offsets_are_written_again_well_before_they_expire(flow: Flow) -> None:
     assert (follower.snapshot().moved, flow.standing("idle")) == (2, 25)
 
 
+def test_a_consumer_that_begins_at_the_end_by_itself_skips_nothing_that_the_copy_holds(flow: Flow) -> None:
+    """Retention took the copy of what its group stands at; what is left comes first, whatever the reset policy."""
+    follower = flow.follower()
+    flow.stand("late", 30, on="east")
+    flow.round(follower)
+    admin = AdminClient(flow.west)
+    for future in admin.delete_records([TopicPartition(flow.copy, 0, 60)]).values():
+        future.result(30)
+    follower.heard((GroupOffset(f"{flow.alias}.late", flow.source, 30, 30),))
+    flow.round(follower)
+
+    consumer = Consumer({**flow.west, "group.id": f"{flow.alias}.late", "auto.offset.reset": "latest"})
+    try:
+        consumer.subscribe([flow.copy])
+        read = [message.offset() for message in consumer.consume(40, 20.0) if message.error() is None]
+    finally:
+        consumer.close()
+    assert read == list(range(60, 100))
+
+
 def commit_without_a_group(bootstrap: str, topic: str, offset: int) -> None:
     """OffsetCommit, version 2, for the group without a name, as a client does that assigns itself its partitions."""
 

@@ -18,7 +18,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.progress import GroupsSnapshot
-from eomirror.sync.groups import Committed, DeletedGroups, GroupBook, decide_deletion, decide_sync
+from eomirror.sync.groups import Committed, DeletedGroups, GroupBook, decide_deletion, decide_sync, not_below
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.lane.spec import GroupOffset
-    from eomirror.sync.groups import Mirrored, SyncDecision
+    from eomirror.sync.groups import Mirrored, SyncDecision, TargetGroup
 
 __all__ = ["GroupFollower"]
 
@@ -223,11 +223,11 @@ class GroupFollower:
         asked = self._book.questions()
         if not asked:
             return
-        if self._reader is None:
-            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
-        positions = self._reader.positions()
+        positions = self._map_reader.positions()
         asked = [item for item in asked if item[1] in positions]
-        answers = self._reader.answers([Question(positions[source], offset) for _, source, offset in asked])
+        answers = self._map_reader.answers(
+            [Question(positions[source], offset) for _, source, offset in asked]
+        )
         for (group, source, offset), (kind, at) in zip(asked, answers, strict=True):
             if kind in {"exact", "next"}:
                 self._book.found(group, source, offset, at)
@@ -250,19 +250,16 @@ class GroupFollower:
         turn = list(itertools.islice(self._turn, _MOST_MOVED))
         decisions: dict[str, tuple[SyncDecision, str]] = {}
         fresh: set[tuple[str, int]] = set()
-        for group, there in self._target_groups.look(turn).items():
-            if isinstance(there, str):
-                # looked at again like one that has members; nobody behind it waits for it
-                self._note(group, there)
-                continue
-            wanted, left_out = self._wanted(group, stopped)
+        for group, (there, wanted, left_out) in self._looked(turn, stopped, now).items():
             placed = self._all_placed.setdefault(group, {})
             decision = decide_sync(
                 wanted, there, placed, rewind=self._link.group_rewind, renew=self._renew_due(group, now)
             )
             decisions[group] = decision, left_out
             fresh |= decision.write.keys() - there.offsets.keys()
-        ends = self._ends(fresh)
+        # With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
+        # created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
+        ends = self._where_there(self._map_reader.stable_ends, fresh)
         for group, (decision, left_out) in decisions.items():
             write = {
                 where: one
@@ -283,18 +280,37 @@ class GroupFollower:
         for group in turn:
             del self._turn[group]
 
-    def _ends(self, partitions: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        """
-        Where partitions of the target end in which groups have no offset yet; one that cannot be asked is left out.
+    def _looked(
+        self, turn: Sequence[str], stopped: Collection[str], now: float
+    ) -> dict[str, tuple[TargetGroup, dict[tuple[str, int], Committed], str]]:
+        """How groups are there, where they are to stand in what their copies hold, and why not in some partitions."""
+        assert self._target_groups is not None, "who moves has connected"  # noqa: S101  for the type checker
+        found = {}
+        due = set()
+        for group, there in self._target_groups.look(turn).items():
+            if isinstance(there, str):
+                # looked at again like one that has members; nobody behind it waits for it
+                self._note(group, there)
+                continue
+            wanted, left_out = self._wanted(group, stopped)
+            found[group] = there, wanted, left_out
+            renew = self._renew_due(group, now)
+            due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
+        starts = self._where_there(self._map_reader.log_starts, due)
+        return {
+            group: (there, not_below(starts, wanted), left_out)
+            for group, (there, wanted, left_out) in found.items()
+        }
 
-        With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
-        created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
-        """
-        if self._reader is None:
-            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+    def _where_there(
+        self,
+        ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
+        partitions: set[tuple[str, int]],
+    ) -> Mapping[tuple[str, int], int]:
+        """What is asked of partitions of the target; one that cannot be asked is left out."""
         while partitions:
             try:
-                return self._reader.stable_ends(sorted(partitions))
+                return ask(sorted(partitions))
             except (TopicError, UnreachableError) as error:
                 # gone, or without a leader
                 kept = {where for where in partitions if where[0] != error.topic}
@@ -379,6 +395,12 @@ class GroupFollower:
         return wanted, "one of its topics is stopped" if left_out else ""
 
     @property
+    def _map_reader(self) -> OffsetMapReader:
+        if self._reader is None:
+            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+        return self._reader
+
+    @property
     def _all_placed(self) -> dict[str, dict[tuple[str, int], int]]:
         if self._placed is None:
             self._placed = {}
@@ -396,10 +418,8 @@ class GroupFollower:
 
     def _last_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
         """Where the checkpoints of earlier runs put groups."""
-        if self._reader is None:
-            self._reader = OffsetMapReader(self._link, self._target, clock=self._clock)
         placed: dict[str, dict[tuple[str, int], int]] = {}
-        for one in self._reader.checkpoints():
+        for one in self._map_reader.checkpoints():
             placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
         return placed
 

@@ -36,6 +36,7 @@ __all__ = [
     "TargetGroup",
     "decide_deletion",
     "decide_sync",
+    "not_below",
 ]
 
 #: A lane that has not answered is told again.
@@ -287,6 +288,25 @@ class SyncDecision:
 
     write: Mapping[TargetPartition, Committed]
     skipped: str = ""
+
+
+def not_below(
+    starts: Mapping[TargetPartition, int], wanted: Mapping[TargetPartition, Committed]
+) -> dict[TargetPartition, Committed]:
+    """
+    What groups would read first, where their copy begins behind the record that they stand at.
+
+    Retention takes records of a copy that the source still has.  An offset below the log start is out of range, and a
+    consumer with ``auto.offset.reset=latest`` goes to the end from there, past all that the copy holds.
+
+    Args:
+        starts: Where partitions begin; where that is not known, an offset stays as it is.
+        wanted: Translated offsets.
+    """
+    return {
+        where: one if one.offset >= starts.get(where, 0) else replace(one, offset=starts[where])
+        for where, one in wanted.items()
+    }
 
 
 def decide_sync(
