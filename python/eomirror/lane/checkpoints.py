@@ -5,7 +5,8 @@ The lane is the only writer of checkpoints for its partitions, and its fencing i
 it where groups stand on the source.  What follows depends on the lane's position:
 
 * the group is ahead of it: the checkpoint waits for the transaction that mirrors the records in between, and is
-  written into that one;
+  written into that one; a group that moves on meanwhile is waited for at the first such offset and at the newest, for a
+  lane that lags behind it would otherwise reach none;
 * the group is behind it, and the lane has mirrored the records there itself: they are committed, so the
   checkpoint goes into the lane's next transaction, or one of its own;
 * it stands further back than the lane remembers: the lane says so, the driver looks into the committed
@@ -81,7 +82,8 @@ class Checkpoints:
     def __init__(self, partitions: int) -> None:
         self._share = max(_LEAST, _REMEMBERED // max(1, partitions))
         self._memories: dict[SourcePartition, _Memory] = {}
-        self._waiting: dict[SourcePartition, dict[str, GroupOffset]] = {}
+        # in the order in which the lane comes to them: one, or the nearest and the newest
+        self._waiting: dict[SourcePartition, dict[str, tuple[GroupOffset, ...]]] = {}
         self._ready: dict[_Key, GroupOffset] = {}
         self._answers: list[GroupOffset] = []
 
@@ -99,6 +101,8 @@ class Checkpoints:
         """
         The driver says where groups stand; a later word on a group and partition replaces an earlier one.
 
+        But for an offset before it that the lane has not come to: see at the top.
+
         Args:
             offsets: What it says; with a target offset where it has looked that up.
             positions: As committed.
@@ -109,13 +113,15 @@ class Checkpoints:
         news = False
         for item in offsets:
             before = self._ready.pop(_key(item), None)
-            self._waiting.get(item.source, {}).pop(item.group, None)
+            waited = self._waiting.get(item.source, {}).pop(item.group, ())
             position = positions.get(item.source)
             if position is None:
                 # its topic is stopped
                 continue
             if item.downstream is None and item.upstream > position.offset:
-                self._waiting.setdefault(item.source, {})[item.group] = item
+                # of one that went back nothing holds that lies behind where it is now
+                nearest = tuple(one for one in waited if one.upstream < item.upstream)[:1]
+                self._waiting.setdefault(item.source, {})[item.group] = (*nearest, item)
                 continue
             if item.downstream is None:
                 item = replace(item, downstream=self._remembered(position, item.upstream))  # noqa: PLW2901  the same, completed
@@ -166,8 +172,9 @@ class Checkpoints:
             if not waiting:
                 continue
             account = ranges.get(position.source)
-            for item in waiting.values():
-                if item.upstream <= position.offset:
+            for items in waiting.values():
+                reached = [item for item in items if item.upstream <= position.offset]
+                for item in reached[-1:]:
                     at = _in_transaction(item.upstream, position, account)
                     (unknown if at is None else offsets).append(replace(item, downstream=at))
         checkpoints = [_checkpoint(item, targets[item.source]) for item in offsets]
@@ -181,7 +188,10 @@ class Checkpoints:
             self._answers.append(item)
             if (known := self._ready.get(_key(item))) is not None and known.upstream == item.upstream:
                 del self._ready[_key(item)]
-            self._waiting.get(item.source, {}).pop(item.group, None)
+            waiting = self._waiting.get(item.source, {})
+            left = tuple(one for one in waiting.pop(item.group, ()) if one.upstream > item.upstream)
+            if left:
+                waiting[item.group] = left
         for item in plan.stopped:
             if self._ready.get(_key(item)) is item:
                 del self._ready[_key(item)]

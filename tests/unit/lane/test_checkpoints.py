@@ -79,6 +79,34 @@ def test_a_group_that_is_ahead_waits_for_the_transaction_of_its_records() -> Non
     assert lane.commit(110, (105, 70, 5)) == [("g", 107, 72)]
 
 
+def test_a_group_that_is_always_ahead_is_not_left_where_it_stood_at_first() -> None:
+    """The mirror lags behind a group that moves on: where it stood when the lane was told is reached all the same."""
+    lane = Lane()
+    written = []
+    for step in range(100, 200, 10):
+        lane.told(at(step + 25))
+        written += lane.commit(step + 10, (step, step - 40, 10))
+    assert written == [("g", at, at - 40) for at in (125, 145, 165, 185)]
+    assert lane.answers() == [(at, at - 40) for at in (125, 145, 165, 185)]
+
+    # it rests
+    lane.told(at(225))
+    assert lane.commit(300, (200, 160, 100)) == [("g", 225, 185)]
+    assert lane.commit(310, (300, 260, 10)) == []
+
+
+def test_a_group_that_goes_back_is_not_written_where_it_was() -> None:
+    """What lies between is to be read again: of where it stood, only what lies behind it counts."""
+    lane = Lane()
+    lane.told(at(104))
+    lane.told(at(118))
+    lane.told(at(102))
+    assert lane.commit(110, (100, 60, 10)) == [("g", 102, 62)]
+    lane.told(at(118))
+    lane.told(at(101))
+    assert lane.commit(120, (110, 71, 10)) == [("g", 101, 61)]
+
+
 def test_an_aborted_transaction_leaves_it_waiting() -> None:
     """`plan` changes nothing; what is not committed is planned again."""
     lane = Lane()
