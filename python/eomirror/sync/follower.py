@@ -120,10 +120,10 @@ class GroupFollower:
             if self._link.guard:
                 self._problem = ""
                 return self._pause(began)  # lanes write no checkpoints there
-            told = self._book.to_tell(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
-            for lane, items in told.items():
-                self._tell(lane, items)
-            self._look_up()
+            self._tell_lanes(mirrored)
+            if self._look_up():
+                # by the next round a group that commits all the time stands elsewhere
+                self._tell_lanes(mirrored)
             if self._link.sync_group_offsets:
                 self._move(mirrored.stopped)
                 self._remove()
@@ -219,10 +219,16 @@ class GroupFollower:
 
     # -- what lanes do not remember --------------------------------------------------------------
 
-    def _look_up(self) -> None:
+    def _tell_lanes(self, mirrored: Mirrored) -> None:
+        told = self._book.to_tell(mirrored.lanes, mirrored.stopped, self._clock.monotonic())
+        for lane, items in told.items():
+            self._tell(lane, items)
+
+    def _look_up(self) -> bool:
+        """Ask the map; whether there is something to tell that was not there before."""
         asked = self._book.questions()
         if not asked:
-            return
+            return False
         positions = self._map_reader.positions()
         asked = [item for item in asked if item[1] in positions]
         answers = self._map_reader.answers(
@@ -233,6 +239,7 @@ class GroupFollower:
                 self._book.found(group, source, offset, at)
             else:
                 self._book.found(group, source, offset, None, _why(kind, at))
+        return any(kind in {"exact", "next"} for kind, _ in answers)
 
     # -- the target ------------------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ GONE_SECONDS = 10.0
 
 _IDLE = frozenset({"empty", "dead"})
 
+_WAITS = "wait for the mirror"
+
 TargetPartition = tuple[str, int]
 
 
@@ -94,9 +96,19 @@ class _Entry:
         self.confirmed = False
         # the lane does not remember it; when that was said
         self.looked_up = False
-        self.why = "wait for the mirror"
+        self.why = _WAITS
         # the last one that was committed: a group that commits all the time has moved on whenever one is
         self.checkpoint = checkpoint
+
+
+def _unknown_to_lane(entry: _Entry | None) -> bool:
+    """
+    Whether the lane does not remember where the group stood, and nobody has looked it up yet.
+
+    A lane's answer comes after a look, and by the next one a group that commits all the time has moved on: where it is
+    then is looked up in its stead, or none of its offsets ever were.  After that the lane is asked again.
+    """
+    return entry is not None and entry.looked_up and entry.downstream is None and entry.why == _WAITS
 
 
 def _behind(entry: _Entry | None, committed: Committed) -> GroupOffset | None:
@@ -132,7 +144,8 @@ class GroupBook:
         for source, committed in offsets.items():
             entry = known.get(source)
             if entry is None or (entry.upstream, entry.metadata) != (committed.offset, committed.metadata):
-                known[source] = _Entry(committed, now, _behind(entry, committed))
+                known[source] = made = _Entry(committed, now, _behind(entry, committed))
+                made.looked_up = _unknown_to_lane(entry)
         gone = frozenset(known.keys() - offsets.keys())
         for source in gone:
             del known[source]

@@ -17,6 +17,8 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from eomirror.kafka.offset_map_reader import Question
+
 ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
 LANES = {ORDERS: 0, PAYMENTS: 0}
 GROUPS = ("a", "b", "c")
@@ -94,11 +96,22 @@ class Coordinators:
 
 
 class Ends:
-    """Where partitions of the target begin and end; those that are not there are named one by one."""
+    """
+    Where partitions of the target begin and end; those that are not there are named one by one.
+
+    And the offset map of partitions with a position, 1,000 behind the source.
+    """
 
     def __init__(self) -> None:
         self.ends = {("west.orders", 0): 9000, ("west.payments", 0): 9000}
         self.starts: dict[tuple[str, int], int] = {}
+        self.mirrored: dict[SourcePartition, Any] = {}
+
+    def positions(self) -> dict[SourcePartition, Any]:
+        return self.mirrored
+
+    def answers(self, questions: Sequence[Question]) -> list[tuple[str, int]]:
+        return [("exact", question.offset + 1000) for question in questions]
 
     def log_starts(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return {where: self.starts.get(where, 0) for where in self.stable_ends(partitions)}

@@ -49,6 +49,26 @@ def test_a_group_that_commits_all_the_time_does_not_keep_others_from_being_moved
     assert sorted(flow.standing()) == groups
 
 
+def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_remembers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new attempt of the lane remembers nothing; what it says so of is behind the group by the next look."""
+    flow = Flow(monkeypatch)
+    flow.ends.mirrored[ORDERS] = None
+    told: list[GroupOffset] = []
+    monkeypatch.setattr(flow.follower, "_tell", lambda _, items: told.extend(items))
+    for offset in range(1, 7):
+        flow.source.offsets["a"] = {(ORDERS.topic, ORDERS.partition): Committed(offset)}
+        flow.round()
+        # it writes a checkpoint of what was looked up, and knows nothing by itself
+        flow.follower.heard(tuple(told))
+        told.clear()
+        flow.clock.now += 1
+
+    flow.round()
+    assert flow.standing() == {"a": 1006}
+
+
 def test_a_group_whose_coordinator_is_away_does_not_keep_others_from_being_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
