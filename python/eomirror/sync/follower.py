@@ -18,7 +18,15 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.progress import GroupsSnapshot
-from eomirror.sync.groups import Committed, DeletedGroups, GroupBook, decide_deletion, decide_sync, not_below
+from eomirror.sync.groups import (
+    ASK_AGAIN_SECONDS,
+    Committed,
+    DeletedGroups,
+    GroupBook,
+    decide_deletion,
+    decide_sync,
+    not_below,
+)
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -226,7 +234,8 @@ class GroupFollower:
 
     def _look_up(self) -> bool:
         """Ask the map; whether there is something to tell that was not there before."""
-        asked = self._book.questions()
+        now = self._clock.monotonic()
+        asked = self._book.questions(now)
         if not asked:
             return False
         positions = self._map_reader.positions()
@@ -238,7 +247,9 @@ class GroupFollower:
             if kind in {"exact", "next"}:
                 self._book.found(group, source, offset, at)
             else:
-                self._book.found(group, source, offset, None, _why(kind, at))
+                # the first mirrored record will never be an earlier one
+                ask_at = float("inf") if kind == "before" else now + ASK_AGAIN_SECONDS
+                self._book.found(group, source, offset, None, _why(kind, at), ask_at=ask_at)
         return any(kind in {"exact", "next"} for kind, _ in answers)
 
     # -- the target ------------------------------------------------------------------------------

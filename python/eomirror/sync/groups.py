@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "ASK_AGAIN_SECONDS",
     "GONE_SECONDS",
     "RETELL_SECONDS",
     "Committed",
@@ -41,6 +42,9 @@ __all__ = [
 
 #: A lane that has not answered is told again.
 RETELL_SECONDS = 5.0
+
+#: No record of a partition was mirrored: the first one is looked for so often.
+ASK_AGAIN_SECONDS = 10.0
 
 #: How long the source must have said that a group has no offsets before that is believed.
 GONE_SECONDS = 10.0
@@ -84,7 +88,7 @@ class _Entry:
     """One group in one partition."""
 
     __slots__ = (
-        "checkpoint", "confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why",
+        "ask_at", "checkpoint", "confirmed", "downstream", "looked_up", "metadata", "seen", "told", "upstream", "why",
     )  # fmt: skip
 
     def __init__(self, committed: Committed, now: float, checkpoint: GroupOffset | None = None) -> None:
@@ -96,6 +100,8 @@ class _Entry:
         self.confirmed = False
         # the lane does not remember it; when that was said
         self.looked_up = False
+        # when the map may be asked: an answer costs all of it, where it does not know
+        self.ask_at = float("-inf")
         self.why = _WAITS
         # the last one that was committed: a group that commits all the time has moved on whenever one is
         self.checkpoint = checkpoint
@@ -188,7 +194,7 @@ class GroupBook:
         """These partitions' lane has begun anew: what it was told, and what it did not remember, counts no more."""
         for _, source, entry in self._entries():
             if source in partitions and not entry.confirmed:
-                entry.told = float("-inf")
+                entry.told = entry.ask_at = float("-inf")
 
     def answered(self, items: Iterable[GroupOffset]) -> list[GroupOffset]:
         """
@@ -218,16 +224,23 @@ class GroupBook:
             committed.append(item)
         return committed
 
-    def questions(self) -> list[tuple[str, SourcePartition, int]]:
-        """Group, partition and source offset of what is to be looked up in the offset map."""
+    def questions(self, now: float) -> list[tuple[str, SourcePartition, int]]:
+        """Group, partition and source offset of what is to be looked up in the offset map at this monotonic second."""
         return [
             (group, source, entry.upstream)
             for group, source, entry in self._entries()
-            if entry.looked_up and entry.downstream is None and not entry.confirmed
+            if entry.looked_up and entry.downstream is None and not entry.confirmed and now >= entry.ask_at
         ]
 
     def found(
-        self, group: str, source: SourcePartition, upstream: int, downstream: int | None, why: str = ""
+        self,
+        group: str,
+        source: SourcePartition,
+        upstream: int,
+        downstream: int | None,
+        why: str = "",
+        *,
+        ask_at: float = float("inf"),
     ) -> None:
         """
         What the offset map says.
@@ -238,6 +251,7 @@ class GroupBook:
             upstream: The offset that was looked up.
             downstream: Where it is on the target; None when that is not known.
             why: Why not; empty for what may be known later.
+            ask_at: Where there is a reason, when it may be another one by itself.
         """
         entry = self._groups.get(group, {}).get(source)
         if entry is None or entry.upstream != upstream:
@@ -248,6 +262,7 @@ class GroupBook:
             entry.why = why or entry.why
             # what cannot be known now is asked for again only when something has changed
             entry.looked_up = bool(why)
+            entry.ask_at = ask_at if why else entry.ask_at
 
     def checkpoints(self, group: str) -> dict[SourcePartition, GroupOffset]:
         """A group's newest committed checkpoints, although it may stand further on by now."""

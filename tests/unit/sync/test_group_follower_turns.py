@@ -69,6 +69,29 @@ def test_a_group_that_commits_all_the_time_is_found_further_back_than_its_lane_r
     assert flow.standing() == {"a": 1006}
 
 
+def test_the_map_is_not_read_again_and_again_for_a_group_before_the_first_mirrored_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That is known only after all of it was read, and stays so until the group moves or a lane begins anew."""
+    flow = Flow(monkeypatch)
+    flow.ends.mirrored[ORDERS] = None
+    flow.ends.before = True
+    flow.source.offsets["old"] = {(ORDERS.topic, ORDERS.partition): Committed(5)}
+    flow.round()
+    flow.follower.heard((GroupOffset("old", ORDERS, 5, None),))
+    for _ in range(100):
+        flow.round()
+        flow.clock.now += 1
+    assert flow.ends.asked == 1
+    assert flow.follower.snapshot().pending == {
+        "it stands before the first mirrored record, which is at 9": 1
+    }
+
+    flow.follower.begun_anew([ORDERS])
+    flow.round()
+    assert flow.ends.asked == 2
+
+
 def test_a_group_whose_coordinator_is_away_does_not_keep_others_from_being_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
