@@ -312,7 +312,10 @@ class OurTrials:
             }
             missing = wanted - {where[1:] for where in rows}
             unknown = [
-                row for row in rows.values() if row.to_offset is None and "mirrored yet" in row.skipped
+                row
+                for row in rows.values()
+                if row.to_offset is None
+                and ("mirrored yet" in row.skipped or "never mirrored" in row.skipped)
             ]
             if not missing and not unknown:
                 self._run.unsure += waited
