@@ -142,6 +142,23 @@ class OffsetMapReader:
         """
         return self._admin.offsets(partitions, at="latest", read_committed=True) if partitions else {}
 
+    def with_leader(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+        """
+        Target partitions that can be asked now: to ask for one without a leader is to wait for it.
+
+        Raises:
+            ClusterError: The target cannot be asked.
+        """
+        asked = set(partitions)
+        facts, _ = self._admin.visible_topics(sorted({topic for topic, _ in asked})) if asked else ({}, {})
+        return {
+            (topic, number)
+            for topic, number in asked
+            if (known := facts.get(topic)) is not None
+            and number < known.partitions
+            and number not in known.leaderless
+        }
+
     def log_starts(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
         Where target partitions begin.

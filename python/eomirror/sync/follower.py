@@ -314,7 +314,8 @@ class GroupFollower:
             found[group] = there, wanted, left_out
             renew = self._renew_due(group, now)
             due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
-        starts = self._where_there(self._map_reader.log_starts, due)
+        # a copy without a leader keeps no group waiting: it stands there as it is, as long as nobody can read
+        starts = self._where_there(self._map_reader.log_starts, self._map_reader.with_leader(due))
         return {
             group: (there, not_below(starts, wanted), left_out)
             for group, (there, wanted, left_out) in found.items()
