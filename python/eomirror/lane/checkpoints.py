@@ -112,12 +112,16 @@ class Checkpoints:
         """
         news = False
         for item in offsets:
-            before = self._ready.pop(_key(item), None)
+            key = _key(item)
+            before = self._ready.pop(key, None)
             waited = self._waiting.get(item.source, {}).pop(item.group, ())
             position = positions.get(item.source)
             if position is None:
                 # its topic is stopped
                 continue
+            if before is not None and before.upstream < item.upstream:
+                # behind where it is, until something better is known
+                self._ready[key] = before
             if item.downstream is None and item.upstream > position.offset:
                 # of one that went back nothing holds that lies behind where it is now
                 nearest = tuple(one for one in waited if one.upstream < item.upstream)[:1]
@@ -128,7 +132,7 @@ class Checkpoints:
             if item.downstream is None:
                 self._answers.append(item)
             else:
-                self._ready[_key(item)] = item
+                self._ready[key] = item
                 news = news or item != before
         return news
 
@@ -186,12 +190,17 @@ class Checkpoints:
         """The transaction that ``plan`` was made for is committed."""
         for item in (*plan.offsets, *plan.unknown):
             self._answers.append(item)
-            if (known := self._ready.get(_key(item))) is not None and known.upstream == item.upstream:
-                del self._ready[_key(item)]
             waiting = self._waiting.get(item.source, {})
-            left = tuple(one for one in waiting.pop(item.group, ()) if one.upstream > item.upstream)
-            if left:
+            waited = waiting.pop(item.group, ())
+            if left := tuple(one for one in waited if one.upstream > item.upstream):
                 waiting[item.group] = left
+            known = self._ready.get(_key(item))
+            # what is ready behind one that was waited for has had no place in the transaction, and would undo it
+            behind = item.downstream is not None and any(one.upstream == item.upstream for one in waited)
+            if known is not None and (
+                known.upstream == item.upstream or (behind and known.upstream < item.upstream)
+            ):
+                del self._ready[_key(item)]
         for item in plan.stopped:
             if self._ready.get(_key(item)) is item:
                 del self._ready[_key(item)]

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, account, position
 
 from eomirror._native import encode_offset_map
+from eomirror.lane import checkpoints
 from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.spec import GroupOffset
 
@@ -105,6 +106,32 @@ def test_a_group_that_goes_back_is_not_written_where_it_was() -> None:
     lane.told(at(118))
     lane.told(at(101))
     assert lane.commit(120, (110, 71, 10)) == [("g", 101, 61)]
+
+
+@pytest.mark.parametrize(("first", "then"), [(at(90, 40), at(95)), (at(100), at(105))])
+def test_what_is_ready_is_written_although_the_group_has_moved_on(
+    first: GroupOffset, then: GroupOffset
+) -> None:
+    """Transactions may be slower than the driver's looks: where the group is by now is not known, or not reached."""
+    lane = Lane()
+    lane.told(first)
+    lane.told(then)
+    assert [upstream for _, upstream, _ in lane.commit()] == [first.upstream]
+
+    # but not where it went back
+    lane.told(first)
+    lane.told(at(80))
+    assert lane.commit() == []
+
+
+def test_an_older_checkpoint_never_comes_after_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are ready than one transaction takes, and it reaches where one of those groups is by now."""
+    monkeypatch.setattr(checkpoints, "_MOST_AT_ONCE", 1)
+    lane = Lane()
+    lane.told(at(100, group="other"), at(100))
+    lane.told(at(105))
+    assert lane.commit(110, (100, 60, 10)) == [("other", 100, 51), ("g", 105, 65)]
+    assert lane.commit() == []
 
 
 def test_an_aborted_transaction_leaves_it_waiting() -> None:
