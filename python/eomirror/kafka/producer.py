@@ -367,10 +367,7 @@ class TransactionalProducer:
             if self._failure[0].code() not in _GIVEN_UP:
                 break
             # librdkafka's threads give up what is queued before the record is reported that is the cause
-            try:
-                self._producer.poll(_REPORT_SECONDS)
-            except _RAISED as raised:
-                raise self._lane_error(_error_of(raised), "send records") from raised
+            self._poll(_REPORT_SECONDS)
         error, what, topic, partition = self._failure
         verdict = classify_delivery(error)
         if verdict.action is Action.REFUSED_RECORD:
@@ -387,11 +384,14 @@ class TransactionalProducer:
         return self._witness.requests().get(_END_TXN, (0, 0, 0))[0] > 0
 
     def _serve(self, seconds: float) -> None:
+        self._poll(seconds)
+        self._raise_failure()
+
+    def _poll(self, seconds: float) -> None:
         try:
             self._producer.poll(seconds)
         except _RAISED as raised:
             raise self._lane_error(_error_of(raised), "send records") from raised
-        self._raise_failure()
 
     def _call(self, doing: str, function: Any, *arguments: Any) -> None:
         try:

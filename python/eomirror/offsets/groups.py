@@ -19,7 +19,7 @@ from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
-from eomirror.offsets.translation import NOTHING, Translation, never_mirrored, translation
+from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
 from eomirror.topology.filters import pattern_fault, topic_filter
 
 if TYPE_CHECKING:
@@ -224,19 +224,7 @@ class _Look:
         if self._meeting is not None:
             settled = self._meeting.settle(translated)
             translated, again = [each for each, _ in settled], [count for _, count in settled]
-        translated += [
-            translation(
-                self._link.name,
-                positions[name],
-                offset,
-                NOTHING,
-                group=group,
-                reverse=self._reverse,
-                void=reason,
-            )
-            for group, name, offset in asked
-            if (reason := reasons.get(positions[name].source))
-        ]
+        translated += voided(self._link, asked, positions, reasons, reverse=self._reverse)
         # of the target's topics only the positions say which are the link's
         for group, offsets in () if self._reverse else committed.items():
             stands = [(name, one.offset) for name, one in offsets.items()]

@@ -10,7 +10,7 @@ from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
-from eomirror.offsets.translation import NOTHING, Translation, never_mirrored, translation
+from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,11 +140,7 @@ def _ask(
     source, target = clusters
     client_id = LinkNames(link.state_name).client_id("offsets")
     reasons = replaced([names[name] for name, _ in asked], source=source, target=target, client_id=client_id)
-    void = [
-        translation(link.name, names[name], offset, NOTHING, group=group, reverse=reverse, void=reason)
-        for name, offset in asked
-        if (reason := reasons.get(names[name].source))
-    ]
+    void = voided(link, [(group, *item) for item in asked], names, reasons, reverse=reverse)
     asked = [item for item in asked if names[item[0]].source not in reasons]
     if not asked:
         return [], void

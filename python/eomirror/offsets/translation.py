@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from eomirror.errors import TopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from eomirror.config import Link
     from eomirror.formats.position import Position
+    from eomirror.types import SourcePartition
 
-__all__ = ["NOTHING", "Translation", "never_mirrored", "translation"]
+__all__ = ["Translation", "never_mirrored", "translation", "voided"]
 
-#: The answer of a map that was not asked.
-NOTHING = ("nothing", -1)
+# the answer of a map that was not asked
+_NOTHING = ("nothing", -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,31 @@ def translation(
         kind=kind if known else "unknown",
         reason="" if known else void or _reason(kind, at, reverse=reverse),
     )
+
+
+def voided(
+    link: Link,
+    asked: Iterable[tuple[str, tuple[str, int], int]],
+    positions: Mapping[tuple[str, int], Position],
+    reasons: Mapping[SourcePartition, str],
+    *,
+    reverse: bool,
+) -> list[Translation]:
+    """
+    What nothing can be said of, although the link has a position.
+
+    Args:
+        link: The link.
+        asked: Groups, if it was about one, partitions and offsets in them.
+        positions: By the partition on the side that is asked from.
+        reasons: Why no answer holds; partitions of which one does are left out.
+        reverse: From target to source.
+    """
+    return [
+        translation(link.name, positions[name], offset, _NOTHING, group=group, reverse=reverse, void=reason)
+        for group, name, offset in asked
+        if (reason := reasons.get(positions[name].source))
+    ]
 
 
 def never_mirrored(
