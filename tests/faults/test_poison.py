@@ -85,6 +85,13 @@ def large(number: int, size: int = LARGE) -> Record:
     return (b"large-%d" % number, bytes(size), 1_600_000_000_000, (("h", None), ("h", b"1")))
 
 
+def refuse_the_future(link: TestLink, word: str) -> int:
+    """The copy takes no record from more than an hour ahead from now on; milliseconds of one that it refuses."""
+    alter_topic(link.west, link.copy(word), message_timestamp_after_max_ms="3600000")
+    time.sleep(1.0)
+    return int(time.time() * 1000) + 7_200_000
+
+
 def positions(link: TestLink) -> dict[tuple[str, int], dict[str, Any]]:
     """The last position of every source partition, and what was dropped from it in all transactions."""
     last: dict[tuple[str, int], dict[str, Any]] = {}
@@ -211,9 +218,7 @@ def test_a_timestamp_that_the_target_does_not_take(link: TestLink, policy: str) 
     with link.running() as run:
         run.wait(lambda: link.whole("poisoned"))
         before = len(link.written["poisoned"][0])
-        alter_topic(link.west, link.copy("poisoned"), message_timestamp_after_max_ms="3600000")
-        time.sleep(1.0)
-        future = int(time.time() * 1000) + 7_200_000
+        future = refuse_the_future(link, "poisoned")
         records = plain(0, 90)
         records[70] = (b"future", b"v", future, ())
         link.write_these("poisoned", records, abort_every=0)
@@ -248,9 +253,7 @@ def test_many_refused_timestamps_in_a_row(link: TestLink) -> None:
     with link.running() as run:
         run.wait(lambda: link.whole("poisoned"))
         before = len(link.written["poisoned"][0])
-        alter_topic(link.west, link.copy("poisoned"), message_timestamp_after_max_ms="3600000")
-        time.sleep(1.0)
-        future = int(time.time() * 1000) + 7_200_000
+        future = refuse_the_future(link, "poisoned")
         poison = range(80, 100)
         records = plain(0, 200)
         for number in poison:

@@ -21,6 +21,7 @@ from eomirror.kafka.ownership import LinkOwner
 from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.sync.discovery import Discovery
+from quiet_mailbox import QuietMailbox
 from records import create_topic
 from rig.plane import plane_under_test
 
@@ -34,7 +35,7 @@ _RECORDS = 200
 _THEN = 1_600_000_000_000
 
 
-class OnceUp:
+class OnceUp(QuietMailbox):
     """A mailbox that does something when the lane is up, and stops the lane when it has mirrored all records."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -52,15 +53,6 @@ class OnceUp:
         if then is not None:
             then()
         return StopReason.SHUTDOWN if self._position >= _RECORDS else None
-
-    def added(self) -> tuple[Any, ...]:
-        return ()
-
-    def followed(self) -> tuple[Any, ...]:
-        return ()
-
-    def answer(self, offsets: tuple[Any, ...]) -> None:
-        del offsets
 
 
 def write(properties: Mapping[str, Any], topic: str) -> None:

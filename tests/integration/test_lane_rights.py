@@ -25,6 +25,7 @@ from eomirror.kafka.ownership import LinkOwner
 from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.sync.discovery import Discovery
+from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def guarded() -> Iterator[Guarded]:
         yield made
 
 
-class UntilReached:
+class UntilReached(QuietMailbox):
     """A mailbox that stops the lane once the topic's position is at the goal."""
 
     def __init__(self, topic: str, goal: int) -> None:
@@ -101,15 +102,6 @@ class UntilReached:
 
     def stop(self) -> StopReason | None:
         return StopReason.SHUTDOWN if self._reached or time.monotonic() > self._end else None
-
-    def added(self) -> tuple[Any, ...]:
-        return ()
-
-    def followed(self) -> tuple[Any, ...]:
-        return ()
-
-    def answer(self, offsets: tuple[Any, ...]) -> None:
-        del offsets
 
 
 def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:

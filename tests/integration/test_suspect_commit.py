@@ -15,6 +15,7 @@ from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.sync.discovery import Discovery
+from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-class UntilReached:
+class UntilReached(QuietMailbox):
     """A mailbox that stops the lane once every goal's position is committed."""
 
     def __init__(self, goals: dict[SourcePartition, int], seconds: float = 60) -> None:
@@ -38,15 +39,6 @@ class UntilReached:
     def stop(self) -> StopReason | None:
         reached = all(self.positions.get(source, -1) >= goal for source, goal in self.goals.items())
         return StopReason.SHUTDOWN if reached or time.monotonic() > self.deadline else None
-
-    def added(self) -> tuple[Any, ...]:
-        return ()
-
-    def followed(self) -> tuple[Any, ...]:
-        return ()
-
-    def answer(self, offsets: tuple[Any, ...]) -> None:
-        del offsets
 
 
 def test_every_third_commit_is_suspect(

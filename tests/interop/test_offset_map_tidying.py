@@ -25,6 +25,7 @@ from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.sync.discovery import Discovery
 from eomirror.types import SourcePartition
+from quiet_mailbox import QuietMailbox
 from records import create_topic
 from rig.audited import assert_audited
 from rig.plane import plane_under_test
@@ -45,7 +46,7 @@ class Killed(BaseException):
     """Ends a lane where it stands."""
 
 
-class OneByOne:
+class OneByOne(QuietMailbox):
     """A mailbox that writes a record to the source when the one before is mirrored, and then stops the lane."""
 
     def __init__(self, write: Callable[[], int], count: int, enough: Callable[[], bool]) -> None:
@@ -66,15 +67,6 @@ class OneByOne:
             self._wanted = self._write() + 1
             return None
         return StopReason.SHUTDOWN if self._enough() else None
-
-    def added(self) -> tuple[Any, ...]:
-        return ()
-
-    def followed(self) -> tuple[Any, ...]:
-        return ()
-
-    def answer(self, offsets: tuple[Any, ...]) -> None:
-        del offsets
 
 
 class Flow:
