@@ -145,8 +145,8 @@ class Plan:
         """End-of-partition events: topic, partition, offset."""
 
     @property
-    def errors(self) -> list[Any]:
-        """Messages that carry any other error, untouched."""
+    def error_at(self) -> int | None:
+        """Index of the first message that carries any other error; neither it nor what follows is in the plan."""
 
     @property
     def fetched(self) -> int:

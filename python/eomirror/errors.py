@@ -20,6 +20,7 @@ Everything that eomirror raises on purpose.
     LaneError                         internal: how one attempt of a lane ended
     |-- FencedError                   a newer producer took this transactional.id
     |-- TransactionFailedError        abort; then rebuild the lane from rule 2
+    |   `-- SourceDamagedError        a batch of the source does not match its checksum
     `-- OutcomeUnknownError           the commit may have happened; never guess, rebuild
 
 A MirrorError reaches users: its text is one screen at most, lower case, names what and where, and
@@ -29,7 +30,10 @@ ends with what to do.  A LaneError never leaves the lane: the pump turns it into
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from eomirror.types import SourcePartition
 
 __all__ = [
     "AuthorizationError",
@@ -43,6 +47,7 @@ __all__ = [
     "MirrorError",
     "OutcomeUnknownError",
     "RecordRefusedError",
+    "SourceDamagedError",
     "StateError",
     "SupersededError",
     "TopicError",
@@ -188,6 +193,20 @@ class FencedError(LaneError):
 
 class TransactionFailedError(LaneError):
     """The open transaction must be aborted and the lane rebuilt from its committed positions."""
+
+
+class SourceDamagedError(TransactionFailedError):
+    """
+    A batch of the source does not match its checksum, or cannot be read; fetched again it may be whole.
+
+    Args:
+        message: What was found.
+        source: Where.
+    """
+
+    def __init__(self, message: str, source: SourcePartition) -> None:
+        super().__init__(message)
+        self.source = source
 
 
 class OutcomeUnknownError(LaneError):

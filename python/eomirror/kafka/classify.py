@@ -41,6 +41,7 @@ class Action(enum.StrEnum):
     SOURCE_GAP: the offset is outside of the source's log; recovery names the range.
     SOURCE_TRUNCATED: the source's log diverges from what was mirrored.
     TOPIC_GONE: the topic does not exist (any more); recovery compares ids.
+    DAMAGED: bytes of the source are not what they were; fetched again they may be.
     UNAUTHORIZED: a right or a credential is missing; only a person can help.
     UNREACHABLE: no broker answers; again, with backoff.
     CONFIGURATION: a setting is refused; only a person can help.
@@ -54,6 +55,7 @@ class Action(enum.StrEnum):
     SOURCE_GAP = "source gap"
     SOURCE_TRUNCATED = "source truncated"
     TOPIC_GONE = "topic gone"
+    DAMAGED = "damaged"
     UNAUTHORIZED = "unauthorized"
     UNREACHABLE = "unreachable"
     CONFIGURATION = "configuration"
@@ -252,11 +254,11 @@ _FETCH: Final[_Table] = {
     _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the partition is gone"),
     _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
     _E.INCONSISTENT_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
-    _E._BAD_MSG: Verdict(Action.REBUILD, "a batch does not match its checksum; fetch it again"),
-    _E._BAD_COMPRESSION: Verdict(Action.REBUILD, "a batch does not decompress; fetch it again"),
-    _E._UNDERFLOW: Verdict(Action.REBUILD, "an answer ends too early; fetch it again"),
-    _E.INVALID_MSG: Verdict(Action.REBUILD, "the broker found a batch corrupt; fetch it again"),
-    _E.INVALID_MSG_SIZE: Verdict(Action.REBUILD, "a batch has an impossible size; fetch it again"),
+    _E._BAD_MSG: Verdict(Action.DAMAGED, "a batch does not match its checksum; fetch it again"),
+    _E._BAD_COMPRESSION: Verdict(Action.DAMAGED, "a batch does not decompress; fetch it again"),
+    _E._UNDERFLOW: Verdict(Action.DAMAGED, "an answer ends too early; fetch it again"),
+    _E.INVALID_MSG: Verdict(Action.DAMAGED, "the broker found a batch corrupt; fetch it again"),
+    _E.INVALID_MSG_SIZE: Verdict(Action.DAMAGED, "a batch has an impossible size; fetch it again"),
     _E._FATAL: Verdict(Action.REBUILD, "this consumer is spent; a new one may work"),
     _E._STATE: Verdict(Action.REBUILD, "the consumer is not in the state we believed"),
     _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict(Action.CONFIGURATION, "this client is too old for the codec"),

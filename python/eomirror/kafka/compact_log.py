@@ -41,7 +41,7 @@ __all__ = ["CompactLogReader", "LogRecord"]
 log = structlog.get_logger(__name__)
 
 # another reader, from the log's start as it is then, may get to the end
-_AGAIN = frozenset({Action.REBUILD, Action.SOURCE_GAP, Action.SOURCE_TRUNCATED})
+_AGAIN = frozenset({Action.REBUILD, Action.DAMAGED, Action.SOURCE_GAP, Action.SOURCE_TRUNCATED})
 
 
 @dataclass(frozen=True, slots=True)

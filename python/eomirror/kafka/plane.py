@@ -17,17 +17,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import AuthorizationError, TransactionFailedError
+from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.comparing import seek_to_compare
 from eomirror.kafka.connecting import connect
-from eomirror.kafka.fetch_errors import raise_fetch_errors
+from eomirror.kafka.fetch_errors import fetch_failure, sort_out
 from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.making import made
 from eomirror.kafka.pace import Pace
@@ -286,7 +286,8 @@ class ClientPlane:
             self._reached.consumed()
             if messages:
                 messages += consumer.consume(self._pace.records(0), 0)
-                self._pending = self._sift(messages)
+                self._pending, ends = sort_out(messages)
+                self._note_ends(ends)
                 if self._pending:
                     return True
             if deadline.passed:
@@ -302,6 +303,12 @@ class ClientPlane:
 
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        failure = fetch_failure(self._pending[0]) if self._pending else None
+        if failure is not None:
+            if isinstance(failure, SourceDamagedError) and self._planner.reached():
+                # what this transaction holds already is as good as ever: it is committed first
+                return Pumped(0, 0, drained=False, enough=True)
+            raise failure
         messages, self._pending = self._pending, []
         wanted = self._pace.records(self._used)
         if not messages:
@@ -314,7 +321,10 @@ class ClientPlane:
         plan = self._planner.plan(messages)
         self._reached.consumed()
         self._note_ends(plan.ends)
-        raise_fetch_errors(plan.errors)
+        if plan.error_at is not None:
+            self._pending, more_ends = sort_out(messages[plan.error_at :])
+            self._note_ends(more_ends)
+            full = True
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
         kept, size = plan.kept, plan.bytes
@@ -433,23 +443,6 @@ class ClientPlane:
             guard=spec.link.guard,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
         )
-
-    def _sift(self, messages: list[Any]) -> list[Any]:
-        """Keep what carries a record; ends of partitions are facts, errors are raised."""
-        kept = []
-        ends = []
-        errors = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                kept.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ends.append((message.topic(), message.partition(), message.offset()))
-            else:
-                errors.append(message)
-        self._note_ends(ends)
-        raise_fetch_errors(errors)
-        return kept
 
     def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
         for topic, partition, offset in ends:

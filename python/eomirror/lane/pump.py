@@ -16,10 +16,11 @@ import structlog
 
 from eomirror.clock import Clock, Deadline
 from eomirror.crash import crash_point
-from eomirror.errors import LaneError, MirrorError, TransactionFailedError
+from eomirror.errors import LaneError, MirrorError, SourceDamagedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.lane.commit import CommitPermit, TransactionStamp, claim_of, foresee, grant, state_records
 from eomirror.lane.companions import Companions
+from eomirror.lane.damage import after_damage, damage_error
 from eomirror.lane.endings import Outcome, judge
 from eomirror.lane.identity import AskedTopics
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState
@@ -103,6 +104,7 @@ class LanePump:
         self._tally = AttemptTally(spec)
         self._refusals = RefusalSteps(spec.link, plane, topics)
         self._overdue = False
+        self._damaged = spec.damaged
         self._methods: dict[Command, Callable[[], Event]] = {
             Command.INIT_PRODUCER: self._init_producer,
             Command.READ_CONTROL: self._read_control,
@@ -133,7 +135,7 @@ class LanePump:
         report = self._tally.report(
             outcome.ending, outcome.reason, outcome.error, partitions.stopped, partitions.unauthorized
         )
-        return replace(report, overdue=self._overdue)
+        return replace(report, overdue=self._overdue, damaged=self._damaged)
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
@@ -163,6 +165,7 @@ class LanePump:
         self._watch.committed()
         self._tally = AttemptTally(spec)
         self._overdue = False
+        self._damaged = spec.damaged
         self.outcome = Outcome()
 
     def interrupt(self) -> None:
@@ -184,6 +187,10 @@ class LanePump:
             return self._failed(error, command)
 
     def _failed(self, error: LaneError | MirrorError, command: Command) -> Event:
+        if isinstance(error, SourceDamagedError):
+            position = self._partitions.positions[error.source].offset
+            self._damaged = after_damage(self._damaged, error, position)
+            error = damage_error(error, self._damaged[-1]) or error
         verdict = judge(error, command)
         if verdict.topic and isinstance(error, MirrorError) and self._partitions.stop(verdict.topic, error):
             self._log_stopped(verdict.topic, error)

@@ -68,6 +68,22 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """
+    A batch of the source that could not be read.
+
+    Attributes:
+        source: Where.
+        position: Committed position of the partition.
+        times: How many attempts have met it there.
+    """
+
+    source: SourcePartition
+    position: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSpec:
     """
     All that one attempt of a lane needs to know.
@@ -86,6 +102,7 @@ class LaneSpec:
         seconds: How long to run before handing back; already spread so that lanes do not act in step.
         partitions: What to mirror.
         overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
+        damaged: What earlier attempts of this epoch could not read.
     """
 
     link: Link
@@ -101,6 +118,7 @@ class LaneSpec:
     seconds: float
     partitions: tuple[AssignedPartition, ...]
     overdue: int = 0
+    damaged: tuple[Damage, ...] = ()
 
 
 class StopReason(enum.StrEnum):
@@ -211,6 +229,7 @@ class LaneReport:
         unauthorized_topics: Those of them that only lack a right, or a leader.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
         overdue: Whether it gave up a transaction that was open for longer than it may be.
+        damaged: What it and the attempts before it could not read.
     """
 
     lane: int
@@ -226,6 +245,7 @@ class LaneReport:
     unauthorized_topics: frozenset[str] = frozenset()
     progressed: bool = False
     overdue: bool = False
+    damaged: tuple[Damage, ...] = ()
 
 
 class LaneMailbox(Protocol):

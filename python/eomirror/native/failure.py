@@ -17,6 +17,7 @@ from eomirror.errors import (
     MirrorError,
     OutcomeUnknownError,
     RecordRefusedError,
+    SourceDamagedError,
     TopicError,
     TransactionFailedError,
     UnreachableError,
@@ -129,6 +130,12 @@ def _gap(failure: NativeFailureError) -> LaneError | MirrorError:
     return _failed(failure)
 
 
+def _damaged(failure: NativeFailureError) -> LaneError:
+    if failure.partition is None:
+        return _failed(failure)
+    return SourceDamagedError(failure.message, failure.partition)
+
+
 def _refused(failure: NativeFailureError) -> MirrorError:
     refused = failure.refused
     if refused is None or refused.source is None:
@@ -163,7 +170,7 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "gap": _gap,
     # recovery compares the ids, and says exactly what was replaced
     "topic-gone": _failed,
-    "damaged": _failed,
+    "damaged": _damaged,
     "topic": lambda failure: TopicError(failure.message, fix=failure.fix, topic=failure.topic),
     "unaccounted": lambda failure: TransactionFailedError(f"EO-7: {failure.message}"),
     "misuse": _failed,

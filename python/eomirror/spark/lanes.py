@@ -22,7 +22,7 @@ from eomirror.errors import (
     MirrorError,
     SupersededError,
 )
-from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
+from eomirror.lane.spec import AssignedPartition, Damage, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.epochs import Action, Backoff, Crash, epoch_seconds, next_action
 from eomirror.spark.frames import encode_added
 from eomirror.spark.jobs import LaneCrashedError
@@ -221,12 +221,14 @@ class LaneThread:
 
     def _chain(self) -> None:
         epoch, attempt, raises, overdue = 1, 1, 0, 0
+        damaged: tuple[Damage, ...] = ()
         backoff = Backoff()
-        while (spec := self._next(epoch, attempt, overdue)) is not None:
+        while (spec := self._next(epoch, attempt, overdue, damaged)) is not None:
             ended = self._attempt(spec)
             progressed = ended.report.progressed if ended.report else self._host.committed(self.lane)
             raises = raises + 1 if ended.how is Crash.TASK_RAISED and not progressed else 0
             overdue = (0 if progressed else overdue) + int(ended.report is not None and ended.report.overdue)
+            damaged = ended.report.damaged if ended.report else damaged
             with self._changed:
                 self._running = None
                 ended = ended.without(self._retaken)
@@ -251,7 +253,7 @@ class LaneThread:
             if action is Action.END:
                 return
             if action is Action.NEXT_EPOCH:
-                epoch, attempt, backoff = epoch + 1, 1, Backoff()
+                epoch, attempt, backoff, damaged = epoch + 1, 1, Backoff(), ()
             else:
                 attempt, backoff = attempt + 1, backoff.failed(progressed=progressed)
                 seconds = jitter(backoff.seconds)
@@ -279,7 +281,7 @@ class LaneThread:
             )
         return _Ended(report.ending, report.reason, report)
 
-    def _next(self, epoch: int, attempt: int, overdue: int) -> LaneSpec | None:
+    def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """The spec of the next attempt, once there is something to mirror; None when the lane is to end."""
         with self._changed:
             while not self._stopping and not self._mirrored():
@@ -299,6 +301,7 @@ class LaneThread:
                 seconds=jitter(seconds, _EPOCH_JITTER),
                 partitions=tuple(self._mirrored()),
                 overdue=overdue,
+                damaged=damaged,
             )
             return self._running
 

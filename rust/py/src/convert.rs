@@ -202,8 +202,8 @@ pub(crate) struct Sorted<'py> {
     pub(crate) records: Bound<'py, PyList>,
     /// `_PARTITION_EOF` events as (topic, partition, offset).
     pub(crate) ends: Bound<'py, PyList>,
-    /// Messages with any other error.
-    pub(crate) errors: Bound<'py, PyList>,
+    /// Where the first message with any other error stands: it and what comes behind it is not sorted.
+    pub(crate) error_at: Option<usize>,
 }
 
 /// `confluent_kafka.KafkaError._PARTITION_EOF`
@@ -217,13 +217,13 @@ pub(crate) fn sort<'py>(messages: &Bound<'py, PyList>) -> PyResult<Sorted<'py>> 
         // a copy: nobody can change it while we work on it
         records: messages.get_slice(0, messages.len()),
         ends: PyList::empty(py),
-        errors: PyList::empty(py),
+        error_at: None,
     };
     if found.iter().all(|error| error.is_none()) {
         return Ok(sorted);
     }
     let records = PyList::empty(py);
-    for (message, error) in sorted.records.iter().zip(&found) {
+    for (at, (message, error)) in sorted.records.iter().zip(&found).enumerate() {
         if error.is_none() {
             records.append(message)?;
         } else if error.call_method0("code")?.extract::<i64>()? == PARTITION_EOF {
@@ -232,7 +232,9 @@ pub(crate) fn sort<'py>(messages: &Bound<'py, PyList>) -> PyResult<Sorted<'py>> 
                 .ends
                 .append((get("topic")?, get("partition")?, get("offset")?))?;
         } else {
-            sorted.errors.append(message)?;
+            // librdkafka goes on behind a batch that it cannot read, so what follows may not be mirrored
+            sorted.error_at = Some(at);
+            break;
         }
     }
     sorted.records = records;

@@ -8,7 +8,7 @@ use pyo3::types::PyList;
 pub(crate) struct Plan {
     pub(crate) records: Py<PyList>,
     pub(crate) ends: Py<PyList>,
-    pub(crate) errors: Py<PyList>,
+    pub(crate) error_at: Option<usize>,
     pub(crate) fetched: usize,
     pub(crate) kept: usize,
     pub(crate) dropped: usize,

@@ -57,7 +57,7 @@ impl Planner {
         Ok(Plan {
             records: records.unbind(),
             ends: sorted.ends.unbind(),
-            errors: sorted.errors.unbind(),
+            error_at: sorted.error_at,
             fetched,
             kept: planned.kept,
             dropped: fetched - planned.kept,

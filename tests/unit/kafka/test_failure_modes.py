@@ -431,4 +431,4 @@ def test_row_23_a_broker_that_asks_for_an_abort_gets_it() -> None:
 def test_row_26_checksums_are_checked() -> None:
     """Librdkafka does not by itself; a broken batch is fetched again."""
     assert CONSUMER_FORCED["check.crcs"]
-    assert classify_fetch(error("_BAD_MSG")).action is Action.REBUILD
+    assert classify_fetch(error("_BAD_MSG")).action is Action.DAMAGED

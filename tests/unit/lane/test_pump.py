@@ -20,12 +20,14 @@ from eomirror.errors import (
     FencedError,
     OutcomeUnknownError,
     RecordRefusedError,
+    SourceDamagedError,
     TransactionFailedError,
     UnreachableError,
 )
+from eomirror.lane.damage import MOST_DAMAGED
 from eomirror.lane.plane import CommitOutcome
 from eomirror.lane.recover import SourceFacts
-from eomirror.lane.spec import AssignedPartition, Ending
+from eomirror.lane.spec import AssignedPartition, Damage, Ending
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -251,6 +253,21 @@ def test_a_refused_record_stops_its_topic_only() -> None:
     assert report.ending is Ending.REBUILD
     assert set(report.stopped_topics) == {"orders"}
     assert rig.plane.calls[-1] == "abort"
+
+
+@pytest.mark.parametrize("times", [1, MOST_DAMAGED - 1])
+def test_a_batch_that_cannot_be_read_stops_its_topic_in_the_end(times: int) -> None:
+    """F16: counted over attempts at one position; until then the bytes may be whole when they are fetched again."""
+    damage = Damage(source=ORDERS, position=10, times=times)
+    rig = Rig(replace(spec(ORDERS, PAYMENTS), damaged=(damage,)), payments=3)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = SourceDamagedError("CRC", ORDERS)
+
+    report = rig.run()
+
+    assert report.ending is Ending.REBUILD
+    assert report.damaged == (replace(damage, times=times + 1),)
+    assert set(report.stopped_topics) == ({"orders"} if times + 1 == MOST_DAMAGED else set())
 
 
 def test_a_right_that_concerns_no_one_topic_ends_the_attempt_as_such() -> None:

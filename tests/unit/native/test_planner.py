@@ -78,14 +78,14 @@ def test_a_record_is_handed_over_unchanged(key: Any, value: Any, headers: Any) -
     assert (plan.fetched, plan.kept, plan.dropped) == (1, 1, 0)
 
 
-def test_ends_and_errors_are_sorted_out() -> None:
-    """An end of partition is a fact, another error is handed back untouched."""
-    broken = FakeMessage(error_=FakeError(7))
-    plan = planner().plan([FakeMessage(offset_=9, error_=FakeError(-191)), broken, FakeMessage()])
+def test_an_end_of_a_partition_is_a_fact_and_nothing_is_planned_behind_another_error() -> None:
+    """EO-1: what follows an error may lie behind a batch that could not be read."""
+    end, broken = FakeMessage(offset_=9, error_=FakeError(-191)), FakeMessage(error_=FakeError(7))
+    plan = planner().plan([FakeMessage(), end, broken, FakeMessage(offset_=8), end])
 
     assert plan.ends == [("orders", 0, 9)]
-    assert plan.errors == [broken]
-    assert plan.kept == 1
+    assert plan.error_at == 2
+    assert (plan.fetched, plan.kept) == (1, 1)
 
 
 def test_timestamp_0_is_refused_by_the_topic_it_stands_in() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
-from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+from eomirror.lane.spec import AssignedPartition, Damage, Ending, LaneReport, LaneSpec
 from eomirror.spark.channel import AttemptId
 from eomirror.spark.lanes import LaneThread
 from eomirror.types import SourcePartition
@@ -174,4 +174,19 @@ def test_the_next_attempt_knows_how_often_a_transaction_was_too_much(lane: LaneT
         seen.append(host.begun.get(timeout=_SECONDS).overdue)
         host.endings.put({"ending": Ending.REBUILD, "overdue": overdue, "progressed": progressed})
     assert [*seen, host.begun.get(timeout=_SECONDS).overdue] == [0, 1, 2, 2, 1, 0]
+    assert lane.lane == 1
+
+
+def test_the_next_attempt_knows_what_could_not_be_read(lane: LaneThread, host: Host) -> None:
+    """F16: carried from attempt to attempt, over those that crashed, and forgotten with the epoch."""
+    damage = Damage(source=SourcePartition("good", 0), position=5, times=1)
+    seen = []
+    for ending, damaged in (
+        (Ending.REBUILD, (damage,)),
+        (Ending.REBUILD, (damage,)),
+        (Ending.EPOCH, (damage,)),
+    ):
+        seen.append(host.begun.get(timeout=_SECONDS).damaged)
+        host.endings.put({"ending": ending, "damaged": damaged})
+    assert [*seen, host.begun.get(timeout=_SECONDS).damaged] == [(), (damage,), (damage,), ()]
     assert lane.lane == 1

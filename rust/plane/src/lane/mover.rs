@@ -54,7 +54,7 @@ pub struct Lane {
     pub(super) at_hand: VecDeque<FetchedPartition>,
     /// The next answer that holds something to mirror.
     pub(super) ready: Option<Ready>,
-    /// Why the next answer cannot be sent; told inside a transaction.
+    /// Why the next answer cannot be sent; told inside a transaction that holds nothing yet.
     pub(super) blocked: Option<Failure>,
     pub(super) books: BTreeMap<u32, Book>,
     /// Next offsets as they were told with the settled accounts.
@@ -122,8 +122,11 @@ impl Lane {
             self.step()?;
             while self.used < most && !self.crowded && self.producer()?.room() > 0 {
                 self.prepare()?;
-                if let Some(failure) = self.blocked.take() {
-                    return Err(failure);
+                // what this transaction holds already is as good as ever: it is committed first
+                if self.books.is_empty() {
+                    if let Some(failure) = self.blocked.take() {
+                        return Err(failure);
+                    }
                 }
                 let Some(ready) = self.ready.take() else {
                     break;
@@ -140,7 +143,7 @@ impl Lane {
             let left = self.ready.is_some() || !self.at_hand.is_empty();
             let caught_up = !left && self.behind.is_empty() && !self.fetcher.has_fetched();
             pumped.drained = caught_up && (!self.fetcher.is_hurrying() || now >= idle);
-            pumped.full = self.used >= most || self.crowded;
+            pumped.full = self.used >= most || self.crowded || self.blocked.is_some();
             if pumped.full || now >= until {
                 return Ok(pumped);
             }

@@ -1,0 +1,124 @@
+"""
+A batch that is damaged where the source keeps it (fault F16): its topic is stopped by name, the others go on.
+
+Brokers send batches as they lie on the disk, without looking at their checksums, so every fetch gives the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from eomirror.types import SourcePartition
+from records import some_records
+from rig.link import TestLink
+
+if TYPE_CHECKING:
+    from records import Record
+    from rig.ledger import Entry
+
+pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
+
+# of a record batch v2: base offset and length, and how many records it holds; then come the records
+_BEGIN = struct.Struct(">qi")
+_COUNT = struct.Struct(">i")
+_COUNT_AT, _HEADER = 57, 61
+
+
+class Batch(NamedTuple):
+    """A batch in a log file: where its records begin, its first offset, and how many there are."""
+
+    at: int
+    offset: int
+    count: int
+
+
+@pytest.fixture
+def link(east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, entry: Entry) -> TestLink:
+    """A link named after the test's unique topic name."""
+    entry.injected()
+    east, west = east.client_properties, west.client_properties
+    return TestLink(east, west, topic_name, tmp_path, spark_context, entry)
+
+
+def log_of(cluster: Any, topic: str) -> Path:
+    """The one segment of partition 0."""
+    (log,) = Path(cluster.folder).glob(f"broker-*/data/{topic}-0/*.log")
+    return log
+
+
+def batches(log: Path) -> list[Batch]:
+    """What stands in a log."""
+    data, found, at = log.read_bytes(), [], 0
+    while at + _HEADER <= len(data):
+        offset, length = _BEGIN.unpack_from(data, at)
+        found.append(Batch(at + _HEADER, offset, *_COUNT.unpack_from(data, at + _COUNT_AT)))
+        at += _BEGIN.size + length
+    return found
+
+
+def damage(log: Path, batch: Batch) -> None:
+    """Turn one bit over in the records of a batch."""
+    with log.open("r+b") as file:
+        file.seek(batch.at + 3)
+        (byte,) = file.read(1)
+        file.seek(batch.at + 3)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def write_batch(link: TestLink, word: str, records: list[Record]) -> None:
+    """Write without transactions, as one batch; remembered as written."""
+    producer = Producer({**link.east, "linger.ms": 200, "batch.num.messages": 10_000})
+    for key, value, timestamp, headers in records:
+        producer.produce(link.topic(word), value, key, 0, timestamp=timestamp, headers=list(headers))
+    assert producer.flush(30) == 0
+    link.written[word][0] += records
+
+
+def test_a_batch_that_is_damaged_for_good_stops_its_topic_only(link: TestLink, east: Any) -> None:
+    """What lies before it is mirrored, to the last record; what lies behind it is after ``--adopt``."""
+    link.create("damaged", "healthy")
+    for seed in range(3):
+        write_batch(link, "damaged", some_records(seed, 60))
+    log = log_of(east, link.topic("damaged"))
+    middle = next(batch for batch in batches(log) if batch.offset == 60)
+    behind = middle.offset + middle.count
+    damage(log, middle)
+
+    with link.running() as run:
+        text = run.wait(lambda: run.stopped.get(link.topic("damaged")))
+        link.write("healthy")
+        run.wait(lambda: link.whole("healthy"))
+
+    where = f"{link.topic('damaged')}-0"
+    assert f"{where}: the batch at offset 60 is damaged on the source" in text
+    assert f"--adopt {where}=OFFSET" in text
+    link.check("healthy")
+    assert link.found("damaged") == {0: link.written["damaged"][0][:60]}
+
+    del link.written["damaged"][0][60:behind]
+    assert link.stopped(adopt={SourcePartition(link.topic("damaged"), 0): behind}) == (0, {})
+    link.check("damaged")
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_whole_again_is_no_loss(link: TestLink, east: Any) -> None:
+    """Damaged on the way, or on a replica that leads no more: the lane fetches it again, and nobody is called."""
+    link.create("damaged")
+    for seed in range(2):
+        write_batch(link, "damaged", some_records(seed, 60))
+    log = log_of(east, link.topic("damaged"))
+    last = next(batch for batch in batches(log) if batch.offset == 60)
+    damage(log, last)
+
+    with link.running() as run:
+        run.wait(lambda: len(link.found("damaged").get(0, ())) == last.offset)
+        damage(log, last)
+        run.wait(lambda: link.whole("damaged") or run.stopped)
+        assert not run.stopped
+
+    link.check("damaged")
