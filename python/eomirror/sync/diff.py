@@ -259,6 +259,7 @@ def topic_changes(
     replication_factor: int | None = None,
     target_defaults: Mapping[str, str | None] | None = None,
     provenance_header: bool = False,
+    guard: bool = False,
 ) -> tuple[Change, ...]:
     """
     What must happen on the target before the topic can be mirrored, in order.
@@ -269,6 +270,7 @@ def topic_changes(
         replication_factor: As configured; None for three, or as many as there are brokers.
         target_defaults: What a topic on the target has without settings of its own; None when not known.
         provenance_header: Whether the mirror makes records larger by its header.
+        guard: Whether other links may bring back what the link writes.
     """
     if reason := internal_reason(pair.name):
         return (
@@ -292,7 +294,7 @@ def topic_changes(
     alter = {
         name: value
         for name, value in wanted.items()
-        if name in _KEPT_IN_STEP and not _serves(name, found[name], value)
+        if name in _KEPT_IN_STEP and not _serves(name, found[name], value, guard=guard)
     }
     if alter:
         changes.append(AlterConfig(pair.name, alter, {name: found[name] for name in alter}))
@@ -311,14 +313,15 @@ def _raised_by_us(lacking: int) -> bool:
     return not odd and 1 <= rounds - 1 <= _RING
 
 
-def _serves(name: str, found: str | None, wanted: str) -> bool:
+def _serves(name: str, found: str | None, wanted: str, *, guard: bool) -> bool:
     """Whether a setting of an existing copy is right as it is."""
     if found is None:
         return False
     if name == "max.message.bytes":
         # a higher limit refuses nothing; and lowering it with the source's would refuse what the source took
         # before and what is still on its way
-        return int(found) >= int(wanted) or _raised_by_us(int(wanted) - int(found))
+        lacking = int(wanted) - int(found)
+        return lacking <= 0 or (guard and _raised_by_us(lacking))
     if name == "cleanup.policy":
         return set(found.replace(" ", "").split(",")) == set(wanted.replace(" ", "").split(","))
     return found == wanted

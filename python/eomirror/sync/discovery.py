@@ -440,6 +440,7 @@ class Discovery:
             replication_factor=self._link.replication_factor,
             target_defaults=self._target_defaults,
             provenance_header=self._link.provenance_header,
+            guard=self._link.guard,
         )
 
     def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:

@@ -189,7 +189,7 @@ def test_links_both_ways_raise_the_limit_once() -> None:
             for name, limit in limits.items()
         }
         pair = TopicPair(facts(), found[source], "orders", facts(), found[target])
-        for change in topic_changes(pair, brokers=1, provenance_header=True):
+        for change in topic_changes(pair, brokers=1, provenance_header=True, guard=True):
             assert isinstance(change, AlterConfig)
             if "max.message.bytes" in change.values:
                 limits[target] = change.values["max.message.bytes"]
@@ -209,6 +209,18 @@ def test_a_limit_below_the_source_s_is_raised() -> None:
         (change,) = topic_changes(pair, brokers=1, provenance_header=True)
         assert isinstance(change, AlterConfig)
         assert int(change.values["max.message.bytes"]) > limit + lacking
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_limit_that_was_raised_by_a_round_number_is_raised_on_the_copy(header: bool) -> None:
+    """From 64 to 128 KiB looks like 16 times the header's room, which only links in a ring make."""
+    source = configs("topic", max__message__bytes=str(128 * 1024))
+    copy = configs("topic", max__message__bytes=str(64 * 1024), message__timestamp__after__max__ms=FOR_EVER)
+
+    (change,) = changes(source, copy, provenance_header=header)
+
+    assert isinstance(change, AlterConfig)
+    assert int(change.values["max.message.bytes"]) >= 128 * 1024
 
 
 def test_a_sensitive_or_untold_setting_is_left_out() -> None:
