@@ -28,6 +28,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Right
 from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
+from eomirror.sync.complaints import Complaints
 from eomirror.sync.diff import AddPartitions, CreateTopic, TopicPair, topic_changes
 from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.sync.plan import Plan
@@ -80,7 +81,7 @@ class Discovery:
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
         self._configs_compared = float("-inf")
-        self._complained: set[tuple[str, str]] = set()
+        self._complaints = Complaints(link.name)
 
     @property
     def cluster_ids(self) -> tuple[str, str]:
@@ -238,6 +239,7 @@ class Discovery:
         self._brokers = target.brokers
         names = self._source.topic_names()
         matched = self._matched(names)
+        self._complaints.tell_passed(self._link.filter, names)
         self._check_literals(names, matched)
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
@@ -300,14 +302,14 @@ class Discovery:
             try:
                 targets[topic] = self._link.target_topic(topic)
             except TopicError as error:
-                self._complain(topic, error)
+                self._complaints.say(topic, error)
         for collision in collisions(matched, self._link.target_naming):
             # whoever was mirrored first stays; the newcomer has to wait for a person
             staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
                 if topic not in staying and targets.pop(topic, None) is not None:
                     others = ", ".join(name for name in collision.sources if name != topic)
-                    self._complain(
+                    self._complaints.say(
                         topic,
                         TopicError(
                             f"topic {topic} and {others} cannot live side by side on {self._link.target}",
@@ -317,7 +319,7 @@ class Discovery:
         for topic, name in list(targets.items()):
             if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
                 del targets[topic]
-                self._complain(
+                self._complaints.say(
                     topic,
                     TopicError(
                         f"topic {topic} would be mirrored again and again: source and target are the same cluster",
@@ -456,6 +458,7 @@ class Discovery:
             copy = fresh.get(pair.name, pair.target)
             if copy is not None:
                 self._ready[topic] = (pair.source, copy)
+        self._complaints.settled(pairs.keys())
 
     def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:
         try:
@@ -463,7 +466,7 @@ class Discovery:
             self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
         except MirrorError as error:
             if len(sources) == 1:
-                self._complain(next(iter(sources)), error)
+                self._complaints.say(next(iter(sources)), error)
                 return
             # either a cluster is away, which is said here and once, or one topic spoils it for all
             self._source.describe_cluster()
@@ -491,10 +494,3 @@ class Discovery:
             for item in self._assigned(targets)
             if item.source.partition not in sources[item.source.topic].leaderless
         )
-
-    def _complain(self, topic: str, error: MirrorError) -> None:
-        if (topic, error.message) not in self._complained:
-            self._complained.add((topic, error.message))
-            log.warning(
-                "topic_left_out", link=self._link.name, topic=topic, reason=error.message, fix=error.fix
-            )

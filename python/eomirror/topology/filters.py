@@ -100,10 +100,16 @@ class TopicFilter:
             return internal
         if not self.accepts(topic):
             return "no pattern of `topics` matches, or one of `exclude` does"
-        for alias in upstream_aliases(topic) if self.hops else ():
-            if alias in self.hops:
-                return f"by its name it has passed {alias} already, so that mirroring it would go round"
+        if alias := self._passed(topic):
+            return f"by its name it has passed {alias} already, so that mirroring it would go round"
         return ""
+
+    def has_passed(self, topic: str) -> bool:
+        """Whether nothing but the way that its name tells of keeps the topic from being mirrored."""
+        return bool(self._passed(topic)) and not internal_reason(topic) and self.accepts(topic)
+
+    def _passed(self, topic: str) -> str:
+        return next((alias for alias in upstream_aliases(topic) if alias in self.hops), "")
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
@@ -96,6 +97,35 @@ def test_one_bad_topic_of_a_thousand_costs_few_questions() -> None:
 
     assert {item.source.topic for item in found} == set(names) - {"t500"}
     assert source.asked + target.asked < 150
+
+
+def test_a_topic_that_is_left_out_again_is_named_again() -> None:
+    """Said once for as long as it lasts: whoever mended it a month ago must hear of it when it is back."""
+    source = Admin(["t"], hidden="t")
+    made = discovery(source, Admin())
+
+    def complaints() -> int:
+        made._configs_compared = float("-inf")
+        with capture_logs() as logged:
+            made.refresh()
+        return sum(line["event"] == "topic_left_out" for line in logged)
+
+    assert [complaints(), complaints()] == [1, 0]
+    source.hidden = ""
+    assert complaints() == 0
+    source.hidden = "t"
+    assert [complaints(), complaints()] == [1, 0]
+
+
+def test_topics_that_are_left_out_for_their_names_alone_are_told_of() -> None:
+    """`sales.west.q1` is nobody's copy, and whoever misses it must find a word about it."""
+    made = discovery(Admin(["orders", "sales.west.q1", "__internal.west.x"]), Admin())
+    with capture_logs() as logged:
+        made.plan()
+
+    (told,) = [line for line in logged if line["event"] == "topics_left_out_by_name"]
+    assert (told["count"], told["topics"]) == (1, ["sales.west.q1"])
+    assert "has passed west" in told["reason"]
 
 
 @pytest.mark.parametrize(("leaderless", "expected"), [(None, [0, 1, 2]), (1, [0, 2])])
