@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from structlog.testing import capture_logs
 
-from eomirror.config import Cluster, Link
+from eomirror.config import Cluster, Link, load_config
 from eomirror.errors import StateError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.diff import CreateTopic
 from eomirror.sync.discovery import Discovery
 from eomirror.types import SourcePartition
 from records import create_topic, delete_topic, produce, some_records, wait_for
+from rig.link import alter_topic
 
 pytestmark = pytest.mark.integration
 
@@ -226,6 +227,48 @@ def test_a_copy_with_more_partitions_is_used_as_it_is(
 
     assert len(found) == 2
     assert [entry["partitions"] for entry in logs if entry["event"] == "target_has_more_partitions"] == [5]
+
+
+@pytest.mark.parametrize("changed", ["east", "west"])
+@pytest.mark.parametrize("first", ["east", "west"])
+def test_a_setting_of_a_topic_that_is_mirrored_both_ways_may_be_changed_on_either_side(
+    east: Any, west: Any, topic_name: str, clock: StandingClock, changed: str, first: str
+) -> None:
+    """Whichever link compares first: the change reaches the other side, and is not taken back."""
+    ways = [("east", "west"), ("west", "east")]
+    sides = {"east": dict(east.client_properties), "west": dict(west.client_properties)}
+    config = load_config(
+        {
+            "clusters": sides,
+            "links": [
+                {"name": f"{topic_name}-{source}", "source": source, "target": target, "topics": [topic_name],
+                 "naming": "identity"}
+                for source, target in ways
+            ],
+        }
+    )  # fmt: skip
+    create_topic(sides["east"], topic_name, **{"retention.ms": "604800000"})
+    made = [
+        Discovery(link, config.clusters[link.source], config.clusters[link.target], clock=clock)
+        for link in sorted(config.links, key=lambda link: link.source != first)
+    ]
+    admins = [ClusterAdmin(config.clusters[side], client_id="test") for side in sides]
+    try:
+        for discovery in sorted(made, key=lambda one: one._link.source):
+            discovery.prepare()
+            clock.sleep(1.0)
+        alter_topic(sides[changed], topic_name, retention_ms="86400000")
+        for _ in range(2):
+            clock.now += 61.0
+            for discovery in made:
+                # a broker tells of a change a moment after the controller has taken it
+                clock.sleep(0.5)
+                discovery.refresh()
+        clock.sleep(0.5)
+        assert [own_configs(admin, topic_name)["retention.ms"] for admin in admins] == ["86400000"] * 2
+    finally:
+        for each in (*made, *admins):
+            each.close()
 
 
 def test_goals_are_last_stable_offsets(discover: Make, east: Any, topic_name: str) -> None:

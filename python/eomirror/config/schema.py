@@ -192,6 +192,9 @@ name, records carry the header `eomirror.hops`, and every link drops what has pa
 takes one tree of links for every origin cluster (shortest path, ties by name) and forwards a record only along its
 origin's tree; a file from which no tree follows is refused. `eomirror check` shows the outcome for every link.
 
+Of the settings of a topic that is mirrored both ways the later change counts, on whichever side it was made. Where both
+sides differ from the start, the cluster whose alias sorts first has its way.
+
 ## spark
 
 Properties for the Spark context, such as `spark.executor.memory: 2g`. `--spark-conf` wins over them.

@@ -28,6 +28,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Right
 from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
+from eomirror.sync.both_ways import BothWays
 from eomirror.sync.complaints import Complaints
 from eomirror.sync.diff import AddPartitions, CreateTopic, TopicPair, topic_changes
 from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
@@ -82,6 +83,7 @@ class Discovery:
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
         self._configs_compared = float("-inf")
         self._complaints = Complaints(link.name)
+        self._both_ways = BothWays(link.loops.onward, goes_first=link.source < link.target)
 
     @property
     def cluster_ids(self) -> tuple[str, str]:
@@ -436,7 +438,7 @@ class Discovery:
                 log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
 
     def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
-        return topic_changes(
+        changes = topic_changes(
             pair,
             brokers=self._brokers,
             replication_factor=self._link.replication_factor,
@@ -444,6 +446,7 @@ class Discovery:
             provenance_header=self._link.provenance_header,
             guard=self._link.guard,
         )
+        return self._both_ways.carried(pair, changes)
 
     def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
         fresh = self._topics.apply([change for each in changes.values() for change in each])
@@ -458,6 +461,7 @@ class Discovery:
             copy = fresh.get(pair.name, pair.target)
             if copy is not None:
                 self._ready[topic] = (pair.source, copy)
+            self._both_ways.note(pair, changes[topic])
         self._complaints.settled(pairs.keys())
 
     def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:

@@ -77,12 +77,14 @@ class LoopRules:
         guard: Look at where records come from, and drop those that passed the target or another origin.
         origins: Aliases of the clusters whose records are forwarded, sorted; None: of all.
         why: One line for people.
+        onward: What the links mirror that carry its copies on, on a way that leads back to it.
     """
 
     provenance_header: bool = False
     guard: bool = False
     origins: tuple[str, ...] | None = None
     why: str = "no links make equal names meet"
+    onward: tuple[TopicFilter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

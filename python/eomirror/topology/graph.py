@@ -84,6 +84,7 @@ def topology(links: Sequence[LinkShape]) -> Topology:
     origins, tree_faults = forwarding(links, [index for index in equal if index in guarded], headers)
     faults.extend(tree_faults)
     rules = []
+    following = _following(links, Flow.MAYBE)
     for index, link in enumerate(links):
         on = index in headers
         if link.forward != "auto" and link.provenance == "off":
@@ -95,9 +96,10 @@ def topology(links: Sequence[LinkShape]) -> Topology:
                     "remove one of the two",
                 )
             )
-        rules.append(
-            LoopRules(on, on or index in guarded, origins.get(index), _why(link, index, possible, meet))
-        )
+        back = [then for then in following[index] if index in _reachable(following, [then])]
+        onward = tuple(links[then].filter for then in back) if index in possible else ()
+        why = _why(link, index, possible, meet)
+        rules.append(LoopRules(on, on or index in guarded, origins.get(index), why, onward))
     return Topology(tuple(rules), tuple(faults), tuple(warnings))
 
 
@@ -117,10 +119,7 @@ def _why(link: LinkShape, index: int, possible: Collection[int], meet: Collectio
 
 
 def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
-    following = {
-        index: [other for other, then in enumerate(links) if flow(link, then) >= least]
-        for index, link in enumerate(links)
-    }
+    following = _following(links, least)
     reach = {index: _reachable(following, following[index]) for index in following}
     found = set()
     for index, link in enumerate(links):
@@ -135,6 +134,14 @@ def _circles(links: Sequence[LinkShape], least: Flow) -> set[int]:
                 continue
         found.add(index)
     return found
+
+
+def _following(links: Sequence[LinkShape], least: Flow) -> dict[int, list[int]]:
+    """By link: those that can carry on what it writes."""
+    return {
+        index: [other for other, then in enumerate(links) if flow(link, then) >= least]
+        for index, link in enumerate(links)
+    }
 
 
 def _reachable(following: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int]:
@@ -153,10 +160,7 @@ def _reachable(following: Mapping[int, Sequence[int]], start: Iterable[int]) -> 
 
 def _twins(links: Sequence[LinkShape]) -> set[int]:
     """Positions of the links that lie on one of several ways between the same two clusters."""
-    following = {
-        index: [other for other, then in enumerate(links) if flow(link, then) > Flow.NO]
-        for index, link in enumerate(links)
-    }
+    following = _following(links, Flow.MAYBE)
     found: set[int] = set()
     for origin in sorted({link.source for link in links}):
         starts = [index for index, link in enumerate(links) if link.source == origin]

@@ -57,6 +57,18 @@ def test_two_clusters_with_equal_names_forward_what_is_local() -> None:
     assert headers(link("A>B"), link("B>A")) == "++"
 
 
+def test_links_know_what_carries_their_copies_on_and_back() -> None:
+    """A setting of such a copy is the next link's source's as well."""
+
+    def onward(*links: Link) -> list[list[str]]:
+        return [[",".join(each.include) for each in rule.onward] for rule in verdict(*links).rules]
+
+    assert onward(link("A>B", topics=["t"]), link("B>A", topics=["t", "u"])) == [["t,u"], ["t"]]
+    assert onward(link("A>B"), link("A>C"), link("B>C")) == [[], [], []]
+    assert onward(link("A>B"), link("B>C"), link("C>A"), link("B>D")) == [[".*"], [".*"], [".*"], []]
+    assert onward(link("A>B", provenance="on")) == [[]]
+
+
 def test_prefixed_names_need_no_header_whatever_the_ring() -> None:
     """Names tell."""
     prefix = Naming()
