@@ -40,6 +40,7 @@ class FakeLayout:
     lanes: dict[int, tuple[AssignedPartition, ...]]
     source_cluster_id: str = "source-id"
     target_cluster_id: str = "target-id"
+    provenance_header: bool = False
 
 
 @dataclass

@@ -36,10 +36,18 @@ OWNERS: dict[str, tuple[str, ...]] = {
 }
 
 # modules that decide: facts and time come in, decisions go out
-PURE = ("errors.py", "types.py", "topology/", "formats/", "sync/diff.py", "sync/both_ways.py", "config/model.py")
+PURE = (
+    "errors.py",
+    "types.py",
+    "topology/",
+    "formats/",
+    "sync/diff.py",
+    "sync/both_ways.py",
+    "config/model.py",
+)
 PURE_LANE = (
-    "commit", "machine", "events", "commands", "spec", "recover", "ownership", "refusal", "partitions", "endings",
-    "transaction_watch",
+    "commit", "machine", "events", "commands", "spec", "recover", "ownership", "opposite", "refusal", "partitions",
+    "endings", "transaction_watch",
 )  # fmt: skip
 ACTS = {
     "asyncio",

@@ -266,7 +266,7 @@ _KEYS = (
         "provenance",
         *_choice("auto", "on", "off"),
         "Whether records carry the header that says where they come from; `auto`: where the links of this "
-        "file let equal names come back or arrive twice.",
+        "file let equal names come back or arrive twice, and where the link has begun to write it.",
         "auto",
         "auto",
     ),

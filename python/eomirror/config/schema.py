@@ -192,6 +192,13 @@ name, records carry the header `eomirror.hops`, and every link drops what has pa
 takes one tree of links for every origin cluster (shortest path, ties by name) and forwards a record only along its
 origin's tree; a file from which no tree follows is refused. `eomirror check` shows the outcome for every link.
 
+Links of other files are not known. Where a process runs each direction, give both the same file, and each its `--link`.
+A link is refused (exit code 1) where another one runs that brings what it would take back there, without the header;
+and so is one that would begin before copies that have none, because they were made before there was a way back: it
+would write them back as new records. `start: latest` begins behind them, on a link that never ran, and `--adopt`
+where you say. To see this, a link must be allowed to read the topics `eomirror.*` of its source; the log says
+`opposite_link_unknown` where it is not. A circle of three links or more in files of their own is not seen.
+
 Of the settings of a topic that is mirrored both ways the later change counts, on whichever side it was made. Where both
 sides differ from the start, the cluster whose alias sorts first has its way.
 

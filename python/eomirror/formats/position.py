@@ -62,7 +62,8 @@ class Position:
         records: Records mirrored in this transaction from this partition.
         bytes: Their keys, values and headers, in bytes.
         dropped: Records dropped on purpose in this transaction, by reason.
-        header: Whether records carry the provenance header.
+        header: Whether the link wrote the provenance header when it began with the partition; later changes of the
+            topology do not show, because what was copied before them stays as it is.
         timestamp: When this was written, ms since the epoch (of the worker's clock; for people).
         source_timestamp: Timestamp of the last mirrored record, ms; None when none was mirrored.
         total_records: Records mirrored from this partition since the link first ran.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eomirror.formats.control import Adopted, Generation
     from eomirror.formats.names import LinkNames
     from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.opposite import OppositeLinks
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
@@ -58,6 +59,7 @@ class FirstPositions:
         identity: Of the control producer, whose transaction will hold them.
         now_ms: Wall clock.
         predecessors: What another replicator left of partitions, which are adopted at its next record.
+        opposite: What other links write on the source; it has looked already.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class FirstPositions:
         identity: ProducerIdentity,
         now_ms: int,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
+        opposite: OppositeLinks | None = None,
     ) -> None:
         self._link = link
         self._names = names
@@ -82,6 +85,7 @@ class FirstPositions:
         self._identity = identity
         self._now_ms = now_ms
         self._predecessors = predecessors or {}
+        self._opposite = opposite
         self._map_partitions: int | None = None
 
     def records(
@@ -106,6 +110,7 @@ class FirstPositions:
         Raises:
             UsageError: A partition to adopt is not mirrored by the link.
             StateError: The link runs for the first time, and MirrorMaker 2 has filled its copies.
+            TopicError: It would write copies back that another link made.
         """
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
         if unknown:
@@ -122,6 +127,8 @@ class FirstPositions:
         offsets = self._starts(
             [item.source for item in fresh if item.source not in adopt], start or self._link.start
         )
+        if self._opposite is not None:
+            self._opposite.refuse_copies(offsets)
         offsets.update(adopt)
         topic = self._names.positions_topic
         facts = self._target.describe_topics([topic])[topic]

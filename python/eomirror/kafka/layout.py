@@ -24,16 +24,22 @@ class Layout:
         source_cluster_id: Id of the source cluster.
         target_cluster_id: Id of the target cluster.
         lanes: Partitions of each lane.
+        provenance_header: Whether they mark what they copy.
     """
 
     generation: int
     source_cluster_id: str
     target_cluster_id: str
     lanes: dict[int, tuple[AssignedPartition, ...]]
+    provenance_header: bool = False
 
 
 def layout_of(
-    generation: Generation, partitions: Sequence[AssignedPartition], cluster_ids: tuple[str, str]
+    generation: Generation,
+    partitions: Sequence[AssignedPartition],
+    cluster_ids: tuple[str, str],
+    *,
+    provenance_header: bool,
 ) -> Layout:
     """
     The layout of a generation; a lane without partitions has an empty entry.
@@ -42,9 +48,11 @@ def layout_of(
         generation: As published.
         partitions: Everything that it mirrors.
         cluster_ids: Of source and target.
+        provenance_header: Whether lanes mark what they copy.
     """
-    lanes = dict.fromkeys(range(generation.assignment.lanes), ())
-    return Layout(generation.generation, *cluster_ids, {**lanes, **by_lane(generation, partitions)})
+    none = dict.fromkeys(range(generation.assignment.lanes), ())
+    lanes = {**none, **by_lane(generation, partitions)}
+    return Layout(generation.generation, *cluster_ids, lanes, provenance_header)
 
 
 def by_lane(

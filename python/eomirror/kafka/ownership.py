@@ -6,12 +6,14 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 1. watch: read control, and wait until the claim in it is released, dead, or advances (then leave);
 2. initialize: InitProducerId of the control producer, which fences an older owner's;
 3. read control again, to its end: nobody else can write it now; leave when somebody else has claimed the link since;
-4. check the positions against it (advisory: lanes of the old owner may still write);
+4. check the positions against it (advisory: lanes of the old owner may still write), and what other links write on
+   the source;
 5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
    transaction;
 6. fence: InitProducerId for every lane id that any generation ever used;
 7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
-   under the same keys.
+   under the same keys;
+8. look at other links again: of two that meet and start at the same time, one at least sees the other's claim.
 
 Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
 """
@@ -40,8 +42,10 @@ from eomirror.kafka.fencing import fence
 from eomirror.kafka.first_positions import FirstPositions, Predecessor
 from eomirror.kafka.layout import Layout, by_lane, layout_of
 from eomirror.kafka.link_state import LinkState
+from eomirror.kafka.opposite import OppositeLinks
 from eomirror.kafka.overslept import warn_of_lost_deletions
 from eomirror.kafka.producer import TransactionalProducer
+from eomirror.lane.opposite import still_marking, unmoved
 from eomirror.lane.ownership import (
     CLAIM_INTERVAL_SECONDS,
     AfterFencing,
@@ -119,6 +123,7 @@ class LinkOwner:
         self._source_admin = ClusterAdmin(source, client_id=client_id)
         self._target_admin = ClusterAdmin(target, client_id=client_id)
         self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
+        self._opposite = OppositeLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
         self._producer: TransactionalProducer | None = None
         self._generation: Generation | None = None
         # whether control holds exactly that: a publication that failed may have been committed all the same
@@ -140,6 +145,7 @@ class LinkOwner:
         Raises:
             SupersededError: A living mirror owns the link.
             StateError: The state topics contradict each other, or the link was handed to another replicator.
+            TopicError: Another link brings what this one would take back there.
             MirrorError: A cluster refuses us.
         """
         with self._lock:
@@ -191,6 +197,9 @@ class LinkOwner:
             positions,
             map_has_records=view.generation is None and self._state.map_has_records(),
         )
+        self._link = still_marking(self._link, positions.values())
+        self._opposite.look(partitions, target_cluster_id=self._cluster_ids[1])
+        self._opposite.refuse_copies(unmoved(positions, self._adopt))
         crash_point("owner.positions_checked")
         self._tell("publishing the lane layout")
         generation = next_generation(
@@ -226,10 +235,12 @@ class LinkOwner:
             self._tell("adopting positions")
             self._commit(self._open_producer(), overruled)
         self._adopt.clear()
+        self._opposite.look(partitions, target_cluster_id=self._cluster_ids[1])
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
-        return layout_of(generation, partitions, self._cluster_ids)
+        header = self._link.provenance_header
+        return layout_of(generation, partitions, self._cluster_ids, provenance_header=header)
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
@@ -290,12 +301,14 @@ class LinkOwner:
         Add partitions to lanes: a revision, published before any lane hears of it.
 
         Returns:
-            The partitions that each lane gets besides what it has.
+            The partitions that each lane gets besides what it has; without what would go round, which is logged.
 
         Raises:
             SupersededError: Another mirror took the link.
             MirrorError: The target refuses us.
         """
+        # not under the lock: a source that does not answer must not keep the claim from being renewed
+        partitions = self._opposite.harmless(partitions, target_cluster_id=self._cluster_ids[1])
         with self._lock:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
@@ -381,6 +394,7 @@ class LinkOwner:
                 self._producer.close()
                 self._producer = None
             self._state.close()
+            self._opposite.close()
             self._source_admin.close()
             self._target_admin.close()
 
@@ -456,6 +470,7 @@ class LinkOwner:
             identity=producer.identity(),
             now_ms=self._clock.wall_ms(),
             predecessors=self._predecessors,
+            opposite=self._opposite,
         )
 
     def _open_producer(self) -> TransactionalProducer:

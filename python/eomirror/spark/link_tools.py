@@ -40,6 +40,10 @@ class PublishedLayout(Protocol):
     def lanes(self) -> dict[int, tuple[AssignedPartition, ...]]:
         """Partitions of each lane."""
 
+    @property
+    def provenance_header(self) -> bool:
+        """Whether lanes mark what they copy."""
+
 
 class Owner(Protocol):
     """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""

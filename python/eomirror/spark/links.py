@@ -327,9 +327,10 @@ class LinkThread:
         for alias in link.origins or ():
             if alias not in ids:
                 ids[alias] = self._identified(alias)
+        loops = replace(link.loops, provenance_header=layout.provenance_header)
         spec = replace(
             self._spec,
-            link=replace(link, cluster_ids=FrozenMapping(ids)),
+            link=replace(link, cluster_ids=FrozenMapping(ids), loops=loops),
             generation=layout.generation,
             source_cluster_id=layout.source_cluster_id,
             target_cluster_id=layout.target_cluster_id,

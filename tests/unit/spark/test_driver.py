@@ -30,7 +30,11 @@ class Side:
     def acquire(self, lanes: int, _: Any) -> Any:
         self.calls.append("acquire")
         return SimpleNamespace(
-            generation=1, source_cluster_id="s", target_cluster_id="t", lanes=dict.fromkeys(range(lanes), ())
+            generation=1,
+            source_cluster_id="s",
+            target_cluster_id="t",
+            lanes=dict.fromkeys(range(lanes), ()),
+            provenance_header=False,
         )
 
     def release(self) -> None:
