@@ -56,6 +56,7 @@ def check_links(
         dataclasses.replace(link, loops=rules) for link, rules in zip(links, verdict.rules, strict=True)
     ]
     _moved_groups(checked, nodes, faults)
+    _mixed_copies(checked, nodes, faults)
     return checked
 
 
@@ -185,10 +186,7 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
             if not overlap(link, other):
                 continue
             inner = node.entries.get("sync_group_offsets", node)
-            # names that are written out do meet; of two patterns that is known only where one carries all of the other
-            written_out = any(all(map(is_literal, each.topics)) for each in (link, other))
-            certain = written_out or covers(link, other) or covers(other, link)
-            add = faults.add if certain else faults.warn
+            add = faults.add if _surely_overlap(link, other) else faults.warn
             add(
                 f"links[{number}].sync_group_offsets",
                 f"{other.name} writes topics of the same names on {link.target}: a group that is moved to where it has "
@@ -197,6 +195,35 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                 inner.line,
             )
             break
+
+
+def _surely_overlap(link: Link, other: Link) -> bool:
+    """Of two links that may carry topics of the same names: whether that is certain."""
+    # names that are written out do meet; of two patterns that is known only where one carries all of the other
+    written_out = any(all(map(is_literal, each.topics)) for each in (link, other))
+    return written_out or covers(link, other) or covers(other, link)
+
+
+def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Topics of two sources that become one copy, which neither link answers for; guarded links are meant to meet."""
+    equal = [(n, link) for n, link in enumerate(links) if link.naming.kind == "identity" and not link.guard]
+    for position, (number, link) in enumerate(equal):
+        for _, before in equal[:position]:
+            if before.target != link.target or before.source == link.source:
+                continue
+            if overlap(before, link) and _surely_overlap(before, link):
+                faults.warn(
+                    f"links[{number}].naming",
+                    f"{before.name} writes topics of the same names on {link.target}: their records are mixed there, "
+                    "each link sets the copy to its own source's settings again and again, and no copy equals a source",
+                    f"use `naming: prefix`, or give the topics on {before.source} and {link.source} the same settings",
+                    _inner_line(nodes[number], "naming"),
+                )
+                break
+
+
+def _inner_line(node: Map, key: str) -> int:
+    return node.entries[key].line if key in node.entries else node.line
 
 
 def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

@@ -57,3 +57,36 @@ def test_copies_that_may_meet_are_warned_of() -> None:
 def test_what_stays_apart_may_be_moved(first: dict[str, object], second: dict[str, object]) -> None:
     """Other names, or no groups that are moved."""
     assert places(inspected(first, second)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        ({"topics": ["orders"]}, {"topics": ["orders", "a"]}, True),
+        ({"topics": [".*"]}, {"topics": [".*"]}, True),
+        ({"topics": ["a.*"]}, {"topics": ["b.*"]}, False),
+        ({"topics": ["orders"]}, {"topics": ["orders"], "naming": "prefix"}, False),
+        ({"topics": ["orders"]}, {"topics": ["payments"]}, False),
+    ],
+)
+def test_two_sources_that_are_mixed_in_one_copy_are_named(
+    first: dict[str, object], second: dict[str, object], warned: bool
+) -> None:
+    """The copy belongs to a link; another that writes there too is outside of the promise, and should be meant."""
+    config = inspected(first, second).config
+
+    assert config is not None
+    assert [each.path for each in config.warnings if "mixed" in each.message] == (
+        ["links[1].naming"] if warned else []
+    )
+
+
+def test_a_mesh_is_meant_to_meet() -> None:
+    """There the loop guard gives every record one way."""
+    ways = [("west", "north"), ("north", "west"), ("west", "east"), ("north", "east")]
+    links = [{"source": a, "target": b, "naming": "identity", "topics": ["t"]} for a, b in ways]
+
+    config = inspect_config({"clusters": CLUSTERS, "links": links}).config
+
+    assert config is not None
+    assert config.warnings == ()
