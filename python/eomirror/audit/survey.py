@@ -15,6 +15,7 @@ from eomirror.audit.map_cuts import MapCuts
 from eomirror.audit.verify import PartitionFacts, Range, Scope, scope
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError, UsageError
+from eomirror.formats.control import decode_control
 from eomirror.formats.dead_letter import read_letter
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
@@ -224,6 +225,7 @@ class Survey:
         from_start = self._link.start == "earliest"
         mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
         replaced: set[SourcePartition] = set()
+        adopted: Mapping[SourcePartition, tuple[int, int]] = {}
         starts = [*source_starts.values(), *target_starts.values()]
         if thorough or not from_start or not bound.whole or any(starts):
             mapped, replaced = self._mapped(
@@ -236,6 +238,7 @@ class Survey:
                     for each in positions
                 }
             )
+            adopted = self._adopted()
         letters = self._letters(positions)
         facts = []
         for each in positions:
@@ -258,6 +261,7 @@ class Survey:
                     bound=bounds.get(each.source, 0),
                     replaced=each.source in replaced,
                     letters=letters.get(each.source, ()),
+                    adopted=adopted.get(each.source),
                     compacted=compacted,
                     timestamps=timestamps,
                 )
@@ -326,6 +330,18 @@ class Survey:
         cuts = MapCuts(wanted)
         self._states.each(topic, cuts.take)
         return cuts.ranges(), cuts.replaced
+
+    def _adopted(self) -> dict[SourcePartition, tuple[int, int]]:
+        """From which offsets on copies are the link's that another replicator had begun."""
+        topic = self._names.control_topic
+        if self._target.describe_topics([topic])[topic] is None:
+            return {}
+        records = self._states.read(topic)[1]
+        view = decode_control([(record.key, record.value, record.where) for record in records])
+        return {
+            each.source: (each.offset, 0 if each.target_offset is None else each.target_offset + 1)
+            for each in view.adopted
+        }
 
     def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
         """Dead letters of the topics that are meant now."""

@@ -58,6 +58,8 @@ class PartitionFacts:
         bound: First source offset that is to be compared; 0 for all.
         replaced: Whether the target has records of an earlier source topic of this name.
         letters: Dead letters: offset of the source, digest of the record.
+        adopted: Source and target offset from which on the copy is the link's, where another replicator had mirrored
+            before; None where it is all the link's.
     """
 
     position: Position
@@ -76,6 +78,7 @@ class PartitionFacts:
     bound: int = 0
     replaced: bool = False
     letters: Sequence[tuple[int, str]] = ()
+    adopted: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +217,11 @@ def _starts(facts: PartitionFacts) -> tuple[int, int, str]:
     """First offsets of source and target behind which both must hold the same records, and why there are none."""
     position = facts.position
     wanted = max(facts.source_start, facts.bound)
-    whole = facts.from_start and not facts.replaced
-    if facts.mapped:
+    adopted = facts.adopted if not facts.replaced and (wanted, facts.target_start) != (0, 0) else None
+    whole = facts.from_start and not facts.replaced and adopted is None
+    if facts.mapped or (adopted is not None and position.total_records == 0):
         # records before a cut are before it on both sides, so that is true of the furthest of several cuts, too
-        first = (0, 0) if whole else facts.mapped[0][:2]
+        first = (0, 0) if whole else facts.mapped[0][:2] if adopted is None else _first_known(facts, adopted)
         cuts = (first, _cut_at_source(facts.mapped, wanted), _cut_at_target(facts.mapped, facts.target_start))
         return max(cut[0] for cut in cuts), max(cut[1] for cut in cuts), ""
     if not facts.bound and whole and facts.target_start == 0:
@@ -229,6 +233,21 @@ def _starts(facts: PartitionFacts) -> tuple[int, int, str]:
         # nothing was mirrored, or all of it is gone
         return position.offset, facts.target_stable, ""
     return 0, 0, "one log begins later than the other, and the offset map tells no common offset"
+
+
+def _first_known(facts: PartitionFacts, adopted: tuple[int, int]) -> tuple[int, int]:
+    """
+    The first cut that is known of a copy that another replicator has begun.
+
+    The map knows at most the last records that it has mirrored.  A log that begins among the others begins at a record
+    of which nobody can say where it is on the other side.  A link may be handed back and adopted again, so that records
+    which are not in the map lie between others that are.
+    """
+    for side, start in enumerate((max(facts.source_start, facts.bound), facts.target_start)):
+        ends = [each[side] + each[2] for each in facts.mapped if each[side] < start]
+        if ends and max(ends) < start < adopted[side]:
+            return adopted
+    return min([each[:2] for each in facts.mapped[:1]] + [adopted])
 
 
 def _cut_at_source(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:

@@ -100,6 +100,34 @@ def test_a_copy_that_begins_with_an_earlier_topic_is_compared_behind_it() -> Non
     assert starts(replaced=True) == (10, 100)
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # what the replicator before has mirrored is compared, too, while nothing is deleted
+        ({}, (0, 0)),
+        # the map knows its last records, 10 to 19: where 5 is on the target, or 60 on the source, nobody knows
+        ({"source_start": 5}, (10, 100)),
+        ({"target_start": 60}, (10, 100)),
+        ({"bound": 5}, (10, 100)),
+        ({"source_start": 12, "target_start": 60}, (12, 102)),
+        # it knew none of them; the link has mirrored since, or not yet
+        ({"source_start": 5, "mapped": ((25, 112, 5),)}, (20, 110)),
+        ({"source_start": 5, "mapped": (), "position": position(offset=20, total_records=0)}, (20, 110)),
+        # handed back behind 17 and adopted again at 25: what lies between is not in the map
+        ({"source_start": 20, "mapped": ((10, 100, 7), (25, 112, 5)), "adopted": (25, 112)}, (25, 112)),
+        ({"target_start": 110, "mapped": ((10, 100, 7), (25, 112, 5)), "adopted": (25, 112)}, (25, 112)),
+        ({"source_start": 12, "mapped": ((10, 100, 7), (25, 112, 5)), "adopted": (25, 112)}, (12, 102)),
+        # of another topic of this name
+        ({"source_start": 5, "replaced": True, "adopted": (2, 3)}, (10, 100)),
+    ],
+)
+def test_what_another_replicator_has_begun_is_compared_from_what_is_known_of_it(
+    changes: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    """Adopted at 20: its first copies are not in the map, and a log that begins among them says nothing."""
+    assert starts(**{"adopted": (20, 110), **changes}) == expected
+
+
 def test_nothing_is_compared_where_all_of_the_copy_is_gone() -> None:
     """Retention on the target has passed the last mirrored record."""
     assert starts(target_start=118, mapped=()) == (30, 118)

@@ -1,0 +1,91 @@
+"""Copies as MirrorMaker 2 leaves them, adopted: where the link goes on, and what `eomirror verify` says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eomirror.adopt import mm2
+from eomirror.formats.connect import Mm2Flow, encode_source_offset
+from eomirror.types import SourcePartition
+from records import create_topic
+from rig.mm2_link import Mm2Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def write(properties: Mapping[str, Any], topic: str, numbers: Iterable[int]) -> None:
+    """Records that are unlike each other, to partition 0."""
+    producer = Producer({**properties, "linger.ms": 5, "enable.idempotence": True})
+    for number in numbers:
+        producer.produce(topic, b"value %d" % number, b"key", 0, timestamp=1_700_000_000_000 + number)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def delete_before(properties: Mapping[str, Any], topic: str, offset: int) -> None:
+    """As retention does."""
+    admin = AdminClient(dict(properties))
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(30)
+
+
+class Flow(Mm2Link):
+    """One partition of which an at-least-once MM2 has written a copy and committed an offset."""
+
+    def __init__(self, east: Any, west: Any, name: str, folder: Path, spark: Any) -> None:
+        super().__init__(east, west, name, folder, spark, exactly_once=False, partitions=1)
+        create_topic(self.west, self.copy(), 1)
+        self._flow = Mm2Flow.dedicated(name, "west")
+        create_topic(self.west, self._flow.offsets_topic, 5, **{"cleanup.policy": "compact"})
+
+    def commit(self, offset: int) -> None:
+        """What MM2 commits behind the record at this offset."""
+        key, value = encode_source_offset(SourcePartition(self.topic, 0), offset, self._flow)
+        producer = Producer(self.west)
+        producer.produce(self._flow.offsets_topic, value, key, 0)
+        assert producer.flush(30) == 0
+
+    def verified(self) -> tuple[int, int, dict[str, int]]:
+        """Exit code of `verify`, records that match, and differences."""
+        code, told = self.command("verify")
+        (partition,) = told["links"][0]["partitions"]
+        assert not partition["scope"]["problem"]
+        found = {kind: count for kind, count in partition["differences"].items() if count}
+        return code, partition["matched"], found
+
+
+@pytest.fixture
+def flow(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> Flow:
+    """Nothing is written yet; adoption does not watch for long."""
+    monkeypatch.setattr(mm2, "WATCH_SECONDS", 0.2)
+    return Flow(east, west, topic_name, tmp_path, spark_context)
+
+
+def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirrored(flow: Flow) -> None:
+    """The map knows the last of MM2's records only: nobody can say where an earlier one is on the other side."""
+    write(flow.east, flow.topic, range(600))
+    write(flow.west, flow.copy(), range(500))
+    flow.commit(499)
+    assert mm2.adopt_mm2(flow.config).generation == 1
+    delete_before(flow.east, flow.topic, 50)
+    # nothing was mirrored yet
+    assert flow.verified() == (0, 200, {})
+    flow.catch_up()
+    delete_before(flow.east, flow.topic, 100)
+    assert flow.verified() == (0, 300, {})
+    delete_before(flow.west, flow.copy(), 220)
+    assert flow.verified() == (0, 300, {})
+    # what somebody adds behind, and what retention leaves of what is known, is found and compared
+    delete_before(flow.west, flow.copy(), 400)
+    write(flow.west, flow.copy(), [7])
+    assert flow.verified() == (3, 200, {"foreign": 1})
