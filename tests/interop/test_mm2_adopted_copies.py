@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from eomirror.adopt import mm2
 from eomirror.formats.connect import Mm2Flow, encode_source_offset
 from eomirror.types import SourcePartition
-from records import create_topic
+from records import create_topic, read_committed
 from rig.mm2_link import Mm2Link
 
 if TYPE_CHECKING:
@@ -89,3 +89,15 @@ def test_an_adopted_copy_is_equal_also_when_retention_deletes_what_mm2_has_mirro
     delete_before(flow.west, flow.copy(), 400)
     write(flow.west, flow.copy(), [7])
     assert flow.verified() == (3, 200, {"foreign": 1})
+
+
+def test_a_run_of_mm2_that_got_far_and_crashed_is_seen_behind_a_short_one(flow: Flow) -> None:
+    """It is among the last records of the copy, and further on the source than these reach behind the commit."""
+    write(flow.east, flow.topic, range(6000))
+    write(flow.west, flow.copy(), [*range(5000), *range(100, 110)])
+    flow.commit(99)
+    (found,) = mm2.adopt_mm2(flow.config).partitions
+    assert (found.resume, found.problem) == (5000, "")
+    flow.catch_up()
+    copied = [value for _, value, *_ in read_committed(flow.west, flow.copy())[0]]
+    assert copied[5010:] == [b"value %d" % number for number in range(5000, 6000)]

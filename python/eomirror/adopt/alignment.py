@@ -16,8 +16,14 @@ the furthest record is kept.  Where records are unlike each other, as timestamps
 Where they repeat themselves there may be several, and then nothing in the logs tells which one is true.
 
 A record of the copy that is not among the compared ones of the source is older than they are, if only such stand
-before it; else no reading goes on.  That a record which is older than the compared ones equals one of them, and no
-other compared one, is not considered.
+before it; else no reading goes on.  But where the source was not read to its end, it may as well be newer, of a run
+that got further than the source was read, and was followed by another one::
+
+    source   97 98 99 100 101 102 | not read: 103 ...        committed: 99
+    copy     ... 5000 5001 5002 | 100 101
+
+So there no reading goes on at all, and more of the source has to be read.  That a record which is older than the
+compared ones equals one of them, and no other compared one, is not considered.
 """
 
 from __future__ import annotations
@@ -77,6 +83,7 @@ def align(
     committed: int | None,
     *,
     from_start: bool = False,
+    to_end: bool = True,
 ) -> Alignment:
     """
     Find the source record that was mirrored last.
@@ -86,6 +93,7 @@ def align(
         target: The end of the copy.
         committed: The last source offset that the mirror committed; None when it committed none.
         from_start: Whether ``target`` is the whole copy, of which nothing was deleted.
+        to_end: Whether ``source`` goes to the end of its log, so that nothing in the copy can be newer.
 
     Returns:
         The candidates.  ``committed`` itself is one when the copy ends with its record.
@@ -96,12 +104,20 @@ def align(
         [record.digest for record in target],
         behind,
         from_start=from_start,
+        to_end=to_end,
     )
     candidates = tuple(source[index].offset for index in reached[:MOST_CANDIDATES])
     return Alignment(candidates, _last_run(source, target, reached[0]) if len(reached) == 1 else ())
 
 
-def _reached(source: list[bytes], target: list[bytes], behind: int, *, from_start: bool) -> list[int]:
+def _reached(
+    source: list[bytes],
+    target: list[bytes],
+    behind: int,
+    *,
+    from_start: bool,
+    to_end: bool,
+) -> list[int]:
     """
     Source indexes that may be the furthest mirrored one.
 
@@ -117,6 +133,9 @@ def _reached(source: list[bytes], target: list[bytes], behind: int, *, from_star
         anywhere = number == 0 and not from_start
         following: set[tuple[bool, int, int]] = set()
         for late, at, furthest in readings:
+            if not here and to_end and not late and at < 0:
+                # behind a record that is known, one that is not may as well be newer than what was read
+                following.add((late, _OLDER, furthest))
             for place in _places(here, at, behind, late=late, anywhere=anywhere):
                 reached = max(furthest, place)
                 following.add((late, place, reached))
@@ -130,9 +149,6 @@ def _reached(source: list[bytes], target: list[bytes], behind: int, *, from_star
 
 def _places(here: list[int], at: int, behind: int, *, late: bool, anywhere: bool) -> Iterator[int]:
     """Where the run can be after a record that equals those at ``here`` on the source."""
-    if not here and not late and at < 0:
-        # behind a record that is known, one that is not may as well be newer than what was read
-        yield _OLDER
     for place in here:
         if (place == at + 1 and at != _NOWHERE) or anywhere or (place == behind if late else place <= behind):
             yield place

@@ -38,6 +38,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from eomirror.adopt.alignment import LoggedRecord
     from eomirror.config import Cluster, Config, Link
     from eomirror.kafka.mm2_state import Committed
 
@@ -54,6 +55,7 @@ _LOOK_SECONDS = 0.5
 _DEPTHS = (2_000, 20_000, 200_000, 2_000_000)
 # source records before the committed one that are compared as well
 _CONTEXT = 200
+_FURTHEST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,20 +385,31 @@ class _Look:
     ) -> PartitionFacts:
         start, stable, end = source_ends
         copy_start, copy_end = target_ends
-        low = start if committed is None else max(start, min(committed + 1, end) - _CONTEXT)
+        chosen = self._at.get(source)
         alignment, last, has_committed = Alignment(()), None, False
-        for depth in _DEPTHS:
+        copy: list[LoggedRecord] = []
+        # what is chosen by hand needs no proof; a short look fills the offset map, if it can
+        for depth in _DEPTHS if chosen is None else _DEPTHS[:1]:
             first = max(copy_start, copy_end - depth)
             copy = self._tails["target"].read(*target, first, copy_end, timestamps=timestamps)
             last = copy[-1].offset if copy else None
-            for name, high in (("source", stable), ("uncommitted", end)):
-                most = len(copy) + _CONTEXT + 1
-                log = self._tails[name].read(*source, low, high, most=most, timestamps=timestamps)
-                has_committed = has_committed or any(record.offset == committed for record in log)
-                alignment = align(log, copy, committed, from_start=first == copy_start == 0)
-                if alignment.candidates:
+            to_end = False
+            # further back where that does not tell: three in four of the source's offsets may be markers
+            for context in dict.fromkeys((_CONTEXT, min(4 * len(copy) + _CONTEXT, _FURTHEST))):
+                low = start if committed is None else max(start, min(committed + 1, end) - context)
+                for name, high in (("source", stable), ("uncommitted", end)):
+                    most = depth + context + 1
+                    log = self._tails[name].read(*source, low, high, most=most, timestamps=timestamps)
+                    to_end = len(log) < most
+                    has_committed = has_committed or any(record.offset == committed for record in log)
+                    alignment = align(
+                        log, copy, committed, from_start=first == copy_start == 0, to_end=to_end
+                    )
+                    if alignment.candidates:
+                        break
+                if alignment.candidates or low == start:
                     break
-            if alignment.candidates or first == copy_start:
+            if alignment.candidates or not copy or (to_end and first == copy_start):
                 break
         return PartitionFacts(
             source=source,
@@ -411,7 +424,7 @@ class _Look:
             target_end=copy_end,
             last=last,
             alignment=alignment,
-            chosen=self._at.get(source),
+            chosen=chosen,
         )
 
     # -- going on --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from eomirror.adopt.alignment import LoggedRecord, align
 if TYPE_CHECKING:
     import random
 
+
 # more candidates than that are not shown
 SHOWN = 8
 
@@ -58,6 +59,33 @@ def test_records_of_the_last_run_are_paired() -> None:
     assert found.pairs == ((0, 101), (1, 102), (3, 104), (4, 105))
 
 
+# source; where it is cut; copy; committed: what the copy holds of what was not read is newer
+NEWER = {
+    "a crash that got far, and a short run": ("abcdefghijklmnop", slice(2, 8), "ijklmnefg", 3),
+    "the same, stopped in order": ("abcdefghijklmnop", slice(2, 8), "ijklmnefg", 6),
+    "a run that begins before the last commit": ("abcdefghijklmnop", slice(2, 8), "ijklmndef", 4),
+    "one that begins before what was read": ("abcdefghijklmnop", slice(2, 8), "ijklmnabcdef", 4),
+    "nothing was committed": ("abcdefghijklmnop", slice(0, 6), "ijklmnabc", None),
+}
+
+
+@pytest.mark.parametrize("case", NEWER)
+def test_what_was_not_read_of_the_source_is_not_taken_for_older(case: str) -> None:
+    """A crashed run got further than the source was read, and a short one followed: where it ended says nothing."""
+    words, cut, copy, committed = NEWER[case]
+    source = log(words)
+    assert align(source[cut], log(copy, 100), committed, to_end=False).candidates == ()
+    # read further, it is found
+    assert align(source, log(copy, 100), committed).candidates == (13,)
+
+
+def test_what_is_older_than_the_compared_records_of_the_source_is_passed_over() -> None:
+    """Where the source was read to its end; else it may be newer, and more has to be read."""
+    assert align(log("defgh", 3), log("xyabcdef", 100), 4).candidates == (5,)
+    assert align(log("defgh", 3), log("xyabcdef", 100), 4, to_end=False).candidates == ()
+    assert align(log("abcdefgh"), log("abcdef", 100), 4, to_end=False).candidates == (5,)
+
+
 def replicated(rng: random.Random, source: list[LoggedRecord]) -> tuple[list[LoggedRecord], int | None, int]:
     """What a replicator leaves that commits now and then and crashes: its copy, its commit, its furthest index."""
     copy: list[bytes] = []
@@ -95,6 +123,11 @@ def test_the_furthest_record_is_always_among_the_candidates(rng: random.Random, 
                 (),
                 (source[[each.digest for each in source].index(seen)].offset,),
             ), story
+            # as `adopt` reads: the end of the copy, and a part of the source that may end too early
+            low = max(0, (-1 if committed is None else committed) + 1 - rng.randrange(1, 12))
+            part = source[low : low + len(window) + rng.randrange(6)]
+            ends = align(part, window, offset, to_end=len(part) == len(source) - low).candidates
+            assert ends in ((), (source[[each.digest for each in source].index(seen)].offset,)), story
             assert found == (source[furthest].offset,), story
         else:
             # only so many are shown
