@@ -32,12 +32,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Alignment", "LoggedRecord", "align"]
-
-#: So many candidates are shown; that there is more than one is known then.
-MOST_CANDIDATES = 8
 
 # more readings than that are not followed: records repeat themselves
 _MOST_READINGS = 2_000
@@ -106,7 +103,7 @@ def align(
         from_start=from_start,
         to_end=to_end,
     )
-    candidates = tuple(source[index].offset for index in reached[:MOST_CANDIDATES])
+    candidates = tuple(source[index].offset for index in reached)
     return Alignment(candidates, _last_run(source, target, reached[0]) if len(reached) == 1 else ())
 
 
@@ -142,7 +139,7 @@ def _reached(
                 if place >= behind - 1:
                     following.add((True, place, reached))
         if len(following) > _MOST_READINGS:
-            return [index for index in places.get(target[-1], []) if index >= behind - 1]
+            return _between(places, target, behind)
         readings = following
     return sorted({furthest for late, _, furthest in readings if late and furthest >= 0})
 
@@ -152,6 +149,13 @@ def _places(here: list[int], at: int, behind: int, *, late: bool, anywhere: bool
     for place in here:
         if (place == at + 1 and at != _NOWHERE) or anywhere or (place == behind if late else place <= behind):
             yield place
+
+
+def _between(places: Mapping[bytes, list[int]], target: list[bytes], behind: int) -> list[int]:
+    """Likewise, without following every reading: from where the last run may have ended to all that the copy holds."""
+    ends = [place for place in places.get(target[-1], ()) if place >= behind - 1]
+    held = {place for digest in set(target) for place in places.get(digest, ())}
+    return sorted(place for place in held if ends and place >= ends[0])
 
 
 def _last_run(

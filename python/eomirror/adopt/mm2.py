@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.adopt.alignment import Alignment, align
-from eomirror.adopt.verdict import PartitionAdoption, PartitionFacts, judge
+from eomirror.adopt.verdict import PartitionAdoption, PartitionFacts, furthest_sync, judge
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.errors import DifferenceError, StateError, SupersededError, UsageError
 from eomirror.formats.connect import Mm2Flow
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from eomirror.adopt.alignment import LoggedRecord
     from eomirror.config import Cluster, Config, Link
+    from eomirror.formats.mm2 import OffsetSync
     from eomirror.kafka.mm2_state import Committed
 
 __all__ = ["Adoption", "PartitionAdoption", "adopt_mm2"]
@@ -351,7 +352,7 @@ class _Look:
                 timestamps=stamp is None or stamp.value != "LogAppendTime",
                 contradicted=source in committed.contradictions,
                 transactional=transactional,
-                synced=synced.get(source),
+                syncs=synced.get(source, ()),
             )
             found.append(judge(facts))
         known = set(partitions)
@@ -381,13 +382,14 @@ class _Look:
         timestamps: bool,
         contradicted: bool,
         transactional: bool,
-        synced: int | None,
+        syncs: Sequence[OffsetSync],
     ) -> PartitionFacts:
         start, stable, end = source_ends
         copy_start, copy_end = target_ends
         chosen = self._at.get(source)
         alignment, last, has_committed = Alignment(()), None, False
         copy: list[LoggedRecord] = []
+        log: list[LoggedRecord] = []
         # what is chosen by hand needs no proof; a short look fills the offset map, if it can
         for depth in _DEPTHS if chosen is None else _DEPTHS[:1]:
             first = max(copy_start, copy_end - depth)
@@ -417,7 +419,7 @@ class _Look:
             committed=committed,
             contradicted=contradicted,
             transactional=transactional,
-            synced=synced,
+            synced=furthest_sync(syncs, log, copy) if len(alignment.candidates) > 1 else None,
             source_start=start,
             source_end=end,
             has_committed=has_committed,

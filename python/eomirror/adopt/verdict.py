@@ -12,10 +12,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eomirror.adopt.alignment import Alignment
+    from collections.abc import Iterable, Sequence
+
+    from eomirror.adopt.alignment import Alignment, LoggedRecord
+    from eomirror.formats.mm2 import OffsetSync
     from eomirror.types import SourcePartition
 
-__all__ = ["PartitionAdoption", "PartitionFacts", "judge"]
+__all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge"]
+
+#: So many candidates are shown; that there is more than one is known then.
+MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,7 @@ class PartitionFacts:
         committed: Source offset that MM2 committed last; None for none.
         contradicted: Its source offsets contradict each other.
         transactional: MM2 committed that offset in the transaction of the record.
-        synced: Furthest source offset that an offset sync speaks of; None for none.
+        synced: Furthest source offset of an offset sync whose two records are equal; None for none.
         source_start: Log start of the source partition.
         source_end: Its high watermark.
         has_committed: Whether the source still has the record at ``committed``.
@@ -93,6 +99,27 @@ class PartitionAdoption:
         }
 
 
+def furthest_sync(
+    syncs: Iterable[OffsetSync], source: Sequence[LoggedRecord], copy: Sequence[LoggedRecord]
+) -> int | None:
+    """
+    Furthest source offset of a sync that is of this flow, which has then come so far; None for none.
+
+    One topic of syncs may hold those of the opposite flow, about its own topic of the same name: they say nothing of
+    this one.  A sync of this flow names two equal records.
+    """
+    theirs = {record.offset: record.digest for record in source}
+    ours = {record.offset: record.digest for record in copy}
+    return max(
+        (
+            sync.upstream
+            for sync in syncs
+            if sync.upstream in theirs and theirs[sync.upstream] == ours.get(sync.downstream)
+        ),
+        default=None,
+    )
+
+
 def judge(facts: PartitionFacts) -> PartitionAdoption:
     """Say where to go on, or why that cannot be said."""
     committed = facts.committed
@@ -148,7 +175,7 @@ def _exactly_once(facts: PartitionFacts, committed: int, candidates: tuple[int, 
         )
     if committed in candidates:
         return _resume(facts, committed + 1, f"{together}, with which the copy ends")
-    if not facts.has_committed:
+    if not facts.has_committed and all(last <= committed for last in candidates):
         return _resume(facts, committed + 1, f"{together}, which the source no longer has: not confirmed")
     return _problem(
         facts,
@@ -183,7 +210,7 @@ def _problem(facts: PartitionFacts, problem: str, candidates: tuple[int, ...]) -
         resume=None,
         target_offset=facts.last,
         problem=problem,
-        candidates=candidates,
+        candidates=candidates[:MOST_CANDIDATES],
     )
 
 

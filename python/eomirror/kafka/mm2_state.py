@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.connect import Mm2Flow
+    from eomirror.formats.mm2 import OffsetSync
 
 
 __all__ = ["Committed", "Mm2Group", "Mm2State"]
@@ -249,17 +250,18 @@ class Mm2State:
             clock=self._clock,
         )
 
-    def synced(self) -> dict[SourcePartition, int]:
+    def synced(self) -> dict[SourcePartition, tuple[OffsetSync, ...]]:
         """
-        The furthest source offset of every partition that an offset sync speaks of, on whichever side they are kept.
+        The furthest offset syncs of every partition: one from either side, where MM2 may keep them.
 
-        A sync is written when its record was acknowledged, so the mirror has come at least so far.  What is not a sync
-        is passed over by name: syncs are used as a lower bound only.
+        A sync is written when its record was acknowledged, so the mirror has come at least so far.  But where there is
+        a flow in the opposite direction, each of these topics may be that flow's instead, which names its syncs after
+        topics of its own: whose they are is for the caller to see.  What is not a sync is passed over by name.
 
         Raises:
             ClusterError: A cluster cannot be read.
         """
-        found: dict[SourcePartition, int] = {}
+        found: dict[tuple[SourcePartition, str], OffsetSync] = {}
         names = Mm2Names()
         for side, topic in (
             ("source", names.offset_syncs(self._flow.target)),
@@ -273,9 +275,13 @@ class Mm2State:
                 except StateError as error:
                     self._pass_over(error.message)
                     continue
-                source = SourcePartition(sync.topic, sync.partition)
-                found[source] = max(sync.upstream, found.get(source, -1))
-        return found
+                key = SourcePartition(sync.topic, sync.partition), side
+                if key not in found or sync.upstream > found[key].upstream:
+                    found[key] = sync
+        syncs: dict[SourcePartition, tuple[OffsetSync, ...]] = {}
+        for (source, _), sync in found.items():
+            syncs[source] = (*syncs.get(source, ()), sync)
+        return syncs
 
     def close(self) -> None:
         """Close all clients."""

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.adopt.alignment import Alignment
+from eomirror.adopt.alignment import Alignment, LoggedRecord
 from eomirror.adopt.mm2 import refuse_unknown
-from eomirror.adopt.verdict import PartitionFacts, judge
+from eomirror.adopt.verdict import PartitionFacts, furthest_sync, judge
 from eomirror.errors import UsageError
+from eomirror.formats.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
 FACTS = PartitionFacts(
@@ -55,6 +56,34 @@ def test_with_exactly_once_the_commit_is_believed_where_the_copy_agrees() -> Non
     assert judge(replace(once, alignment=Alignment(()))).problem
     assert judge(replace(once, alignment=Alignment(()), has_committed=False)).resume == 100
     assert judge(replace(once, alignment=Alignment(()), last=None)).resume == 100
+
+
+def test_a_commit_that_is_gone_is_not_believed_against_the_copy() -> None:
+    """Exactly-once was not on all the time: the copy goes on behind the commit with what the source still has."""
+    gone = replace(FACTS, transactional=True, has_committed=False)
+    assert judge(replace(gone, alignment=Alignment((120,)))).candidates == (121,)
+    assert judge(replace(gone, alignment=Alignment((97,)))).resume == 100
+
+
+def test_a_sync_rules_out_candidates_that_are_not_shown_as_well() -> None:
+    """Many are known, a few are shown; a sync that leaves the last shown one leaves those behind it, too."""
+    many = replace(FACTS, alignment=Alignment(tuple(range(99, 130))))
+    assert len(judge(many).candidates) == 8
+    found = judge(replace(many, synced=106))
+    assert (found.resume, found.candidates) == (None, tuple(range(107, 115)))
+
+
+def test_a_sync_counts_where_its_two_records_are_equal() -> None:
+    """The topic of syncs may be that of the opposite flow, about its own topic of the same name."""
+    source = [LoggedRecord(offset, b"%d" % (offset % 7)) for offset in range(100, 130)]
+    copy = [LoggedRecord(offset - 50, b"%d" % (offset % 7)) for offset in range(95, 125)]
+    syncs = [
+        OffsetSync("orders", 3, 110, 60),
+        OffsetSync("orders", 3, 120, 71),
+        OffsetSync("orders", 3, 700, 650),
+    ]
+    assert furthest_sync(syncs, source, copy) == 110
+    assert furthest_sync(syncs[1:], source, copy) is None
 
 
 def test_nothing_to_compare_is_no_answer_without_exactly_once() -> None:
