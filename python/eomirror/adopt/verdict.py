@@ -150,7 +150,9 @@ def judge(facts: PartitionFacts) -> PartitionAdoption:
         return _exactly_once(facts, committed, candidates)
     if len(candidates) == 1:
         (last,) = candidates
-        return _resume(facts, last + 1, f"the copy ends with the source's record {last}")
+        # what lies between it and a commit beyond it was dealt with: markers, or what was dropped on purpose
+        resume = last + 1 if committed is None else max(last, committed) + 1
+        return _resume(facts, resume, f"the copy ends with the source's record {last}", last)
     if candidates:
         return _problem(
             facts,
@@ -189,8 +191,9 @@ def _behind(facts: PartitionFacts) -> tuple[int, ...]:
     return (facts.source_start,) if facts.committed is None else (facts.committed + 1,)
 
 
-def _resume(facts: PartitionFacts, resume: int, evidence: str) -> PartitionAdoption:
-    pairs = facts.alignment.pairs if facts.alignment.candidates == (resume - 1,) else ()
+def _resume(facts: PartitionFacts, resume: int, evidence: str, last: int | None = None) -> PartitionAdoption:
+    last = resume - 1 if last is None else last
+    pairs = facts.alignment.pairs if facts.alignment.candidates == (last,) else ()
     return PartitionAdoption(
         source=facts.source,
         target_topic=facts.target_topic,

@@ -65,6 +65,12 @@ def test_a_commit_that_is_gone_is_not_believed_against_the_copy() -> None:
     assert judge(replace(gone, alignment=Alignment((97,)))).resume == 100
 
 
+def test_what_was_dealt_with_behind_the_last_record_is_not_dealt_with_again() -> None:
+    """A link that was handed back has committed beyond its last record: markers, or what it dropped on purpose."""
+    found = judge(replace(FACTS, has_committed=False, alignment=Alignment((97,), ((97, 98),))))
+    assert (found.resume, found.ranges) == (100, ((97, 98, 1),))
+
+
 def test_a_sync_rules_out_candidates_that_are_not_shown_as_well() -> None:
     """Many are known, a few are shown; a sync that leaves the last shown one leaves those behind it, too."""
     many = replace(FACTS, alignment=Alignment(tuple(range(99, 130))))
