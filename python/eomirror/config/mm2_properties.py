@@ -123,6 +123,8 @@ _REFUSED = (
     (r"forwarding\.admin\.class", "topics are created by the mirror itself"),
     (r"config\.providers.*", "references to them cannot be resolved; each one is named"),
 )
+# KAFKA-9914 and DefaultReplicationPolicy.java: what comes back to a cluster whose alias is in its name goes round
+_CYCLES = "(.*{separator})?({aliases}){separator}.*"
 _DEFAULT_CLASSES = re.compile(
     r"org\.apache\.kafka\.(connect\.mirror\.Default(Topic|Group|ConfigProperty)Filter|clients\.admin\.ForwardingAdmin)"
 )
@@ -378,6 +380,9 @@ class _Import:
         link["naming"] = kind
         if kind == "prefix" and text != ".":
             link["naming"] = {"pattern": "{source}" + text + "{topic}"}
+            # names tell of a way round only where they are prefixed as we do it
+            aliases = "|".join(map(re.escape, (link["source"], link["target"])))
+            link["exclude"].append(_CYCLES.format(separator=re.escape(text), aliases=aliases))
         if separator is not None and kind == "prefix" and text != ".":
             self._refuse(
                 separator[0],

@@ -74,7 +74,7 @@ def test_a_usual_file_becomes_a_configuration() -> None:
             "source": "east",
             "target": "west",
             "topics": ["orders.*", "payments"],
-            "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*"],
+            "exclude": [r"mm2.*\.internal", r".*\.replica", "__.*", "(.*_)?(east|west)_.*"],
             "groups": ["billing.*"],
             "naming": {"pattern": "{source}_{topic}"},
             "lanes": 8,
@@ -153,6 +153,29 @@ def test_what_would_mirror_something_else_is_refused(line: str, tmp_path: Path) 
     done = CliRunner().invoke(import_properties, [str(path)], standalone_mode=False)
     assert done.return_value == 78
     assert "# NOT HONOURED: " in done.stdout
+
+
+@pytest.mark.parametrize("separator", [".", "_", "-", "__"])
+def test_flows_in_both_directions_make_no_topics_without_end(separator: str) -> None:
+    """What has come from a cluster does not go back there, by its name, as in MM2 (MirrorSourceConnector.isCycle)."""
+    package = "replication.policy.class=org.apache.kafka.connect.mirror."
+    text = (
+        "clusters=a,b,us-c\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\nus-c.bootstrap.servers=z:1\n"
+        f"{package}DefaultReplicationPolicy\nreplication.policy.separator={separator}\n"
+        + "".join(
+            f"{s}->{t}.enabled=true\n" for s in ("a", "b", "us-c") for t in ("a", "b", "us-c") if s != t
+        )
+    )
+    config = load_config(imported(text).settings)
+    topics = {alias: {"orders", "bar_x"} for alias in config.clusters}
+    for _ in range(8):
+        before = {alias: set(names) for alias, names in topics.items()}
+        for link in config.links:
+            topics[link.target] |= {
+                link.target_topic(name) for name in before[link.source] if link.mirrors(name)
+            }
+    assert topics == before
+    assert {f"a{separator}orders", f"a{separator}bar_x", f"us-c{separator}a{separator}orders"} <= topics["b"]
 
 
 def test_policies_and_separators() -> None:
