@@ -122,9 +122,11 @@ _REFUSED = (
     (r"(topic|group|config\.property)\.filter\.class", "filters are `topics`, `exclude` and `groups`"),
     (r"forwarding\.admin\.class", "topics are created by the mirror itself"),
     (r"config\.providers.*", "references to them cannot be resolved; each one is named"),
+    (r"(source|target)\.cluster\..*", "a cluster is reached as its alias says, by every flow"),
 )
 # KAFKA-9914 and DefaultReplicationPolicy.java: what comes back to a cluster whose alias is in its name goes round
 _CYCLES = "(.*{separator})?({aliases}){separator}.*"
+_QUOTED = r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s;\"']+)"
 _DEFAULT_CLASSES = re.compile(
     r"org\.apache\.kafka\.(connect\.mirror\.Default(Topic|Group|ConfigProperty)Filter|clients\.admin\.ForwardingAdmin)"
 )
@@ -285,8 +287,8 @@ class _Import:
         value = self._plain(key)
         if value is None:
             return
-        user = re.search(r"\busername\s*=\s*(\"(?:\\.|[^\"\\])*\"|[^\s;\"]+)", value)
-        password = re.search(r"\bpassword\s*=\s*(\"(?:\\.|[^\"\\])*\"|[^\s;\"]+)", value)
+        user = re.search(rf"\busername\s*=\s*{_QUOTED}", value)
+        password = re.search(rf"\bpassword\s*=\s*{_QUOTED}", value)
         if not re.match(r"\S+\.(Plain|Scram)LoginModule\s", value) or not user or not password:
             self._refuse(key, ADVICE["sasl.jaas.config"] + ", or the properties of its mechanism", grave=True)
             return
@@ -344,7 +346,9 @@ class _Import:
                     {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
                 )
                 self._honour(given[0], f"{path}.{ours}")
-        self._start(link, path, f"{flow}.consumer.auto.offset.reset", f"{source}.consumer.auto.offset.reset")
+        # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
+        scopes = (f"{flow}.source", source, flow)
+        self._start(link, path, *(f"{scope}.consumer.auto.offset.reset" for scope in scopes))
         # a key of the flow hides the one of the whole file
         for key in self._given:
             if f"{flow}.{key}" in self._honoured:
@@ -407,6 +411,11 @@ class _Import:
     def _explain(self, key: str) -> None:
         """A key that nothing was made of."""
         name, value = self._bare(key), self._value(key)
+        if name == "enabled" and value.lower() == "true":
+            self._refuse(
+                key, "it enables every flow: write SOURCE->TARGET.enabled = true for each", grave=True
+            )
+            return
         if name in _ALWAYS and value.lower() == _ALWAYS[name]:
             self._honour(key, "always")
             return
@@ -442,4 +451,4 @@ def _list(text: str) -> list[str]:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith(('"', "'")) else text

@@ -140,6 +140,10 @@ def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
         "a.ssl.truststore.location = /etc/store.jks",
         "a.sasl.jaas.config = ${file:/etc/secret:jaas}",
         "a.ssl.provider = X",
+        "enabled = true",
+        "a->b.source.cluster.bootstrap.servers = z:1",
+        "a->b.target.cluster.security.protocol = SSL",
+        "target.cluster.alias = c",
     ],
 )
 def test_what_would_mirror_something_else_is_refused(line: str, tmp_path: Path) -> None:
@@ -153,6 +157,46 @@ def test_what_would_mirror_something_else_is_refused(line: str, tmp_path: Path) 
     done = CliRunner().invoke(import_properties, [str(path)], standalone_mode=False)
     assert done.return_value == 78
     assert "# NOT HONOURED: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "password"),
+    [
+        ("'it is;long'", "it is;long"),
+        ("'a\\\\'b'", "a'b"),
+        ("'say \"x\"'", 'say "x"'),
+        ('"it\'s"', "it's"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_login_may_stand_in_quotes_of_either_kind(given: str, password: str) -> None:
+    """As java.io.StreamTokenizer takes it, by which Kafka reads JAAS."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    line = f"a.sasl.jaas.config = {module} username='me' password={given};"
+    found = imported(
+        f"clusters=a,b\na.bootstrap.servers=x:1\nb.bootstrap.servers=y:1\n{line}", keep_secrets=True
+    )
+    cluster = found.settings["clusters"]["a"]
+    assert (cluster["sasl.username"], cluster["sasl.password"]) == ("me", password)
+
+
+@pytest.mark.parametrize(
+    ("lines", "start"),
+    [
+        ("a->b.source.consumer.auto.offset.reset = latest", "latest"),
+        ("a->b.consumer.auto.offset.reset = latest\na.consumer.auto.offset.reset = earliest", "earliest"),
+        (
+            "a->b.source.consumer.auto.offset.reset = earliest\na.consumer.auto.offset.reset = latest",
+            "earliest",
+        ),
+        ("a->b.consumer.auto.offset.reset = latest", "latest"),
+    ],
+)
+def test_where_a_flow_begins_is_said_by_the_key_that_mm2_takes(lines: str, start: str) -> None:
+    """The consumer of the source has its own prefix, which wins; nothing of it is left over."""
+    link, refused = link_of(lines)
+    assert link["start"] == start
+    assert refused == {}
 
 
 @pytest.mark.parametrize("separator", [".", "_", "-", "__"])
