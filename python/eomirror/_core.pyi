@@ -560,6 +560,7 @@ class PartitionComparison:
         *,
         timestamps: bool = True,
         guard: tuple[str, str, list[str] | None] | None = None,
+        marked: bool = True,
         by_key: tuple[int, int, int] | None = None,
         letters: list[tuple[int, int]] = ...,
         window: int = 4096,
@@ -575,6 +576,8 @@ class PartitionComparison:
             timestamps: Whether timestamps count.
             guard: Source cluster id, target cluster id and forwarded origins of a link that leaves out records by
                 their provenance; None for one that mirrors all.
+            marked: Whether a link with a guard marks its own records by their provenance, by which they are told from
+                others on the target.
             by_key: Compare the last record of every key instead of each record: most keys in memory, which share
                 of them, of how many.
             letters: Dead letters: source offset, and digest of the record there, timestamp included; a record whose

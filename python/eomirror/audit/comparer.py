@@ -223,7 +223,7 @@ class Comparer:
         self, one: Scope, *, by_key: tuple[int, int, int] | None = None, history: int = _HISTORY
     ) -> PartitionComparison:
         guard = None
-        if self._link.guard and self._link.provenance_header:
+        if self._link.guard:
             source_id, target_id = self._ids
             guard = (source_id, target_id, self._link.origin_ids(self._link.source, source_id))
         return PartitionComparison(
@@ -231,6 +231,7 @@ class Comparer:
             _tuple(one.target),
             timestamps=one.timestamps,
             guard=guard,
+            marked=self._link.provenance_header,
             by_key=by_key,
             history=history,
             letters=_letters(one),

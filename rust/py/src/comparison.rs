@@ -50,7 +50,7 @@ pub(crate) struct PartitionComparison {
 #[pymethods]
 impl PartitionComparison {
     #[new]
-    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, by_key=None, letters=Vec::new(), window=4096, history=65536))]
+    #[pyo3(signature = (source, target, *, timestamps=true, guard=None, marked=true, by_key=None, letters=Vec::new(), window=4096, history=65536))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
@@ -58,6 +58,7 @@ impl PartitionComparison {
         target: Range,
         timestamps: bool,
         guard: Option<(String, String, Option<Vec<String>>)>,
+        marked: bool,
         by_key: Option<(usize, u64, u64)>,
         letters: Vec<(i64, u64)>,
         window: usize,
@@ -69,7 +70,8 @@ impl PartitionComparison {
                 let origins = origins.map(|ids| ids.into_iter().collect());
                 let guard =
                     LoopGuard::new(&from, &to, origins, true).map_err(|error| raise(py, &error))?;
-                (Part::Forwarded(guard), Part::From(from))
+                let mirrored = if marked { Part::From(from) } else { Part::All };
+                (Part::Forwarded(guard), mirrored)
             }
         };
         let judge = match by_key {

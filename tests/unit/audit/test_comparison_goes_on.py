@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from eomirror._native import PartitionComparison
+import pytest
+
+from eomirror._native import PartitionComparison, Planner, Policy
+from eomirror.audit.comparer import Comparer
+from eomirror.audit.verify import Range, Scope
+from eomirror.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from eomirror.audit.tally import Tally
 
 MOST = 1000
 
@@ -12,14 +21,20 @@ MOST = 1000
 class Message:
     """What a consumer hands out."""
 
-    def __init__(self, offset: int, key: bytes, value: bytes | None) -> None:
+    def __init__(
+        self, offset: int, key: bytes, value: bytes | None, headers: list[Any] | None = None
+    ) -> None:
         self._parts: dict[str, Any] = {
             "topic": "t", "partition": 0, "offset": offset, "key": key, "value": value, "timestamp": (1, 1_000),
-            "leader_epoch": 0, "headers": None,
+            "leader_epoch": 0, "headers": headers, "error": None,
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         return lambda: self._parts[name]
+
+    def place(self, topic: str) -> None:
+        """It is of another topic."""
+        self._parts["topic"] = topic
 
 
 def by_key(source_tail: int = 10, target_tail: int = 10) -> PartitionComparison:
@@ -66,6 +81,67 @@ def test_reading_on_excuses_nothing_that_compaction_cannot_have_done() -> None:
     assert differences(comparison) == {"missing": 1, "altered": 1}
     assert comparison.counts()["matched"] == 1
     assert sorted(kind for kind, *_ in comparison.take()) == ["altered", "missing"]
+
+
+class Log:
+    """A partition of ten offsets and two more, read by a consumer: once after the other, as it is by then."""
+
+    def __init__(self, *readings: list[Message]) -> None:
+        self._readings = list(readings)
+        self._at = 0
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        del topic, partition
+        if offset == 0 and self._at > 0 and len(self._readings) > 1:
+            del self._readings[0]
+        self._at = offset
+
+    def read(self, most: int, seconds: float) -> tuple[list[Message], int]:
+        del most, seconds
+        found = [message for message in self._readings[0] if message.offset() >= self._at]
+        self._at = 12
+        return found, 12
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> Tally:
+    """What the comparer says of them."""
+    comparer = object.__new__(Comparer)
+    comparer._ids = ("S", "T")
+    comparer._link = SimpleNamespace(  # type: ignore[assignment]
+        **{"guard": False, "provenance_header": False, "source": "s", "origin_ids": lambda *_: None, **link}
+    )
+    comparer._show, comparer._most_keys, comparer._clock, comparer._readers = 10, MOST, SYSTEM_CLOCK, None
+    comparer._clients = (source, target)  # type: ignore[assignment]
+    comparer._ends = SimpleNamespace(stable=lambda _: (12, 12))  # type: ignore[assignment]
+    return comparer.compare(
+        Scope(source=Range("t", 0, 0, 10, 10), target=Range("e.t", 0, 0, 10, 10), by_key=by_key)
+    )
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_a_guard_leaves_out_is_left_out_also_where_the_link_marks_nothing(*, marked: bool) -> None:
+    """`provenance: off` on one of the links of a way round: it drops what has passed its target all the same."""
+    there = Planner(Policy({"x": "t"}, source_cluster_id="T", target_cluster_id="S", header=True, guard=True))
+    here = Planner(
+        Policy({"t": "e.t"}, source_cluster_id="S", target_cluster_id="T", header=marked, guard=True)
+    )
+    message = Message(0, b"k", b"back")
+    message.place("x")
+    (back,) = there.plan([message]).records
+    source = [Message(1, b"k", b"back", back[7]), Message(2, b"k", b"own")]
+    (sent,) = here.plan(source).records
+    told = compared(
+        Log(source),
+        Log([Message(5, b"k", b"own", sent[7])]),
+        by_key=False,
+        guard=True,
+        provenance_header=marked,
+    )
+    assert (told.matched, told.source["left_out"]) == (1, 1)
+    assert not any(told.differences.values())
 
 
 def test_going_on_begins_behind_what_cannot_be_compared_any_more() -> None:
