@@ -631,6 +631,9 @@ class PartitionComparison:
     def read_on(self, source_tail: int, target_tail: int) -> None:
         """Read on to these offsets, beyond what is compared, and judge all keys anew; for ``by_key`` only."""
 
+    def read_again(self) -> None:
+        """Read both sides once more, and judge the keys anew that differ; for ``by_key`` only."""
+
     def resume_at(self) -> tuple[int, int] | None:
         """Source and target offset at which another comparison could go on; None while there is no such place."""
 

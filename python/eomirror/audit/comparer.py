@@ -189,12 +189,12 @@ class Comparer:
         while len(results) < shares:
             comparison = self._comparison(one, by_key=(self._most_keys, len(results), shares))
             found: list[Found] = []
-            whole = self._finish(one, comparison, found, progress, stopped)
-            if whole and any(comparison.counts()["differences"].values()):
-                # compaction goes on: what it removed while this was read, it removed for a record behind the tails
-                comparison.read_on(*self._ends.stable(one))
+            whole = self._read_keys(one, comparison, found, progress, stopped)
+            if whole and comparison.counts()["differences"]["altered"]:
+                # an older record of the key was read, and the last one removed before the reader came to it
                 found.clear()
-                whole = self._finish(one, comparison, found, progress, stopped)
+                comparison.read_again()
+                whole = self._read_keys(one, comparison, found, progress, stopped)
             if comparison.too_many_keys:
                 shares, results = shares * 4, []
                 continue
@@ -211,6 +211,23 @@ class Comparer:
             target=results[0].target,
             found=tuple(sorted(tally.found, key=lambda each: [-1 if n is None else n for n in each[1:]])),
         )
+
+    def _read_keys(
+        self,
+        one: Scope,
+        comparison: PartitionComparison,
+        found: list[Found],
+        progress: Progress | None,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Compare the last records of keys; whether it was not stopped before."""
+        whole = self._finish(one, comparison, found, progress, stopped)
+        if whole and any(comparison.counts()["differences"].values()):
+            # compaction goes on: what it removed while this was read, it removed for a record behind the tails
+            comparison.read_on(*self._ends.stable(one))
+            found.clear()
+            whole = self._finish(one, comparison, found, progress, stopped)
+        return whole
 
     def close(self) -> None:
         """Close all connections."""

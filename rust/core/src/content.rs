@@ -113,6 +113,12 @@ impl Content {
         self.range.end = self.range.end.max(end);
     }
 
+    /// Begins anew, at the first offset of the range; what was counted is forgotten.
+    pub fn rewind(&mut self) {
+        self.next = self.range.start;
+        self.counts = Counts::default();
+    }
+
     /// There is nothing between the position and `offset`.
     pub fn skip_to(&mut self, offset: i64) {
         self.next = self.next.max(offset.min(self.range.end));

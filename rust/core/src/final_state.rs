@@ -4,11 +4,15 @@
 //! be matched one by one. What must agree is the last record of every key. A side that lacks a key is excused where
 //! compaction may have removed it: a later record of the key lies beyond the compared range, or it was a tombstone.
 //!
+//! A reader is slow, and compaction does not wait: it may read an older record of a key, and the last one may be removed
+//! before the reader gets there, for a younger one beyond the compared range. So what differs is read once more
+//! ([`FinalState::again`]). The older record is gone then, too; where it is not, no compaction has been there.
+//!
 //! Memory is bounded by the number of keys. A larger topic is compared in shares: share `i` of `n` looks at the keys
 //! whose digest is `i` modulo `n`, and reads everything again.
 
-use std::collections::HashMap;
 use std::collections::hash_map;
+use std::collections::{HashMap, HashSet};
 
 use crate::compare::{Difference, Side};
 use crate::content::Entry;
@@ -30,6 +34,8 @@ pub struct FinalState {
     most: usize,
     share: (u64, u64),
     full: bool,
+    /// Keys that are read once more; no others are.
+    again: Option<HashSet<u64>>,
 }
 
 /// What [`FinalState::finish`] found.
@@ -50,6 +56,7 @@ impl FinalState {
             most,
             share: (share.0, share.1.max(1)),
             full: false,
+            again: None,
         }
     }
 
@@ -62,6 +69,13 @@ impl FinalState {
     /// Adds a record; `compared` is false for one behind the range.
     pub fn add(&mut self, side: Side, entry: &Entry, compared: bool) {
         if entry.key % self.share.1 != self.share.0 || self.full {
+            return;
+        }
+        if self
+            .again
+            .as_ref()
+            .is_some_and(|again| !again.contains(&entry.key))
+        {
             return;
         }
         let count = self.keys.len();
@@ -89,29 +103,24 @@ impl FinalState {
         }
     }
 
+    /// Both sides will be added once more, to judge the keys anew that differ; what is known of the others stays.
+    pub fn again(&mut self) {
+        let differ = |(key, sides): (&u64, &[Last; 2])| difference(sides).map(|_| *key);
+        let keys: HashSet<u64> = self.keys.iter().filter_map(differ).collect();
+        for key in &keys {
+            self.keys.insert(*key, Default::default());
+        }
+        self.again = Some(keys);
+    }
+
     /// Compares; to be called once both sides were added whole.
     #[must_use]
     pub fn finish(&self) -> Outcome {
         let mut outcome = Outcome::default();
-        for [source, target] in self.keys.values() {
-            match (source.there, target.there) {
-                (true, true) if source.digest == target.digest => outcome.matched += 1,
-                // compaction takes the oldest first: while an older record is left, so is the last one
-                (true, true) => outcome.differences.push(Difference::Altered {
-                    source: source.offset,
-                    target: target.offset,
-                }),
-                (true, false) if !source.tombstone && !target.later => {
-                    outcome.differences.push(Difference::Missing {
-                        source: source.offset,
-                    });
-                }
-                (false, true) if !target.tombstone && !source.later => {
-                    outcome.differences.push(Difference::Foreign {
-                        target: target.offset,
-                    });
-                }
-                _ => {}
+        for sides in self.keys.values() {
+            match difference(sides) {
+                Some(difference) => outcome.differences.push(difference),
+                None => outcome.matched += u64::from(sides[0].there && sides[1].there),
             }
         }
         outcome
@@ -128,6 +137,24 @@ impl FinalState {
     }
 }
 
+/// How the last records of a key differ, if compaction does not explain it.
+fn difference([source, target]: &[Last; 2]) -> Option<Difference> {
+    match (source.there, target.there) {
+        // compaction takes the oldest first: while an older record is left, so is the last one
+        (true, true) if source.digest != target.digest => Some(Difference::Altered {
+            source: source.offset,
+            target: target.offset,
+        }),
+        (true, false) if !source.tombstone && !target.later => Some(Difference::Missing {
+            source: source.offset,
+        }),
+        (false, true) if !target.tombstone && !source.later => Some(Difference::Foreign {
+            target: target.offset,
+        }),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::FinalState;
@@ -139,6 +166,13 @@ mod tests {
 
     fn compare(source: &[Row], target: &[Row]) -> (u64, Vec<Difference>) {
         let mut state = FinalState::new(100, (0, 1));
+        read(&mut state, source, target);
+        assert!(!state.is_full());
+        let outcome = state.finish();
+        (outcome.matched, outcome.differences)
+    }
+
+    fn read(state: &mut FinalState, source: &[Row], target: &[Row]) {
         for (side, rows) in [(Side::Source, source), (Side::Target, target)] {
             for (offset, (key, digest, compared)) in rows.iter().enumerate() {
                 let seen = Seen {
@@ -154,9 +188,6 @@ mod tests {
                 state.add(side, &entry, *compared);
             }
         }
-        assert!(!state.is_full());
-        let outcome = state.finish();
-        (outcome.matched, outcome.differences)
     }
 
     #[test]
@@ -192,6 +223,33 @@ mod tests {
         // a tombstone that never arrived
         let source = [(1, 10, true), (1, 0, true)];
         assert_eq!(compare(&source, &[(1, 10, true)]).1, [altered]);
+    }
+
+    #[test]
+    fn what_differs_is_read_again_and_judged_by_that_alone() {
+        let altered = Difference::Altered {
+            source: 0,
+            target: 2,
+        };
+        // of key 1, 11 was removed for 12 before the reader came to it; 10 had been read
+        let source = [(1, 10, true), (2, 20, true), (1, 12, false)];
+        let target = [(1, 10, true), (2, 20, true), (1, 11, true)];
+        let mut state = FinalState::new(100, (0, 1));
+        read(&mut state, &source, &target);
+        assert_eq!(state.finish().differences, [altered]);
+        state.again();
+        // what is known of key 2 stays, whatever compaction does to it meanwhile
+        read(&mut state, &[(1, 12, false)], &[(1, 11, true)]);
+        assert_eq!(state.finish().differences, []);
+        assert_eq!(state.finish().matched, 1);
+        // a copy that was changed differs again
+        let mut state = FinalState::new(100, (0, 1));
+        for _ in 0..3 {
+            read(&mut state, &source, &target);
+            assert_eq!(state.finish().differences, [altered]);
+            assert_eq!(state.finish().matched, 1);
+            state.again();
+        }
     }
 
     #[test]

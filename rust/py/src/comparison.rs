@@ -188,12 +188,21 @@ impl PartitionComparison {
     /// anew; what is compared stays as it is. Only for the last records of keys.
     fn read_on(&self, source_tail: i64, target_tail: i64) {
         let mut work = self.lock();
-        work.begin_again();
-        work.found.clear();
-        work.counts = [0; 5];
-        work.matched = 0;
+        work.judge_again();
         work.source.content.extend(source_tail);
         work.target.content.extend(target_tail);
+    }
+
+    /// Reads both sides once more from their beginning, and judges the keys anew that differ. Only for the last records
+    /// of keys.
+    fn read_again(&self) {
+        let mut work = self.lock();
+        work.judge_again();
+        work.source.rewind();
+        work.target.rewind();
+        if let Judge::ByKey(state) = &mut work.judge {
+            state.again();
+        }
     }
 
     /// Source and target offset at which another comparison could go on, if there is such a place now.
@@ -272,6 +281,14 @@ impl Work {
     fn begin_again(&mut self) {
         self.finished = false;
         self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Likewise, and nothing that was found so far holds.
+    fn judge_again(&mut self) {
+        self.begin_again();
+        self.found.clear();
+        self.counts = [0; 5];
+        self.matched = 0;
     }
 
     fn half(&mut self, side: Side) -> &mut Half {

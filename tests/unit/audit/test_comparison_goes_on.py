@@ -121,6 +121,27 @@ def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> T
     )
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_record_that_was_compacted_away_while_its_key_was_read_is_no_difference(side: str) -> None:
+    """The older one had been read, and the younger one was gone when the reader came to it."""
+    old, last, young = Message(1, b"k", b"old"), Message(8, b"k", b"last"), Message(11, b"k", b"young")
+    cleaned = Log([old, young], [young])
+    whole = Log([old, last, young])
+    told = compared(*((cleaned, whole) if side == "source" else (whole, cleaned)))
+    assert not any(told.differences.values())
+    assert told.found == ()
+
+
+def test_what_differs_when_it_is_read_again_differs() -> None:
+    """A record that was changed on its way, and has a younger one since, is there at the second look, too."""
+    young = Message(11, b"k", b"young")
+    source = Log([Message(1, b"k", b"old"), Message(8, b"k", b"last"), young])
+    target = Log([Message(1, b"k", b"old"), Message(8, b"k", b"altered"), young])
+    told = compared(source, target)
+    assert {kind: count for kind, count in told.differences.items() if count} == {"altered": 1}
+    assert told.found == (("altered", 8, 8),)
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_what_a_guard_leaves_out_is_left_out_also_where_the_link_marks_nothing(*, marked: bool) -> None:
     """`provenance: off` on one of the links of a way round: it drops what has passed its target all the same."""

@@ -55,6 +55,12 @@ impl Half {
         fetcher.assign(&[Assignment::new(topic.clone(), *partition, next)]);
     }
 
+    /// Reads the range once more.
+    pub(super) fn rewind(&mut self) {
+        self.content.rewind();
+        self.parked = None;
+    }
+
     fn trouble(&self, message: impl std::fmt::Display) -> Trouble {
         Trouble::Topic {
             topic: self.partition.topic.clone(),
