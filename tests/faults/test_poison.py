@@ -8,7 +8,9 @@ and not the copy's.
 from __future__ import annotations
 
 import base64
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,6 +21,7 @@ from records import Record, delete_topic, read_committed, wait_for
 from rig.link import TestLink, alter_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rig.ledger import Entry
@@ -90,6 +93,29 @@ def refuse_the_future(link: TestLink, word: str) -> int:
     alter_topic(link.west, link.copy(word), message_timestamp_after_max_ms="3600000")
     time.sleep(1.0)
     return int(time.time() * 1000) + 7_200_000
+
+
+@contextmanager
+def never_at_rest(link: TestLink, word: str) -> Iterator[None]:
+    """While the block runs, a record is written every few milliseconds, without transactions; remembered as written."""
+    over = threading.Event()
+
+    def write() -> None:
+        producer = Producer({**link.east, "linger.ms": 1})
+        while not over.wait(0.003):
+            (record,) = plain(len(link.written[word][0]), 1)
+            producer.produce(link.topic(word), record[1], record[0], 0, timestamp=record[2])
+            producer.poll(0)
+            link.written[word][0].append(record)
+        assert producer.flush(30) == 0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def positions(link: TestLink) -> dict[tuple[str, int], dict[str, Any]]:
@@ -266,6 +292,27 @@ def test_many_refused_timestamps_in_a_row(link: TestLink) -> None:
         assert [letter["record_timestamp"] for _, letter in letters(link)] == [future] * len(poison)
     link.check("poisoned")
     link.check("healthy")
+
+
+def test_a_search_ends_beside_a_topic_that_never_rests(link: TestLink) -> None:
+    """Records of another topic are in each of its transactions: it goes on where it was, and they arrive meanwhile."""
+    link.settings.update({"on_refused": "dead-letter", "lanes": 1})
+    link.create("poisoned", message_timestamp_after_max_ms=str(2**63 - 1))
+    link.create("restless")
+    link.write("poisoned", 100)
+    with link.running() as run:
+        run.wait(lambda: link.whole("poisoned"))
+        before = len(link.written["poisoned"][0])
+        future = refuse_the_future(link, "poisoned")
+        records = plain(0, 6_000)
+        records[5_900] = (b"future", b"v", future, ())
+        with never_at_rest(link, "restless"):
+            link.write_these("poisoned", records, abort_every=0, per_transaction=6_000)
+            del link.written["poisoned"][0][before + 5_900]
+            run.wait(lambda: link.whole("poisoned"))
+        run.wait(lambda: link.whole("restless"))
+        assert [letter["record_timestamp"] for _, letter in letters(link)] == [future]
+    link.check("poisoned", "restless")
 
 
 @pytest.mark.slow

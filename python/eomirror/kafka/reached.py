@@ -81,7 +81,7 @@ class Reached:
             consumer: Asked for positions.
             partitions: All that are fetched.
             records: Per partition the offset after the last planned record, and its leader epoch.
-            held: Partitions that handed out records which were not planned yet; nothing is said of them.
+            held: Partitions that handed out records which were not planned yet; only those that were tell of them.
         """
         if self._found is None:
             self._ask(consumer, partitions, held)
@@ -94,9 +94,9 @@ class Reached:
                 if source in partitions and source not in held:
                     found[source] = _later(found.get(source), asked)
             for topic, number, offset, epoch in records:
+                # also of what is held: records are planned in their order, and those that are held come behind
                 source = SourcePartition(topic, number)
-                if source not in held:
-                    found[source] = _later(found.get(source), Advance(offset, epoch))
+                found[source] = _later(found.get(source), Advance(offset, epoch))
             self._found = found
         return self._found
 

@@ -65,12 +65,14 @@ def test_an_end_takes_its_leader_epoch_from_the_position_before_it() -> None:
     assert state.find(consumer, [ONE], [], ()) == {ONE: Advance(10, 3)}
 
 
-def test_nothing_is_said_of_a_partition_whose_records_are_held_back() -> None:
-    """Its position is beyond records that were not planned."""
+def test_of_a_partition_whose_records_are_held_back_only_the_planned_ones_tell() -> None:
+    """Its position and its end are beyond records that were not planned."""
     consumer, state = Consumer(), Reached()
     consumer.offsets[ONE] = (5, 1)
     state.end(ONE, 8)
-    assert state.find(consumer, [ONE], [("t", 0, 4, 1)], {ONE}) == {}
+    assert state.find(consumer, [ONE], [], {ONE}) == {}
+    state.consumed()
+    assert state.find(consumer, [ONE], [("t", 0, 4, 1)], {ONE}) == {ONE: Advance(4, 1)}
     assert consumer.asked == []
 
 

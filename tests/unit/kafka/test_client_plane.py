@@ -1,0 +1,141 @@
+"""The client plane between a consumer and a producer that are played."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror._native import Acks
+from eomirror.config import Cluster, Link
+from eomirror.kafka.plane import ClientPlane
+from eomirror.lane.plane import Start, Treatment
+from eomirror.lane.spec import LaneSpec
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
+
+
+@dataclass
+class FakeMessage:
+    """A record that a consumer hands out."""
+
+    source: SourcePartition
+    at: int
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return self.source.topic
+
+    def partition(self) -> int:
+        return self.source.partition
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 5)
+
+    def headers(self) -> None:
+        return None
+
+    def leader_epoch(self) -> int:
+        return 3
+
+
+class FakeConsumer:
+    """Hands out what it has, paused partitions included, and knows how far that was."""
+
+    def __init__(self, *messages: FakeMessage) -> None:
+        self._left = list(messages)
+        self._reached: dict[SourcePartition, int] = {}
+
+    def list_topics(self, *_: Any, **__: Any) -> None:
+        """Connected."""
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Assigned."""
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Nothing more of a paused partition is left in these tests."""
+
+    resume = pause
+
+    def consume(self, most: int, _seconds: float) -> list[FakeMessage]:
+        taken, self._left = self._left[:most], self._left[most:]
+        self._reached.update({message.source: message.at + 1 for message in taken})
+        return taken
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        for one in partitions:
+            one.offset = self._reached.get(SourcePartition(one.topic, one.partition), -1001)
+        return partitions
+
+
+class FakeProducer:
+    """A target that takes everything."""
+
+    def __init__(self) -> None:
+        self._sent: Counter[tuple[str, int]] = Counter()
+
+    def learn(self, topics: Any) -> None:
+        """Known."""
+
+    def begin(self) -> None:
+        """Begun."""
+
+    def identity(self) -> None:
+        """Nobody asks."""
+
+    def produce_all(self, records: list[tuple[Any, ...]]) -> None:
+        self._sent.update((record[0], record[3]) for record in records)
+
+    def flush(self, _seconds: float) -> None:
+        """All of it has arrived."""
+
+    def take_acks(self) -> Acks:
+        return Acks([(*where, [(0, count)]) for where, count in self._sent.items()])
+
+
+@pytest.fixture
+def spec() -> LaneSpec:
+    """A lane whose clusters are never asked."""
+    nowhere = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+    return LaneSpec(
+        link=Link(name="one", source="east", target="west", topics=(".*",)), source=nowhere, target=nowhere,
+        source_cluster_id="S", target_cluster_id="T", run="r", generation=1, lane=0, epoch=1, attempt=1, seconds=60.0,
+        partitions=(),
+    )  # fmt: skip
+
+
+def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
+    """EO-5: whose topics are compared is asked first; what was sent of a partition that is held back is among them."""
+    plane: Any = ClientPlane(spec)
+    messages = [FakeMessage(ORDERS, offset) for offset in range(10, 15)]
+    plane._consumer = FakeConsumer(*messages, FakeMessage(PAYMENTS, 7))
+    plane._producer = FakeProducer()
+    plane.treat(Treatment(ranges={ORDERS: ((15, 1),)}))
+    plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
+    plane.begin()
+    for _ in range(2):
+        plane.pump(0.0)
+    assert plane._sieve.holding
+
+    told = plane.advances()
+    sealed = plane.seal(1.0)
+
+    assert {source: advance.offset for source, advance in told.items()} == {ORDERS: 12, PAYMENTS: 8}
+    assert sealed.advances == told
