@@ -41,18 +41,20 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         clock: Where time comes from.
     """
     clients = _Clients()
+    close = clients.close
     parked = False
     try:
         lane = _PARKING.take(spec)
         if lane is None:
             lane = _build(spec, mailbox, clock, clients)
         else:
-            clients.add(lane.close)
+            # as it is: with one call around it for every epoch, none could be made after a thousand of them
+            close = lane.close
             lane.pump.resume(spec, mailbox)
         report = _drive(spec, lane.pump)
         if report.ending is Ending.EPOCH and not report.stopped_topics:
             parked = True
-            _PARKING.put(ParkedLane(spec, lane.pump, clients.close))
+            _PARKING.put(ParkedLane(spec, lane.pump, close))
     except (LaneError, UnreachableError) as error:
         return _report(spec, Ending.REBUILD, str(error))
     except AuthorizationError as error:
@@ -63,7 +65,7 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         return report
     finally:
         if not parked:
-            clients.close()
+            close()
 
 
 def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:

@@ -1,0 +1,61 @@
+"""Attempt after attempt of a lane in one process."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fakes import ORDERS, spec
+
+import eomirror.lane.run
+from eomirror.lane.parking import ParkedLane, Parking
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import Ending, LaneReport
+
+if TYPE_CHECKING:
+    import pytest
+
+# Python's own limit of calls within calls is 1,000
+EPOCHS = 1_200
+
+
+class FakePump:
+    """Each epoch ends as it should, but for the last."""
+
+    def __init__(self, mirrored: Any) -> None:
+        self.mirrored = mirrored
+        self.endings = [Ending.EPOCH] * EPOCHS + [Ending.STOPPED]
+        self.resumed = 0
+
+    def resume(self, *_: Any) -> None:
+        self.resumed += 1
+
+    def run(self) -> LaneReport:
+        return LaneReport(lane=0, epoch=1, attempt=1, ending=self.endings.pop(0))
+
+
+def test_a_lane_that_went_on_for_very_many_epochs_is_closed_like_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once, at its end; with epochs of five minutes these are four days."""
+    closed: list[str] = []
+    first = spec(ORDERS)
+    pump: Any = FakePump(first.partitions)
+
+    def build(lane: Any, _mailbox: Any, _clock: Any, clients: Any) -> ParkedLane:
+        clients.add(lambda: closed.append("closed"))
+        return ParkedLane(lane, pump, clients.close)
+
+    monkeypatch.setattr(eomirror.lane.run, "_build", build)
+    monkeypatch.setattr(eomirror.lane.run, "_PARKING", Parking())
+    mailbox: Any = None
+
+    reports = [run_lane(replace(first, epoch=1 + number), mailbox) for number in range(EPOCHS + 1)]
+
+    assert reports[-1].ending is Ending.STOPPED
+    assert pump.resumed == EPOCHS
+    assert closed == ["closed"]
