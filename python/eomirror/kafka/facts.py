@@ -14,6 +14,7 @@ __all__ = [
     "config_value",
     "operations",
     "topic_facts",
+    "topic_id_seen",
     "without_leader",
 ]
 
@@ -87,6 +88,23 @@ def topic_facts(description: Any) -> TopicFacts:
         len(partitions[0].replicas) if partitions else 0,
         frozenset(partition.id for partition in partitions if partition.leader is None),
     )
+
+
+def topic_id_seen(topic: TopicFacts | None, remembered: str, *, there: bool) -> str | None:
+    """
+    The id of the topic that a partition of ours is in now.
+
+    Args:
+        topic: As described; None for one that does not exist.
+        remembered: Id of the topic that the partition was in.
+        there: Whether the partition is.
+
+    Returns:
+        None if it is gone.  That a topic was created again counts for more, for it may have fewer partitions (rule 5).
+    """
+    if topic is None:
+        return None
+    return topic.topic_id if there or topic.topic_id != remembered else None
 
 
 def config_value(entry: Any) -> ConfigValue:

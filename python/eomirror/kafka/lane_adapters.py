@@ -13,7 +13,7 @@ from eomirror.formats.control import ControlView, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
 from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.facts import without_leader
+from eomirror.kafka.facts import topic_id_seen, without_leader
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -150,7 +150,7 @@ class LaneTopics:
             compared_earlier = item.epoch_offset is not None
             found[item.source] = (
                 SourceFacts(
-                    source.topic_id if source is not None and (item.source in ends or silent) else None,
+                    topic_id_seen(source, item.topic_id, there=item.source in ends or silent),
                     starts.get(item.source, 0),
                     ends.get(item.source, 0),
                     source_refused.get(item.topic)

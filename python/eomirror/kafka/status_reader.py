@@ -17,7 +17,7 @@ from eomirror.formats.position import AttemptClaim, Position, decode_attempt, de
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
-from eomirror.kafka.facts import without_leader
+from eomirror.kafka.facts import topic_id_seen, without_leader
 from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.errors import MirrorError
     from eomirror.formats.control import ControlView
+    from eomirror.kafka.facts import TopicFacts
 
 __all__ = ["StatusReader"]
 
@@ -164,13 +165,13 @@ class StatusReader:
     def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
         """Both sides of each partition; what does not exist (any more) is said to be missing."""
         try:
-            source_ids, on_source, silent = _existing(self._source, [item.source for item in positions])
+            source_topics, on_source, silent = _existing(self._source, [item.source for item in positions])
             starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
             stable = _offsets(self._source, on_source, at="latest", read_committed=True)
             ends = _offsets(self._source, on_source, at="latest", read_committed=False)
         except ClusterError as error:
             raise _SourceError(error.message) from error
-        target_ids, on_target, silent_there = _existing(
+        target_topics, on_target, silent_there = _existing(
             self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
         )
         target_ends = _offsets(self._target, on_target, at="latest", read_committed=False)
@@ -181,14 +182,16 @@ class StatusReader:
             there = source in starts and source in stable and source in ends
             observed[source] = Observed(
                 SourceFacts(
-                    source_ids[item.topic] if there else None,
+                    topic_id_seen(source_topics[item.topic], item.topic_id, there=there),
                     starts.get(source, 0),
                     ends.get(source, 0),
                     without_leader(source, self._source.name) if source in silent else None,
                 ),
                 stable.get(source) if there else None,
                 TargetFacts(
-                    target_ids[item.target_topic] if target in target_ends else None,
+                    topic_id_seen(
+                        target_topics[item.target_topic], item.target_topic_id, there=target in target_ends
+                    ),
                     target_ends.get(target, 0),
                     without_leader(target, self._target.name) if target in silent_there else None,
                 ),
@@ -259,18 +262,17 @@ def _can_go_on(position: Position, seen: Observed | None) -> bool:
 
 def _existing(
     admin: ClusterAdmin, wanted: Iterable[SourcePartition]
-) -> tuple[dict[str, str | None], list[SourcePartition], set[SourcePartition]]:
-    """Ids of the topics (None: missing), partitions that can be asked, those without a leader: one request for all."""
+) -> tuple[dict[str, TopicFacts | None], list[SourcePartition], set[SourcePartition]]:
+    """The topics (None: missing), partitions that can be asked, those without a leader: one request for all."""
     wanted = list(wanted)
     facts = admin.describe_topics(sorted({item.topic for item in wanted}))
-    ids = {name: None if topic is None else topic.topic_id for name, topic in facts.items()}
     existing = [
         (item, topic)
         for item in wanted
         if (topic := facts[item.topic]) is not None and item.partition < topic.partitions
     ]
     silent = {item for item, topic in existing if item.partition in topic.leaderless}
-    return ids, [item for item, _ in existing if item not in silent], silent
+    return facts, [item for item, _ in existing if item not in silent], silent
 
 
 def _offsets(
