@@ -255,8 +255,7 @@ class LinkOwner:
             self._clock.sleep(_LOOK_SECONDS)
 
     def _initialize(self) -> TransactionalProducer:
-        if self._producer is not None:
-            self._producer.close()
+        self._drop_producer()
         self._producer = TransactionalProducer(
             self._target,
             client_id=self._names.client_id("control"),

@@ -124,8 +124,7 @@ class ClientPlane:
         spec = self._spec
         # connects in the background while the producer takes its id
         self._source()
-        if self._producer is not None:
-            self._producer.close()
+        self._close_producer()
         self._planner.clear()
         self._written.clear()
         self._next_target.clear()
@@ -340,9 +339,7 @@ class ClientPlane:
 
     def close(self) -> None:
         """Close all clients; leave nothing running."""
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        self._close_producer()
         if self._consumer is not None:
             try:
                 self._consumer.close()
@@ -363,6 +360,12 @@ class ClientPlane:
         )
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _close_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            # another one may not take its place: a certificate can be away just then
+            self._producer = None
 
     @contextmanager
     def _naming_source_topics(self) -> Iterator[None]:

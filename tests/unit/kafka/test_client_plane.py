@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import eomirror.kafka.ownership
+import eomirror.kafka.plane
 from eomirror._native import Acks
 from eomirror.config import Cluster, Link
+from eomirror.errors import UnreachableError
+from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.plane import ClientPlane
+from eomirror.kafka.producer import TransactionalProducer
 from eomirror.lane.plane import Start, Treatment
 from eomirror.lane.spec import LaneSpec
 from eomirror.types import SourcePartition
@@ -79,6 +84,9 @@ class FakeConsumer:
         self._reached.update({message.source: message.at + 1 for message in taken})
         return taken
 
+    def close(self) -> None:
+        """Closed."""
+
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         for one in partitions:
             one.offset = self._reached.get(SourcePartition(one.topic, one.partition), -1001)
@@ -139,3 +147,51 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
 
     assert {source: advance.offset for source, advance in told.items()} == {ORDERS: 12, PAYMENTS: 8}
     assert sealed.advances == told
+
+
+class ClosedClient:
+    """What a producer lets go of."""
+
+    def purge(self) -> None:
+        """Nothing is queued."""
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+
+def open_producer() -> TransactionalProducer:
+    """One with which nothing else was done."""
+    made: Any = object.__new__(TransactionalProducer)
+    made._producer = ClosedClient()
+    return made  # type: ignore[no-any-return]
+
+
+def away(*_: Any, **__: Any) -> None:
+    """A producer cannot be made just now."""
+    raise UnreachableError("a certificate or key cannot be read", fix="put it back")
+
+
+def test_a_producer_that_cannot_be_replaced_is_closed_once(
+    spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt ends as it should, and not in an error of ours."""
+    monkeypatch.setattr(eomirror.kafka.plane, "TransactionalProducer", away)
+    plane: Any = ClientPlane(spec)
+    plane._consumer, plane._producer = FakeConsumer(), open_producer()
+
+    with pytest.raises(UnreachableError):
+        plane.open()
+    plane.close()
+
+
+def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
+    spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends the link goes through to its end."""
+    monkeypatch.setattr(eomirror.kafka.ownership, "TransactionalProducer", away)
+    owner: Any = LinkOwner(spec.link, spec.source, spec.target, run="r")
+    owner._producer = open_producer()
+
+    with pytest.raises(UnreachableError):
+        owner._initialize()
+    owner.close()
