@@ -4,6 +4,7 @@ Runs the trials of docs/moving-consumers.md, and writes what came of them.
     just moving-consumers --trials 100 --seed 4711
     just moving-consumers --trials 100 --seed 4711 --mm2 100 --out docs/reports/2026-11-21-moving-consumers.json
     just moving-consumers --trials 0 --open 100 --seed 4711
+    just moving-consumers --trials 0 --busy 100 --seed 4711
 
 A trial is one consumer that moves once, in both partitions of one topic of a one-way link.  Exit code 1: one of ours
 skipped a record, or read one twice that it was not told of.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from moving import busy
 from moving.interrupted import BACK, RESET, InterruptedTrials
 from moving.java import java_client
 from moving.mm2 import Mm2Trials
@@ -87,6 +89,13 @@ def main(arguments: list[str]) -> int:
                 f"{tag}, killed in open transactions",
                 interrupted.run(rounds, on_round=_say),
             )
+        for plane in ("native", "client") if asked.busy else ():
+            tag = f"busy-{plane}"
+            trials = busy.BusyTrials(
+                sides, Path(folder) / tag, seed=asked.seed, plane=plane, tag=tag, java=java
+            )
+            run = trials.run(-(-asked.busy // (2 * _OURS_A_ROUND)), on_round=_say)
+            bad += _enter(document, asked.out, f"{tag}, groups that commit all the time", run)
         for lag in asked.lags:
             rounds = -(-asked.mm2 // _MM2_A_ROUND)
             if rounds:
@@ -107,6 +116,9 @@ def _asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--open", type=int, default=0, help="moves while the mirror is dead, killed in open transactions"
     )
+    parser.add_argument(
+        "--busy", type=int, default=0, help="moves of groups that commit all the time, and are moved"
+    )
     parser.add_argument("--mm2", type=int, default=0, help="moves with MirrorMaker 2, for each --lags")
     parser.add_argument("--lags", type=int, nargs="*", default=[100, 0], help="its offset.lag.max")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
@@ -124,12 +136,12 @@ def _enter(document: dict[str, Any], out: Path | None, name: str, run: Run) -> i
             # with equal names on both sides what is read twice was announced
             told = "both sides" in kind
             bad += count.skipped + count.beyond + count.unanswered + (0 if told else count.again)
-        elif by.startswith("java"):
+        elif by.startswith(("java", "synced")):
             # what is read twice is only counted, but with the mirror back its answers are exact
-            bad += count.skipped + (count.again if by in {BACK, RESET} else 0)
+            bad += count.skipped + (count.again if by in {BACK, RESET, busy.BACK} else 0)
     for line in run.wrong[:60]:
         _tell(f"  {line}")
-    bad += sum(not line.startswith(("java", "mm2", "library")) for line in run.wrong)
+    bad += sum(not line.startswith(("java", "mm2", "library", "synced")) for line in run.wrong)
     document["runs"].append(
         {
             "name": name, "records": run.records, "aborted": run.aborted, "kills": run.kills,

@@ -42,6 +42,10 @@ caught up with the group; `synced groups` is what `sync.group.offsets` had commi
 records and the checkpoints of their transactions, and the mirror's process tree is killed; the transactions are
 aborted when it is back. `java, mirror dead` is what RemoteClusterUtils says in between. One consumer in four is reset
 to an earlier offset meanwhile.
+
+`groups that commit all the time`: two one-way links that move groups. Each consumer commits a few times a second, near
+the end, until it stops; in about half of the rounds the mirror is killed then. `at once` is what the target knows of
+the group at that moment, `mirror back` where the mirror has put it once it could.
 """
 
 
