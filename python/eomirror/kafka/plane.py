@@ -457,13 +457,16 @@ class ClientPlane:
         """
         Next offset to fetch of every partition, as far as everything before it was handed to the planner.
 
-        Records that wait in ``_pending`` were handed out but not planned, so nothing may move while there are any.
+        Records that wait in ``_pending`` or are held back were handed out, but not planned.
         """
-        if self._pending or self._consumer is None or not self._committed:
+        if self._consumer is None or not self._committed:
             return {}
-        # records that are held back were handed out, but not planned either
+        waiting = {SourcePartition(message.topic(), message.partition()) for message in self._pending}
         return self._reached.find(
-            self._consumer, self._committed.keys(), self._planner.reached(), self._sieve.holding
+            self._consumer,
+            self._committed.keys(),
+            self._planner.reached(),
+            waiting.union(self._sieve.holding),
         )
 
 

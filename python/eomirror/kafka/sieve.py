@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
+from eomirror.kafka.fetch_errors import fetch_failure
 from eomirror.kafka.refused import TargetRefusedError, dead_letter_of, named
 from eomirror.lane.plane import Treatment
 from eomirror.types import SourcePartition
@@ -75,9 +76,13 @@ class Sieve:
             self.keep_pace(consumer)
 
     def hold_back(self, messages: Sequence[Any]) -> list[Any]:
-        """Take out records of suspected partitions; gives the rest, events and errors included."""
-        others = []
-        for message in messages:
+        """Take out records of suspected partitions, up to the first failure; gives the rest, events and errors too."""
+        others: list[Any] = []
+        for at, message in enumerate(messages):
+            if fetch_failure(message) is not None:
+                # what follows may lie behind a batch that cannot be read, and is not sent before that is told
+                others.extend(messages[at:])
+                break
             source = SourcePartition(message.topic(), message.partition())
             if message.error() is None and source in self._treatment.ranges:
                 self._held.setdefault(source, deque()).append(message)

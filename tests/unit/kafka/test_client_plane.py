@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 import eomirror.kafka.ownership
 import eomirror.kafka.plane
 from eomirror._native import Acks
 from eomirror.config import Cluster, Link
-from eomirror.errors import UnreachableError
+from eomirror.errors import SourceDamagedError, UnreachableError
 from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.plane import ClientPlane
 from eomirror.kafka.producer import TransactionalProducer
@@ -28,13 +29,14 @@ ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
 
 @dataclass
 class FakeMessage:
-    """A record that a consumer hands out."""
+    """A record that a consumer hands out, or what it says instead."""
 
     source: SourcePartition
     at: int
+    failure: KafkaError | None = None
 
-    def error(self) -> None:
-        return None
+    def error(self) -> KafkaError | None:
+        return self.failure
 
     def topic(self) -> str:
         return self.source.topic
@@ -129,15 +131,31 @@ def spec() -> LaneSpec:
     )  # fmt: skip
 
 
+def fetching(spec: LaneSpec, *messages: FakeMessage, ranges: int = 0) -> Any:
+    """A plane with a transaction open; ORDERS goes in ranges of so many records if something of it is sought."""
+    plane: Any = ClientPlane(spec)
+    plane._consumer, plane._producer = FakeConsumer(*messages), FakeProducer()
+    if ranges:
+        plane.treat(Treatment(ranges={ORDERS: ((15, ranges),)}))
+    plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
+    # a fetch of more than one record
+    plane._pace.fetched(1, 2)
+    plane.begin()
+    return plane
+
+
+def damaged(source: SourcePartition) -> FakeMessage:
+    return FakeMessage(source, -1, KafkaError(KafkaError._BAD_MSG))
+
+
+def offsets(advances: Any) -> dict[SourcePartition, int]:
+    return {source: advance.offset for source, advance in advances.items()}
+
+
 def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
     """EO-5: whose topics are compared is asked first; what was sent of a partition that is held back is among them."""
-    plane: Any = ClientPlane(spec)
     messages = [FakeMessage(ORDERS, offset) for offset in range(10, 15)]
-    plane._consumer = FakeConsumer(*messages, FakeMessage(PAYMENTS, 7))
-    plane._producer = FakeProducer()
-    plane.treat(Treatment(ranges={ORDERS: ((15, 1),)}))
-    plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
-    plane.begin()
+    plane = fetching(spec, *messages, FakeMessage(PAYMENTS, 7), ranges=1)
     for _ in range(2):
         plane.pump(0.0)
     assert plane._sieve.holding
@@ -145,8 +163,35 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
     told = plane.advances()
     sealed = plane.seal(1.0)
 
-    assert {source: advance.offset for source, advance in told.items()} == {ORDERS: 12, PAYMENTS: 8}
+    assert offsets(told) == {ORDERS: 12, PAYMENTS: 8}
     assert sealed.advances == told
+
+
+def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
+    """EO-5: likewise, while what was fetched behind a batch that cannot be read waits for the end of the attempt."""
+    plane = fetching(spec, FakeMessage(PAYMENTS, 7), damaged(ORDERS), FakeMessage(PAYMENTS, 8))
+    plane.pump(0.0)
+    assert plane.pump(0.0).enough
+
+    told = plane.advances()
+
+    assert offsets(told) == {PAYMENTS: 8}
+    assert plane.seal(1.0).advances == told
+
+
+def test_nothing_behind_damage_is_sent_while_something_is_sought(spec: LaneSpec) -> None:
+    """EO-6: librdkafka goes on behind a batch that it cannot read; a position past it would pass it over in silence."""
+    plane = fetching(
+        spec, FakeMessage(ORDERS, 10), damaged(ORDERS), FakeMessage(ORDERS, 12), FakeMessage(ORDERS, 13),
+        ranges=3,
+    )  # fmt: skip
+    while not plane.pump(0.0).enough:
+        pass
+
+    assert offsets(plane.seal(1.0).advances) == {ORDERS: 11}
+    plane._planner.clear()
+    with pytest.raises(SourceDamagedError):
+        plane.pump(0.0)
 
 
 class ClosedClient:
