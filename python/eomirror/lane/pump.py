@@ -187,9 +187,11 @@ class LanePump:
             return self._failed(error, command)
 
     def _failed(self, error: LaneError | MirrorError, command: Command) -> Event:
-        if isinstance(error, SourceDamagedError):
-            position = self._partitions.positions[error.source].offset
-            self._damaged = after_damage(self._damaged, error, position)
+        # without a position its topic was stopped while its last fetches were on the way
+        if isinstance(error, SourceDamagedError) and (
+            position := self._partitions.positions.get(error.source)
+        ):
+            self._damaged = after_damage(self._damaged, error, position.offset)
             error = damage_error(error, self._damaged[-1]) or error
         verdict = judge(error, command)
         if verdict.topic and isinstance(error, MirrorError) and self._partitions.stop(verdict.topic, error):

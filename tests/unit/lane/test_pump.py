@@ -270,6 +270,17 @@ def test_a_batch_that_cannot_be_read_stops_its_topic_in_the_end(times: int) -> N
     assert set(report.stopped_topics) == ({"orders"} if times + 1 == MOST_DAMAGED else set())
 
 
+def test_damage_in_a_topic_that_is_stopped_ends_the_attempt_and_no_more() -> None:
+    """Its last fetches may arrive after it was stopped, and then there is no position to count at."""
+    rig = Rig()
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.seal_error = SourceDamagedError("CRC", PAYMENTS)
+
+    report = rig.run()
+
+    assert (report.ending, report.damaged) == (Ending.REBUILD, ())
+
+
 def test_a_right_that_concerns_no_one_topic_ends_the_attempt_as_such() -> None:
     """F30: the driver waits for the grant; a right on one topic stops that topic, and says that it is a right."""
     rig = Rig(payments=3)
