@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, UsageError, load_config
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.offsets import translate
+from eomirror.offsets import group_offsets, translate
 from records import create_topic
 from rig.plane import plane_under_test
 
@@ -188,3 +189,17 @@ def test_a_topic_that_no_link_knows_is_a_usage_error(flow: Flow) -> None:
     with pytest.raises(UsageError, match="ask either"):
         translate(flow.config, topic=flow.topic, partition=0)
     assert translate(flow.config, group="nobody") == []
+
+
+def test_a_group_is_told_no_offset_that_retention_took_from_the_copy(flow: Flow) -> None:
+    """Below the log start a consumer with ``auto.offset.reset=latest`` would skip what is left, too."""
+    east, west = AdminClient(flow.east), AdminClient(flow.west)
+    group = ConsumerGroupTopicPartitions(flow.name, [TopicPartition(flow.topic, 0, 3)])
+    east.alter_consumer_group_offsets([group])[flow.name].result(30)
+    copy = TopicPartition(flow.target, 0, 40)
+    west.delete_records([copy])[copy].result(30)
+
+    (there,) = group_offsets(flow.config, group=flow.name)
+    (told,) = translate(flow.config, group=flow.name)
+
+    assert (there.to_offset, there.kind) == (told.to_offset, told.kind) == (40, "next")

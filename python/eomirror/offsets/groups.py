@@ -17,6 +17,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
+from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
 from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
@@ -224,6 +225,7 @@ class _Look:
         if self._meeting is not None:
             settled = self._meeting.settle(translated)
             translated, again = [each for each, _ in settled], [count for _, count in settled]
+        translated = from_log_start(translated, self._to, client_id=self._role)
         translated += voided(self._link, asked, positions, reasons, reverse=self._reverse)
         # of the target's topics only the positions say which are the link's
         for group, offsets in () if self._reverse else committed.items():

@@ -8,6 +8,7 @@ from eomirror.errors import UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
 from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
@@ -105,14 +106,17 @@ def _of_group(
         known = [(each.topic, each.partition) for each in (*found, *void)]
         void += never_mirrored(link, asked, known, group=group)
     opposite = opposite_link(config, link)
-    if opposite is None or not found:
-        return found + void
-    # one map knows nothing of what was written on the other side, and a group that went there would skip it
-    meeting = Meeting(config, link, opposite, reverse=reverse)
-    try:
-        return [each for each, _ in meeting.settle(found)] + void
-    finally:
-        meeting.close()
+    if opposite is not None and found:
+        # one map knows nothing of what was written on the other side, and a group that went there would skip it
+        meeting = Meeting(config, link, opposite, reverse=reverse)
+        try:
+            found = [each for each, _ in meeting.settle(found)]
+        finally:
+            meeting.close()
+    if not reverse:
+        client_id = LinkNames(link.state_name).client_id("offsets")
+        found = from_log_start(found, config.clusters[link.target], client_id=client_id)
+    return found + void
 
 
 def _of_offset(

@@ -35,9 +35,10 @@ class Translation:
         to_partition: Partition there.
         to_offset: Next offset to read there; None when it is not known.  Never guessed.
         kind: ``exact``: the record at ``to_offset`` is that record.  ``next``: no record of the link is at
-            ``offset`` (a marker, aborted, compacted or dropped data, or the end); going on at ``to_offset`` neither
-            skips nor repeats a mirrored record.  ``earlier``, of a group where equal names are written on both sides:
-            going on there skips none, and reads some again.  ``unknown``: see ``reason``.
+            ``offset`` (a marker, aborted, compacted or dropped data, or the end), or retention took it on the other
+            side; going on at ``to_offset`` neither skips nor repeats a mirrored record that is there.
+            ``earlier``, of a group where equal names are written on both sides: going on there skips none, and
+            reads some again.  ``unknown``: see ``reason``.
         reason: Why it is unknown; empty otherwise.
     """
 

@@ -11,7 +11,7 @@ import pytest
 from eomirror import load_config
 from eomirror.formats.position import Position
 from eomirror.kafka.groups import GroupState
-from eomirror.offsets import export_offsets, group_offsets, groups, query, translate
+from eomirror.offsets import export_offsets, group_offsets, groups, log_starts, query, translate
 from eomirror.sync.groups import Committed
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
 THERE = {"source": "east", "target": "west", "topics": ["t"], "naming": "identity"}
 BACK = {**THERE, "source": "west", "target": "east"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All logs begin at 0."""
+    monkeypatch.setattr(log_starts, "_log_starts", lambda *_: {})
 
 
 class Reader:
