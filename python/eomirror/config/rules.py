@@ -140,7 +140,8 @@ def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
                 f"remove it; the mirror sets {forced}" + (f"; {instead}" if instead else ""),
             )
     if key == "debug":
-        contexts = {part.strip() for part in str(value).split(",")}
+        # as librdkafka reads them: in any case, and with a sign before them
+        contexts = {part.strip().lstrip("+-").lower() for part in str(value).split(",")}
         if isinstance(value, Secret) or contexts & {"security", "all"}:
             return "its contexts `security` and `all` write credentials into the log", "name other contexts"
     if key in ADVICE and key != "request.timeout.ms":

@@ -146,6 +146,8 @@ CLUSTER_CASES = [
     ("stats_cb: f", "stats_cb", "for programs"),
     ("debug: 'broker,security'", "debug", "credentials"),
     ("debug: all", "debug", "credentials"),
+    ("debug: 'broker, SECURITY'", "debug", "credentials"),
+    ("debug: '+all'", "debug", "credentials"),
     ("sasl.jaas.config: x", "sasl.jaas.config", "sasl.username"),
     ("ssl.truststore.location: x", "ssl.truststore.location", "ssl.ca.location"),
     ("metadata.broker.list: 'x:1'", "metadata.broker.list", "bootstrap.servers"),
