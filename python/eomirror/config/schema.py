@@ -185,6 +185,13 @@ What follows is `on_refused`:
   `raise_limit_to` or else to the source topic's own, and the record is sent again. What else it may be refused for
   stops the topic.
 
+### Records that the source cannot give
+
+Brokers send batches as they lie on their disks; checksums are compared by who reads them. A batch that does not match
+its own is fetched again, and when four attempts in a row have met it at the same offset, its topic stops with that
+offset (exit code 4), and other topics go on. All records before it are mirrored. A replica that is whole and leads
+the partition heals it; `--adopt TOPIC-PARTITION=OFFSET` goes on behind it and gives its records up.
+
 ### Equal names on several clusters
 
 Where links of one file let a record come back to where it began, or reach a cluster by two ways under the same
