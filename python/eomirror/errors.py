@@ -8,6 +8,7 @@ Everything that eomirror raises on purpose.
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
     |   |-- UnreachableError          exit 1   no answer; a running mirror tries again by itself
+    |   |-- BrokerFailedError         exit 1   a broker failed without saying how; likewise
     |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
     |-- TopicError                    exit 1   one topic cannot be mirrored; others go on
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuthorizationError",
+    "BrokerFailedError",
     "ClusterError",
     "ConfigError",
     "DataLossError",
@@ -139,6 +141,10 @@ class ClusterError(MirrorError):
 
 class UnreachableError(ClusterError):
     """A cluster does not answer; it may again.  Whoever was mirroring tries again, whoever starts gives up."""
+
+
+class BrokerFailedError(ClusterError):
+    """A broker failed in a way that it has no name for (UNKNOWN_SERVER_ERROR); the same again may work."""
 
 
 class AuthorizationError(ClusterError):

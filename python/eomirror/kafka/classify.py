@@ -15,7 +15,13 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, ClusterError, MirrorError, UnreachableError
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    ClusterError,
+    MirrorError,
+    UnreachableError,
+)
 
 __all__ = [
     "Action",
@@ -432,6 +438,8 @@ def to_mirror_error(
         fix = mismatch
     if action in _AGAIN:
         return UnreachableError(message, fix=fix)
+    if cause.code() == _E.UNKNOWN:
+        return BrokerFailedError(message, fix=fix)
     if action is not Action.UNAUTHORIZED or mismatch:
         return ClusterError(message, fix=fix)
     if right is not None and cause.code() in _RIGHTS:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eomirror.errors import (
     AuthorizationError,
+    BrokerFailedError,
     FencedError,
     LaneError,
     MirrorError,
@@ -70,6 +71,8 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, f"outcome of a commit unknown: {error}"))
         case LaneError() | UnreachableError():
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, str(error)))
+        case BrokerFailedError() if not error.topic:
+            return Verdict(Event.FAILED, Outcome(Ending.REBUILD, error.message))
     if error.topic:
         # only this topic is broken: the next attempt goes on without it
         reason = f"topic {error.topic} is stopped: {error.message}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
+from eomirror.errors import AuthorizationError, BrokerFailedError, ClusterError, UnreachableError
 from eomirror.kafka import classify
 from eomirror.kafka.classify import (
     Action,
@@ -282,7 +282,7 @@ def test_a_right_on_the_cluster_has_no_name() -> None:
         ("UNSUPPORTED_VERSION", "", ClusterError, "Kafka 3.9"),
         ("INVALID_CONFIG", "", ClusterError, "setting"),
         ("NOT_CONTROLLER", "", UnreachableError, "healthy"),
-        ("UNKNOWN", "", ClusterError, "log"),
+        ("UNKNOWN", "", BrokerFailedError, "log"),
     ],
 )
 def test_the_fix_belongs_to_the_cause(name: str, text: str, kind: type[ClusterError], fix: str) -> None:

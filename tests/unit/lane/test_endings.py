@@ -6,6 +6,7 @@ import pytest
 
 from eomirror.errors import (
     AuthorizationError,
+    BrokerFailedError,
     ClusterError,
     DataLossError,
     FencedError,
@@ -29,6 +30,7 @@ from eomirror.lane.spec import Ending
         (OutcomeUnknownError("?"), Event.FAILED, Ending.REBUILD),
         (TransactionFailedError("!"), Event.FAILED, Ending.REBUILD),
         (UnreachableError("no way"), Event.FAILED, Ending.REBUILD),
+        (BrokerFailedError("unknown"), Event.FAILED, Ending.REBUILD),
         (AuthorizationError("lacks Write", fix="grant it"), Event.REFUSED, Ending.UNAUTHORIZED),
         (ClusterError("no such mechanism"), Event.REFUSED, Ending.FAILED),
     ],
@@ -44,9 +46,10 @@ def test_each_kind_of_error_has_its_event_and_its_ending(
     assert (LaneState.SEALING, event) in TRANSITIONS
 
 
-def test_an_error_of_one_topic_stops_that_topic_and_the_lane_is_rebuilt() -> None:
+@pytest.mark.parametrize("kind", [DataLossError, BrokerFailedError])
+def test_an_error_of_one_topic_stops_that_topic_and_the_lane_is_rebuilt(kind: type[MirrorError]) -> None:
     """The others go on without it."""
-    verdict = judge(DataLossError("gone", topic="orders"), Command.AWAIT_RECORDS)
+    verdict = judge(kind("gone", topic="orders"), Command.AWAIT_RECORDS)
 
     assert (verdict.event, verdict.outcome.ending, verdict.topic) == (Event.FAILED, Ending.REBUILD, "orders")
     assert verdict.outcome.error is None
