@@ -123,6 +123,7 @@ def test_a_way_back_that_is_added_later_does_not_bring_back_what_nothing_marks(b
         assert in_order(both.records(side)) == in_order(east, west)
 
 
+@pytest.mark.slow
 def test_a_way_back_may_begin_at_the_end(both: BothSides) -> None:
     """`start: latest` leaves out what was there, marked or not, and what comes then is marked."""
     east = both.write("east", 5)
@@ -141,6 +142,7 @@ def test_a_way_back_may_begin_at_the_end(both: BothSides) -> None:
         assert in_order(both.records(side)) == in_order(east, more, west)
 
 
+@pytest.mark.slow
 def test_a_way_back_that_was_left_out_for_a_while_brings_nothing_back(both: BothSides) -> None:
     """Copies that were made meanwhile are marked like those before, although the file knew of no way back."""
     ways = ("east>west", "west>east")
