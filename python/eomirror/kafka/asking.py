@@ -15,17 +15,17 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.clock import Clock, Deadline
 from eomirror.config.clients import admin_properties
-from eomirror.errors import MirrorError, TopicError
+from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Cluster
 
-__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of"]
+__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of", "where_there"]
 
 Result = TypeVar("Result")
 Key = TypeVar("Key")
@@ -231,3 +231,31 @@ class Asking:
 def code_of(raised: Exception) -> int:
     """Librdkafka's code of what an operation raised; a future that was not answered in time has none of its own."""
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
+
+
+def where_there(
+    ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
+    partitions: Collection[tuple[str, int]],
+    *,
+    passing: tuple[type[MirrorError], ...] = (TopicError, UnreachableError),
+) -> Mapping[tuple[str, int], int]:
+    """
+    What is asked of partitions, without the topics that cannot be asked.
+
+    Args:
+        ask: Asks about all of them, or names the topic that it could not ask about.
+        partitions: Topic and number.
+        passing: Errors that speak against that topic alone: by default it is gone, or a partition has no leader.
+
+    Raises:
+        MirrorError: What else ``ask`` raises, and what it says of no topic of these.
+    """
+    while partitions:
+        try:
+            return ask(sorted(partitions))
+        except passing as error:
+            kept = {where for where in partitions if where[0] != error.topic}
+            if len(kept) == len(partitions):
+                raise
+            partitions = kept
+    return {}

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, TopicError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.asking import where_there
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
     from eomirror.offsets.translation import Translation
@@ -63,20 +64,15 @@ def not_below(
 
 
 def _log_starts(
-    cluster: Cluster, partitions: Iterable[tuple[str, int]], client_id: str
+    cluster: Cluster, partitions: Collection[tuple[str, int]], client_id: str
 ) -> Mapping[tuple[str, int], int]:
-    left = set(partitions)
     admin = ClusterAdmin(cluster, client_id=client_id)
     try:
-        while left:
-            try:
-                return admin.offsets(sorted(left), at="earliest", read_committed=False)
-            except (AuthorizationError, TopicError, UnreachableError) as error:
-                # a topic that may not be seen, is gone, or has no leader says nothing against the others
-                kept = {where for where in left if where[0] != error.topic}
-                if kept == left:
-                    raise
-                left = kept
+        return where_there(
+            lambda asked: admin.offsets(asked, at="earliest", read_committed=False),
+            partitions,
+            # one that may not be seen says nothing against the others either
+            passing=(AuthorizationError, TopicError, UnreachableError),
+        )
     finally:
         admin.close()
-    return {}

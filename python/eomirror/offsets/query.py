@@ -87,10 +87,8 @@ def translate(
 def _of_group(
     config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool
 ) -> list[Translation]:
-    groups = ClusterGroups(
-        config.clusters[link.target if reverse else link.source],
-        client_id=LinkNames(link.state_name).client_id("offsets"),
-    )
+    client_id = LinkNames(link.state_name).client_id("offsets")
+    groups = ClusterGroups(config.clusters[link.target if reverse else link.source], client_id=client_id)
     try:
         committed = groups.committed([group])[group]
     finally:
@@ -114,7 +112,6 @@ def _of_group(
         finally:
             meeting.close()
     if not reverse:
-        client_id = LinkNames(link.state_name).client_id("offsets")
         found = from_log_start(found, config.clusters[link.target], client_id=client_id)
     return found + void
 

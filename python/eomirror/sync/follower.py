@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import AuthorizationError, MirrorError, TopicError, UnreachableError
+from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.formats.names import LinkNames
+from eomirror.kafka.asking import where_there
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.progress import GroupsSnapshot
@@ -277,7 +278,7 @@ class GroupFollower:
             fresh |= decision.write.keys() - there.offsets.keys()
         # With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
         # created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
-        ends = self._where_there(self._map_reader.stable_ends, fresh)
+        ends = where_there(self._map_reader.stable_ends, fresh)
         for group, (decision, left_out) in decisions.items():
             write = {
                 where: one
@@ -315,28 +316,11 @@ class GroupFollower:
             renew = self._renew_due(group, now)
             due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
         # a copy without a leader keeps no group waiting: it stands there as it is, as long as nobody can read
-        starts = self._where_there(self._map_reader.log_starts, self._map_reader.with_leader(due))
+        starts = where_there(self._map_reader.log_starts, self._map_reader.with_leader(due))
         return {
             group: (there, not_below(starts, wanted), left_out)
             for group, (there, wanted, left_out) in found.items()
         }
-
-    def _where_there(
-        self,
-        ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
-        partitions: set[tuple[str, int]],
-    ) -> Mapping[tuple[str, int], int]:
-        """What is asked of partitions of the target; one that cannot be asked is left out."""
-        while partitions:
-            try:
-                return ask(sorted(partitions))
-            except (TopicError, UnreachableError) as error:
-                # gone, or without a leader
-                kept = {where for where in partitions if where[0] != error.topic}
-                if len(kept) == len(partitions):
-                    raise
-                partitions = kept
-        return {}
 
     def _written(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """Commit them; why they are not, empty if they are."""
