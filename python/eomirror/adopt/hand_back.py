@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.formats.connect import Mm2Flow, connect_partition, encode_source_offset
-from eomirror.formats.control import decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.mm2_state import Mm2State
 from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.positions import valid_positions
@@ -269,7 +268,7 @@ class _Return:
         topic = self._names.control_topic
         if self._admin.describe_topics([topic])[topic] is not None:
             records = self._reader.read(topic, wait_for_open=False)[1]
-            view = decode_control([(record.key, record.value, record.where) for record in records])
+            view = control_view(records)
             refuse_handed_over(self._link.name, view)
 
     def _had(self) -> Mapping[SourcePartition, int | None]:

@@ -24,10 +24,10 @@ from eomirror.adopt.verdict import PartitionAdoption, PartitionFacts, furthest_s
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.errors import DifferenceError, StateError, SupersededError, UsageError
 from eomirror.formats.connect import Mm2Flow
-from eomirror.formats.control import Adopted, decode_control
+from eomirror.formats.control import Adopted
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.first_positions import Predecessor
 from eomirror.kafka.log_tail import LogTailReader
 from eomirror.kafka.mm2_state import Mm2State
@@ -255,7 +255,7 @@ class _Look:
         if self._target.describe_topics([topic])[topic] is None:
             return
         records = self._control.read(topic, wait_for_open=False)[1]
-        view = decode_control([(record.key, record.value, record.where) for record in records])
+        view = control_view(records)
         if view.generation is not None and view.handed_over is None:
             raise StateError(
                 f"link {self._link.name} has positions of its own: it has run since generation 1, or adopted before",

@@ -15,11 +15,10 @@ from eomirror.audit.map_cuts import MapCuts
 from eomirror.audit.verify import PartitionFacts, Range, Scope, scope
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError, UsageError
-from eomirror.formats.control import decode_control
 from eomirror.formats.dead_letter import read_letter
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.positions import valid_positions
 from eomirror.types import SourcePartition
 
@@ -337,7 +336,7 @@ class Survey:
         if self._target.describe_topics([topic])[topic] is None:
             return {}
         records = self._states.read(topic)[1]
-        view = decode_control([(record.key, record.value, record.where) for record in records])
+        view = control_view(records)
         return {
             each.source: (each.offset, 0 if each.target_offset is None else each.target_offset + 1)
             for each in view.adopted

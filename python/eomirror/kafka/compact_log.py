@@ -25,18 +25,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, UnreachableError
+from eomirror.formats.control import ControlView, decode_control
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from eomirror.config import Cluster
     from eomirror.kafka.admin import ClusterAdmin
 
-__all__ = ["CompactLogReader", "LogRecord"]
+__all__ = ["CompactLogReader", "LogRecord", "control_view"]
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +60,19 @@ class LogRecord:
     def where(self) -> str:
         """Topic-partition@offset, for messages."""
         return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+def control_view(records: Iterable[LogRecord]) -> ControlView:
+    """
+    What the records of a control topic say together.
+
+    Args:
+        records: All of them, oldest first.
+
+    Raises:
+        StateError: One is not readable.
+    """
+    return decode_control([(record.key, record.value, record.where) for record in records])
 
 
 class CompactLogReader:

@@ -9,10 +9,9 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
-from eomirror.formats.control import ControlView, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.facts import topic_id_seen, without_leader
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
@@ -22,6 +21,7 @@ from eomirror.lane.refusal import Limits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.formats.control import ControlView
     from eomirror.formats.position import Position
     from eomirror.kafka.facts import TopicFacts
     from eomirror.lane.spec import LaneSpec
@@ -65,7 +65,7 @@ class LaneState:
     def read_control(self) -> ControlView:
         """What control says."""
         _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
-        return decode_control([(record.key, record.value, record.where) for record in records])
+        return control_view(records)
 
     def read_positions(self) -> Mapping[SourcePartition, Position]:
         """The valid position of every source partition."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.formats.control import ControlView, decode_control
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.positions import valid_positions
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
+    from eomirror.formats.control import ControlView
     from eomirror.formats.position import Position
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.types import SourcePartition
@@ -55,7 +55,7 @@ class LinkState:
         """
         topic = self._names.control_topic
         _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
-        return decode_control([(record.key, record.value, record.where) for record in records])
+        return control_view(records)
 
     def positions(
         self, *, wait_for_open: bool, overruled: Collection[SourcePartition]

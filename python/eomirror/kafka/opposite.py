@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
-from eomirror.formats.control import decode_control
 from eomirror.formats.names import INTERNAL_TOPICS, LinkNames
 from eomirror.kafka.claim import is_dead
-from eomirror.kafka.compact_log import CompactLogReader
+from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.opposite import Opposite, copies_back, meetings, round_trip, runs
 from eomirror.topology.filters import topic_filter
@@ -146,7 +145,7 @@ class OppositeLinks:
             )
         _, records = self._reader.read(names.positions_topic, wait_for_open=False)
         _, said = self._reader.read(names.control_topic, wait_for_open=False)
-        control = decode_control([(record.key, record.value, record.where) for record in said])
+        control = control_view(said)
         adopted = {each.source: each.target_offset for each in control.adopted}
         claim = control.claim
         living = runs(claim, dead=claim is not None and is_dead(claim), now_ms=self._clock.wall_ms())

@@ -10,13 +10,12 @@ from confluent_kafka import Consumer, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, StateError, TopicError
-from eomirror.formats.control import decode_control
 from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead
-from eomirror.kafka.compact_log import CompactLogReader, LogRecord
+from eomirror.kafka.compact_log import CompactLogReader, LogRecord, control_view
 from eomirror.kafka.facts import topic_id_seen, without_leader
 from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
@@ -142,7 +141,7 @@ class StatusReader:
 
     def _control(self) -> ControlView:
         _, records = self._reader.read(self._names.control_topic, wait_for_open=False)
-        return decode_control([(record.key, record.value, record.where) for record in records])
+        return control_view(records)
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
         """What checkpoints say; None where the topic does not exist (yet)."""
