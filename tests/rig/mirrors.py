@@ -18,10 +18,18 @@ from eomirror import Mirror, load_config
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["CommandMirror", "MemoryWatch", "RunningMirror", "ThreadMirror", "lane_workers", "memory_of"]
+__all__ = [
+    "CommandMirror",
+    "MemoryWatch",
+    "RunningMirror",
+    "ThreadMirror",
+    "lane_workers",
+    "memory_of",
+    "running",
+]
 
 _STOP_SECONDS = 30.0
 
@@ -99,6 +107,28 @@ class ThreadMirror:
             self._mirror.run()
         except BaseException as error:  # noqa: BLE001  told by whoever waits
             self._error = error
+
+
+@contextlib.contextmanager
+def running(mirror: Mirror) -> Iterator[None]:
+    """Run in a thread; what ends the run early is the test's failure."""
+    ended: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            mirror.run()
+        except BaseException as error:  # noqa: BLE001  raised again below
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        mirror.stop()
+        thread.join(30)
+    if ended:
+        raise ended[0]
 
 
 class CommandMirror:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 from eomirror import Mirror, load_config
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from records import create_topic, produce, read_committed, some_records, wait_for
+from rig.mirrors import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,28 +39,6 @@ def clusters(east: LocalCluster, west: LocalCluster) -> Iterator[dict[str, Mappi
             "b": dict(west.client_properties),
             "c": dict(north.client_properties),
         }
-
-
-@contextmanager
-def running(mirror: Mirror) -> Iterator[None]:
-    """Run in a thread; what ends the run early is the test's failure."""
-    ended: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            mirror.run()
-        except BaseException as error:  # noqa: BLE001  raised again below
-            ended.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        mirror.stop()
-        thread.join(30)
-    if ended:
-        raise ended[0]
 
 
 def bare(records: Mapping[int, Sequence[Any]]) -> dict[int, list[Any]]:

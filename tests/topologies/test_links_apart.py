@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +11,11 @@ from eomirror import Mirror, load_config
 from eomirror.errors import TopicError
 from eomirror.types import SourcePartition
 from records import create_topic, produce, read_committed, some_records, wait_for
+from rig.mirrors import running
 from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -62,28 +61,6 @@ class BothSides:
 @pytest.fixture
 def both(east: Any, west: Any, topic_name: str, spark_context: Any) -> BothSides:
     return BothSides(east.client_properties, west.client_properties, topic_name, spark_context)
-
-
-@contextmanager
-def running(mirror: Mirror) -> Iterator[None]:
-    """Run in a thread; what ends the run early is the test's failure."""
-    ended: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            mirror.run()
-        except BaseException as error:  # noqa: BLE001  raised again below
-            ended.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        mirror.stop()
-        thread.join(30)
-    if ended:
-        raise ended[0]
 
 
 def in_order(*parts: list[Any]) -> list[Any]:

@@ -185,14 +185,13 @@ def _moved_groups(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                 continue
             if not overlap(link, other):
                 continue
-            inner = node.entries.get("sync_group_offsets", node)
             add = faults.add if _surely_overlap(link, other) else faults.warn
             add(
                 f"links[{number}].sync_group_offsets",
                 f"{other.name} writes topics of the same names on {link.target}: a group that is moved to where it has "
                 f"read those of {link.source} would skip what is there of {other.source}",
                 "leave sync_group_offsets out, or keep the copies apart (`naming: prefix`)",
-                inner.line,
+                node.entries.get("sync_group_offsets", node).line,
             )
             break
 
@@ -217,13 +216,9 @@ def _mixed_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -
                     f"{before.name} writes topics of the same names on {link.target}: their records are mixed there, "
                     "each link sets the copy to its own source's settings again and again, and no copy equals a source",
                     f"use `naming: prefix`, or give the topics on {before.source} and {link.source} the same settings",
-                    _inner_line(nodes[number], "naming"),
+                    nodes[number].entries.get("naming", nodes[number]).line,
                 )
                 break
-
-
-def _inner_line(node: Map, key: str) -> int:
-    return node.entries[key].line if key in node.entries else node.line
 
 
 def _twice(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
