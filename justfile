@@ -81,6 +81,12 @@ faults *ARGS:
     EOMIRROR_FAULT_RECORDS="${EOMIRROR_FAULT_RECORDS:-20000}" EOMIRROR_FAULT_RATE="${EOMIRROR_FAULT_RATE:-2000}" \
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
+# those that kill and cut; CI runs them beside the others
+faults-kills: (faults "-k" "test_crash_points.py or test_kill.py or test_network.py")
+
+# the others
+faults-rest: (faults "-k" "not test_crash_points.py and not test_kill.py and not test_network.py")
+
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
     python scripts/faults_long.py "$@"
@@ -106,11 +112,11 @@ moving-consumers *ARGS:
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"
 
-# the half of them that is about the native plane; CI runs both at the same time
-interop-native: (interop "-k" "native")
+# those that are about the native plane, and one of topologies; CI runs them beside the others
+interop-native: (interop "-k" "native or test_equal_names.py")
 
-# the other half
-interop-rest: (interop "-k" "not native")
+# the others
+interop-rest: (interop "-k" "not native and not test_equal_names.py")
 
 # verify and the log audit: planted defects are found, and nothing else
 audit *ARGS:

@@ -91,12 +91,13 @@ PLANES = ("client", "native")
 
 STAGES = (
     Stage("build", 10, ("build", "build-tests"), tests=False),
-    # fuzzing takes a minute of its own choosing, and is compiled with the tests
+    # pytest is one process and leaves a core to the checks; fuzzing takes a minute of its own choosing on all
+    # cores, and is compiled with the tests
     Stage(
         "unit",
         6,
-        ("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "unit"),
-        beside=("fuzz",),
+        ("unit",),
+        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "fuzz"),
     ),
     # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(
@@ -106,8 +107,8 @@ STAGES = (
         test_files("integration"),
         beside=("integration-clusters", "engine"),
     ),
-    # the audit proves what is left behind
-    Stage("faults", 12, ("faults",), test_files("faults"), beside=("audit",)),
+    # likewise; the audit proves what is left behind
+    Stage("faults", 12, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit")),
     # likewise
     Stage("interop", 5, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
