@@ -59,6 +59,8 @@ class Verifier:
     Attributes:
         ids: Ids of source and target cluster.
         resume: What was compared before, and where to keep what is compared now; None at first.
+        looked_seconds: How long it took, when it last ran, to see what there is to compare; the offset map is read
+            from its beginning where logs begin later than at 0.
 
     Raises:
         MirrorError: A cluster cannot be reached or refuses us.
@@ -78,6 +80,7 @@ class Verifier:
         self._link = link
         self._show = show
         self.resume: LinkResume | None = None
+        self.looked_seconds = 0.0
         self._clock = clock
         self._reason = plane_refusal(link, source, target) if native else "librdkafka was asked for"
         self._survey = Survey(link, source, target, clock=clock)
@@ -139,12 +142,14 @@ class Verifier:
             MirrorError: A partition could not be read.
         """
         bound = bound or Bound()
+        began = self._clock.monotonic()
         # counts that are kept cannot be taken back, so what they begin with is to be known before
         found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
         if follows and not self._begun.issuperset(found.topic_ids.items()):
             if self._begun:
                 found = self.look(bound, thorough=True)
             self._begun.update(found.topic_ids.items())
+        self.looked_seconds = self._clock.monotonic() - began
         keep = 0
         if follows:
             share = _KEPT_RECORDS // max(1, len(found.scopes))

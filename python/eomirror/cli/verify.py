@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from eomirror.audit.verifier import Elsewhere, Spread, Verifier
     from eomirror.audit.verify import LinkVerdict, Scope
     from eomirror.cli.verify_tables import VerifyDisplay
+    from eomirror.clock import Clock
     from eomirror.config import Config, Link
     from eomirror.spark.context import SparkEngine
 
-__all__ = ["parse_since", "verify"]
+__all__ = ["parse_since", "rest", "verify"]
 
 _FOLLOW_SECONDS = 1.0
+# who follows rests for so many times as long as it took to see what there is to compare: a large offset map, which is
+# read from its beginning once retention has cut a log, is not to be read without a break
+_REST_SHARE = 2.0
 # below this, one core is done before a JVM has started and imported what tasks need
 _SPARK_PARTITIONS = 64
 _SPARK_OFFSETS = 20_000_000
@@ -174,6 +178,22 @@ def _settled(verdicts: Sequence[LinkVerdict]) -> bool:
     return whole or any(verdict.differs for verdict in verdicts)
 
 
+def rest(looked_seconds: float, caught: Sequence[int], clock: Clock) -> None:
+    """
+    Wait before the next round of ``--follow``; not for long once a signal was caught.
+
+    Args:
+        looked_seconds: How long it took, in the last round, to see what there was to compare.
+        caught: Signals that were caught.
+        clock: Where time comes from.
+    """
+    from eomirror.clock import Deadline
+
+    deadline = Deadline(max(_FOLLOW_SECONDS, _REST_SHARE * looked_seconds), clock)
+    while not (caught or deadline.passed):
+        clock.sleep(min(_FOLLOW_SECONDS, deadline.remaining()))
+
+
 @contextmanager
 def _signals() -> Iterator[list[int]]:
     """Notes SIGINT and SIGTERM, so that what was compared is told; a second one ends at once."""
@@ -272,8 +292,8 @@ class _Run:
                     ]
                     for verdict in verdicts:
                         _tell(verdict, told, display)
-                    if not caught:
-                        SYSTEM_CLOCK.sleep(_FOLLOW_SECONDS)
+                    looked = sum(verifier.looked_seconds for verifier in verifiers)
+                    rest(looked, caught, SYSTEM_CLOCK)
         finally:
             for verifier in verifiers:
                 verifier.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from eomirror.cli.verify import parse_since, verify
+from clocks import PlayedClock
+from eomirror.cli.verify import parse_since, rest, verify
 from eomirror.errors import UsageError
 
 NOW = 1_800_000_000_000
@@ -57,3 +58,25 @@ def test_options_that_exclude_each_other_are_refused(arguments: list[str]) -> No
     done = CliRunner().invoke(verify, ["none.yaml", *arguments])
     assert isinstance(done.exception, UsageError), done.output
     assert done.exception.fix
+
+
+@pytest.mark.parametrize(("looked", "rested"), [(0.0, 1.0), (0.3, 1.0), (2.0, 4.0), (60.0, 120.0)])
+def test_who_follows_rests_longer_than_it_looks(looked: float, rested: float) -> None:
+    """An offset map of gigabytes is not read from its beginning second after second."""
+    clock = PlayedClock()
+    rest(looked, [], clock)
+    assert clock.now == pytest.approx(rested)
+
+
+def test_a_signal_ends_a_long_rest_within_a_second() -> None:
+    """It is caught by a handler, after which a sleep goes on."""
+    caught: list[int] = []
+
+    class Interrupted(PlayedClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            caught.append(15)
+
+    clock = Interrupted()
+    rest(60.0, caught, clock)
+    assert clock.now <= 1.0
