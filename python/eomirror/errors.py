@@ -51,6 +51,7 @@ __all__ = [
     "RecordRefusedError",
     "SourceDamagedError",
     "StateError",
+    "StoppedError",
     "SupersededError",
     "TopicError",
     "TransactionFailedError",
@@ -187,6 +188,10 @@ class SupersededError(MirrorError):
     """Another mirror owns the link (rule 10)."""
 
     exit_code = 5
+
+
+class StoppedError(MirrorError):
+    """Told to stop before it had done what it was asked for; nothing is left half done."""
 
 
 class LaneError(Exception):

@@ -10,7 +10,7 @@ import pytest
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
-from eomirror.errors import MirrorError, SupersededError
+from eomirror.errors import MirrorError, StoppedError, SupersededError
 from eomirror.kafka.ownership import Layout, LinkOwner
 from eomirror.kafka.producer import TransactionalProducer
 from eomirror.sync.discovery import Discovery
@@ -171,6 +171,23 @@ def test_a_link_that_was_taken_meanwhile_is_left_alone(
     quick.check()
     with pytest.raises(SupersededError):
         before.check()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("asked", [1, 2])
+def test_who_is_told_to_stop_takes_no_link(mirrors: Mirrors, asked: int) -> None:
+    """Neither from a claim that it watches, nor when it has fenced the owner already, which defends itself."""
+    before = mirrors.owner()
+    layout = before.acquire(1, mirrors.partitions)
+    answers = iter([*[False] * (asked - 1), True])
+
+    with pytest.raises(StoppedError):
+        mirrors.owner(take_over=True).acquire(1, mirrors.partitions, stopped=lambda: next(answers))
+
+    before.renew()
+    before.check()
+    again = mirrors.owner(take_over=True).acquire(1, mirrors.partitions)
+    assert again.generation == layout.generation + 1, "who was told to stop has published nothing"
 
 
 @pytest.mark.timeout(120)

@@ -78,7 +78,13 @@ class FakeLink:
             lanes.setdefault(item.source.partition % self._lanes, []).append(item)
         return {lane: tuple(found) for lane, found in lanes.items()}
 
-    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> FakeLayout:
+    def acquire(
+        self,
+        lanes: int,
+        partitions: Sequence[AssignedPartition],
+        *,
+        stopped: Callable[[], bool],  # noqa: ARG002  sleeps instead
+    ) -> FakeLayout:
         """As `LinkOwner.acquire`."""
         self.calls.append("acquire")
         time.sleep(self.acquire_seconds)

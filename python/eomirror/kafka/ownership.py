@@ -28,12 +28,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import (
-    FencedError,
-    LaneError,
-    MirrorError,
-    SupersededError,
-)
+from eomirror.errors import FencedError, LaneError, MirrorError, StoppedError, SupersededError
 from eomirror.formats.control import ControlView, Generation, HandedOver
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
@@ -130,24 +125,34 @@ class LinkOwner:
         self._certain = True
         self._sequence = 0
         self._cluster_ids = ("", "")
+        self._stopped: Callable[[], bool] | None = None
         self._closed = False
 
     # -- taking the link -------------------------------------------------------------------------
 
-    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> Layout:
+    def acquire(
+        self,
+        lanes: int,
+        partitions: Sequence[AssignedPartition],
+        *,
+        stopped: Callable[[], bool] | None = None,
+    ) -> Layout:
         """
         Take the link and publish a lane layout; see the module's docstring for the steps.
 
         Args:
             lanes: How many lanes.
             partitions: Everything to mirror.
+            stopped: Whether nobody wants the link any more; asked until the layout is published.
 
         Raises:
+            StoppedError: ``stopped`` said so.
             SupersededError: A living mirror owns the link.
             StateError: The state topics contradict each other, or the link was handed to another replicator.
             TopicError: Another link brings what this one would take back there.
             MirrorError: A cluster refuses us.
         """
+        self._stopped = stopped
         with self._lock:
             self._cluster_ids = (
                 self._source_admin.describe_cluster().cluster_id,
@@ -222,6 +227,7 @@ class LinkOwner:
             adopt={source: offset for source, offset in self._adopt.items() if source in known},
             start="earliest",
         )
+        self._refuse_stopped()
         self._publish(producer, generation, first)
         self._generation = generation
         crash_point("owner.published")
@@ -242,9 +248,14 @@ class LinkOwner:
         header = self._link.provenance_header
         return layout_of(generation, partitions, self._cluster_ids, provenance_header=header)
 
+    def _refuse_stopped(self) -> None:
+        if self._stopped is not None and self._stopped():
+            raise StoppedError(f"link {self._link.name}: told to stop before it was taken")
+
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
         while True:
+            self._refuse_stopped()
             latest = self._state.control(wait_for_open=False).claim
             looked = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
             if looked is Looked.TAKE:

@@ -48,8 +48,10 @@ class PublishedLayout(Protocol):
 class Owner(Protocol):
     """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
 
-    def acquire(self, lanes: int, partitions: Sequence[AssignedPartition]) -> PublishedLayout:
-        """Take the link."""
+    def acquire(
+        self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool]
+    ) -> PublishedLayout:
+        """Take the link; raise StoppedError if it is stopped before."""
 
     def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
         """Publish a revision."""

@@ -18,10 +18,7 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
-from eomirror.errors import (
-    TopicError,
-    UnreachableError,
-)
+from eomirror.errors import StoppedError, TopicError, UnreachableError
 from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.frames import encode_groups
@@ -298,7 +295,11 @@ class LinkThread:
         link = self._spec.link
         self._say("acquiring")
         self._owner = owner = self._make_owner()
-        layout = owner.acquire(link.lanes, partitions)
+        try:
+            layout = owner.acquire(link.lanes, partitions, stopped=self._over.is_set)
+        except StoppedError:
+            # whoever stops a run and begins another one must not meet this one, which takes the link from it
+            return
         self.generation = layout.generation
         if self._over.is_set():
             return

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import MirrorError
+from eomirror.errors import MirrorError, StoppedError
 from eomirror.spark import driver as driver_module
 from eomirror.spark.driver import DriverOptions, MirrorDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Side:
@@ -27,7 +30,7 @@ class Side:
     def goals(self) -> dict[Any, int]:
         return {}
 
-    def acquire(self, lanes: int, _: Any) -> Any:
+    def acquire(self, lanes: int, _: Any, **__: Any) -> Any:
         self.calls.append("acquire")
         return SimpleNamespace(
             generation=1,
@@ -88,6 +91,25 @@ def test_a_stop_before_spark_is_up_ends_in_order(monkeypatch: pytest.MonkeyPatch
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
     assert side.calls == ["acquire", "release", "close", "close"]
     assert closed.wait(10)
+
+
+def test_a_stop_while_the_link_is_being_taken_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that watches a claim is told, and what it raises then is no failure of the run."""
+
+    class Watching(Side):
+        def acquire(self, lanes: int, _: Any, *, stopped: Callable[[], bool]) -> Any:  # noqa: ARG002  as Side's
+            self.calls.append("acquire")
+            made.request_stop()
+            while not stopped():
+                time.sleep(0.01)
+            raise StoppedError("told to stop")
+
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(5))
+    side = Watching()
+    made = driver(side)
+    report = made.run()
+    assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
+    assert side.calls == ["acquire", "release", "close", "close"]
 
 
 def test_spark_that_does_not_start_is_the_runs_error(monkeypatch: pytest.MonkeyPatch) -> None:
