@@ -14,18 +14,26 @@ Whoever gives a transaction up ends its attempt, and a worker may be new with th
 attempt begins with a quarter of what the one before it began with.
 
 A link that is long is not slow: where an answer takes 0.2 s, the smallest transaction is not acknowledged in less than
-0.4 s (AddPartitionsToTxn, Produce), and a larger one hardly later.  What an answer takes is seen at every commit, which
-waits for little else, and data may take that much longer::
+0.6 s (AddPartitionsToTxn, once more while the markers of the last transaction are written, Produce), and a larger one
+hardly later.  So of the time that a transaction takes, only what grows with its bytes counts as time for the bytes; the
+rest is the way, and the bytes may take as long as that.  Transactions of different size tell which is which::
 
-    256 KiB -> 1 MiB -> 4 MiB -> ...                 0.2 s from end to end and back: 0.8 s may pass
-    64 KiB -> 64 KiB -> ...                          the same, if time on the way counted as time for the bytes
+    64 KiB in 0.70 s, 256 KiB in 0.72 s       0.69 s is the way: the next may hold 1 MiB, and then 4 MiB
+    64 KiB in 1.70 s, 256 KiB in 6.50 s       0.10 s is the way, and 40 kB/s what the link carries
+
+The line through the last of them is the one of Theil and Sen (the median of the slopes of all pairs), which a broker
+that pauses now and then does not bend.  Before two of different size are known, the way is taken for two answers as
+the commits see them; and who has long sent the least, and is slow all the same, sends twice of it once, to see.
 
 Only transactions that used what they were allowed say something about the target; those of a lane that has caught
-up are small because there is nothing more.
+up are small because there is nothing more.  H. Theil, 1950, and P. K. Sen, "Estimates of the Regression Coefficient
+Based on Kendall's Tau", J. Am. Stat. Assoc. 63, 1968.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
 from typing import Self
 
 __all__ = ["MOST_RECORDS", "Pace"]
@@ -45,8 +53,14 @@ _SECONDS = 0.4
 _INTERVALS = 4
 # an answer that takes longer than this says that the link is full, or its broker busy, and not how long the way is
 _LONGEST_WAY = 1.0
-# requests that data waits for, one after the other: AddPartitionsToTxn and Produce
+# requests that data waits for, one after the other, as far as nothing better is known: AddPartitionsToTxn and Produce
 _WAYS = 2
+# two transactions of which the larger has so many times the bytes tell the way from the bytes
+_APART = 1.5
+# of so many transactions
+_SEEN = 12
+# what is risked to see: so many times the least
+_PROBE = 2
 # of the transaction timeout, what a long way may buy: as much again for the answers to the rest, and some to spare
 _OF_TIMEOUT = 1 / 3
 
@@ -64,7 +78,9 @@ class Pace:
         bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
     """
 
-    __slots__ = ("_least", "_most_seconds", "_record_bytes", "_seconds", "_seen", "_way", "bytes")
+    __slots__ = (
+        "_answer", "_last", "_least", "_most_seconds", "_record_bytes", "_seconds", "_seen", "_way", "bytes",
+    )  # fmt: skip
 
     def __init__(
         self, seconds: float, *, first: float = _FIRST_BYTES, most_seconds: float = float("inf")
@@ -73,8 +89,11 @@ class Pace:
         self._least = min(first, _LEAST_BYTES)
         self._seconds = seconds
         self._most_seconds = max(seconds, most_seconds)
-        # how long an answer takes, as far as known
-        self._way = 0.0
+        # how long the answer to a commit takes, as far as known
+        self._answer = 0.0
+        # what a transaction takes besides the time for its bytes, once known; and the last ones, bytes and seconds
+        self._way: float | None = None
+        self._last: deque[tuple[int, float]] = deque(maxlen=_SEEN)
         # nothing is known of the records: the first fetch takes one of them
         self._record_bytes = float(_FIRST_BYTES)
         self._seen = False
@@ -114,15 +133,42 @@ class Pace:
     def committed(self, seconds: float) -> None:
         """A commit was answered after so long: a faster one is believed at once, slower ones by and by."""
         seconds = min(seconds, _LONGEST_WAY)
-        self._way = min(seconds, self._way + _SMOOTHING * (seconds - self._way)) if self._way else seconds
+        known = self._answer
+        self._answer = min(seconds, known + _SMOOTHING * (seconds - known)) if known else seconds
 
     def acknowledged(self, used: int, seconds: float) -> None:
         """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
-        way = _WAYS * self._way
-        # the bytes themselves may take as long as the way: less would leave most of the time to waiting
-        allowed = min(way + max(self._seconds, way), self._most_seconds)
+        full = used >= self.bytes / 2
+        # less than the least says nothing either way: no transaction is made smaller than that
+        if used <= 0 or (not full and (used < self._least or seconds <= self._allowed()[1])):
+            return
+        blind = self._learn(used, seconds)
+        way, allowed = self._allowed()
+        fits = used * (allowed - way) / max(seconds - way, 1e-6)
         if seconds > allowed:
-            self.bytes = max(self._least, min(self.bytes, used * allowed / seconds))
-        elif used >= self.bytes / 2:
-            fits = used * allowed / max(seconds, 1e-6)
+            self.bytes = max(self._least, min(self.bytes, fits))
+            if blind and self.bytes <= self._least and _PROBE * seconds <= self._most_seconds:
+                self.bytes *= _PROBE
+        elif full:
             self.bytes = max(self.bytes, min(_MOST_BYTES, self.bytes * _GROWTH, fits))
+
+    def _allowed(self) -> tuple[float, float]:
+        """What the way takes, and what both may take: the bytes as much as the way, or nearly all would be waiting."""
+        way = _WAYS * self._answer if self._way is None else self._way
+        way = min(way, self._most_seconds / 2)
+        return way, min(way + max(self._seconds, min(way, _WAYS * _LONGEST_WAY)), self._most_seconds)
+
+    def _learn(self, used: int, seconds: float) -> bool:
+        """Draw the line through the last transactions; gives whether there have long been none of different size."""
+        self._last.append((used, seconds))
+        last = list(self._last)
+        slopes = [
+            (took - before) / (size - smaller)
+            for at, (size, took) in enumerate(last)
+            for smaller, before in last[:at]
+            if max(size, smaller) >= _APART * min(size, smaller)
+        ]
+        if slopes:
+            each = max(0.0, median(slopes))
+            self._way = max(0.0, median(took - each * size for size, took in last))
+        return not slopes and len(last) == _SEEN

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import statistics
+from typing import TYPE_CHECKING
+
 import pytest
 
 from eomirror.kafka.pace import MOST_RECORDS, Pace
+
+if TYPE_CHECKING:
+    import random
 
 _SECONDS = 0.4
 _MB = 1_000_000
 
 
-def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: float = 0.005) -> list[float]:
+def mirror(
+    pace: Pace,
+    rate: float,
+    *,
+    record: int,
+    transactions: int,
+    latency: float = 0.005,
+    ways: int = 2,
+    rng: random.Random | None = None,
+) -> list[float]:
     """
     Seconds that each transaction of a lane far behind takes.
 
-    The target takes ``rate`` bytes a second, and answers ``latency`` seconds after it was asked.
+    The target takes ``rate`` bytes a second, and answers ``latency`` seconds after it was asked, which data waits for
+    ``ways`` times; with ``rng`` give or take the half of it, and every tenth transaction meets a pause of 3 s.
     """
+
+    def answer() -> float:
+        return latency if rng is None else latency * rng.uniform(0.5, 1.5)
+
     taken = []
     for _ in range(transactions):
         used = 0
@@ -23,9 +43,10 @@ def mirror(pace: Pace, rate: float, *, record: int, transactions: int, latency: 
             records = pace.records(used)
             used += records * record
             pace.fetched(records, records * record)
-        taken.append(used / rate + 2 * latency)
+        paused = 3.0 if rng is not None and rng.random() < 0.1 else 0.0
+        taken.append(used / rate + sum(answer() for _ in range(ways)) + paused)
         pace.acknowledged(used, taken[-1])
-        pace.committed(latency)
+        pace.committed(answer())
     return taken
 
 
@@ -60,6 +81,21 @@ def test_a_long_way_is_not_a_slow_one(latency: float) -> None:
     assert max(taken) < 2 * _SECONDS + 5 * latency
 
 
+@pytest.mark.parametrize("ways", [2, 3, 5])
+@pytest.mark.parametrize("latency", [0.2, 0.4])
+def test_a_long_and_uneven_way_is_learnt_and_not_assumed(
+    latency: float, ways: int, rng: random.Random
+) -> None:
+    """20 MB/s: however many answers data waits for, and whatever pauses, the bytes take a good part of the time."""
+    pace = Pace(_SECONDS, most_seconds=5.0)
+    mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=latency, ways=ways, rng=rng)
+    sizes = []
+    for _ in range(40):
+        mirror(pace, 20 * _MB, record=1_000, transactions=1, latency=latency, ways=ways, rng=rng)
+        sizes.append(pace.bytes)
+    assert statistics.median(sizes) > 20 * _MB * latency * 0.8
+
+
 @pytest.mark.parametrize("latency", [0.1, 0.4, 3.0])
 def test_a_long_way_makes_no_slow_one_fast(latency: float) -> None:
     """40 kB/s with any latency: the bytes of a transaction take two seconds and not the half of its timeout."""
@@ -77,6 +113,16 @@ def test_a_long_way_buys_no_more_than_a_part_of_the_transaction_timeout(latency:
         used = int(pace.bytes)
         pace.acknowledged(used, used / (1 * _MB))
     assert pace.bytes <= 1.01 * _MB
+
+
+def test_a_pause_is_not_taken_for_a_slow_link() -> None:
+    """The target stood still for 4 s once: full transactions again within four more."""
+    pace = Pace(_SECONDS, most_seconds=5.0)
+    mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=0.4, ways=3)
+    before = pace.bytes
+    pace.acknowledged(int(before), 5.5)
+    mirror(pace, 20 * _MB, record=1_000, transactions=4, latency=0.4, ways=3)
+    assert pace.bytes > before / 2
 
 
 def test_one_slow_commit_is_soon_forgotten() -> None:
