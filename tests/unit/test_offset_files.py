@@ -35,6 +35,15 @@ ROW = {"topic": "east.orders", "partition": 0, "offset": 7}
         ({"v": 1, "cluster": "west", "groups": []}, "is none that"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{"topic": "t"}]}}, "is none that"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": -1}]}}, "is none that"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": True}]}}, "no partition True"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": 7.9}]}}, "no offset 7.9"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": "7"}]}}, "no offset '7'"),
+        # 2 to the 70th, as JSON readers have it
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": 2.0**70}]}}, "no offset"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [ROW, {**ROW, "offset": 8}]}}, "is there twice"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "topic": ""}]}}, "is no topic"),
+        ({"v": 1, "cluster": "west", "groups": {"g": []}}, "no offset"),
+        ({"v": 1, "cluster": "west", "groups": {"": [ROW]}}, "no name"),
         ({"v": 1, "cluster": "north", "groups": {"g": [ROW]}}, "cluster north"),
     ],
 )

@@ -20,7 +20,13 @@ from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
-from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
+from eomirror.offsets.translation import (
+    Translation,
+    never_mirrored,
+    refuse_nameless,
+    translation,
+    voided,
+)
 from eomirror.topology.filters import pattern_fault, topic_filter
 
 if TYPE_CHECKING:
@@ -111,7 +117,7 @@ def group_offsets(
         One per link, group and partition, sorted.
 
     Raises:
-        UsageError: Both ``group`` and ``groups`` were given, or the expression is none.
+        UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is none.
         StateError: A record in the link's topics is not readable.
         ClusterError: A cluster cannot be asked.
         AuthorizationError: A group may not be described.
@@ -120,6 +126,7 @@ def group_offsets(
         raise UsageError(
             "both one group and an expression for groups were given", fix="give --group or --groups"
         )
+    refuse_nameless(group)
     found: list[GroupPartition] = []
     for each in [config.link(link)] if link is not None else config.links:
         look = _Look(config, each, reverse=reverse)

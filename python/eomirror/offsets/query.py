@@ -11,7 +11,13 @@ from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.replaced import replaced
-from eomirror.offsets.translation import Translation, never_mirrored, translation, voided
+from eomirror.offsets.translation import (
+    Translation,
+    never_mirrored,
+    refuse_nameless,
+    translation,
+    voided,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +69,7 @@ def translate(
             "ask either for a group, or for a topic, a partition and an offset",
             fix="give --group, or all of --topic, --partition and --offset",
         )
+    refuse_nameless(group)
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
     found = []

@@ -24,6 +24,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.offsets.groups import group_offsets
 from eomirror.sync.groups import Committed
+from eomirror.topology.naming import illegal_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -248,19 +249,14 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
                 fix="use the release of eomirror that made it, or a newer one",
             )
         alias = str(document["cluster"])
-        wanted = {
-            str(group): {(str(row["topic"]), int(row["partition"])): int(row["offset"]) for row in rows}
-            for group, rows in document["groups"].items()
-        }
+        wanted = {group: _offsets_of(group, rows) for group, rows in document["groups"].items()}
         if not isinstance(document.get("topic_ids", {}), dict):
             raise TypeError("topic_ids is no object")  # noqa: TRY301  one of several ways not to be ours
-        if any(number < 0 for offsets in wanted.values() for _, number in offsets):
-            raise ValueError("a partition below 0")  # noqa: TRY301  one of several ways not to be ours
     except MirrorError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"the file is none that `eomirror offsets export` has made: {error!r}",
+            f"the file is none that `eomirror offsets export` has made: {_words(error)}",
             fix="make one: eomirror offsets export CONFIG",
         ) from error
     if alias not in config.clusters:
@@ -269,3 +265,35 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
             fix="use the configuration that it was made with",
         )
     return alias, wanted
+
+
+class _NotOursError(ValueError):
+    """Something that an export does not write; in words."""
+
+
+def _offsets_of(group: str, rows: Any) -> dict[Name, int]:
+    """
+    What a group is to stand at; read as strictly as it is written, because a file may have been edited by hand.
+
+    An offset that is half right would move a group to where nobody wanted it.
+    """
+    found: dict[Name, int] = {}
+    for row in rows:
+        topic, partition, offset = row["topic"], row["partition"], row["offset"]
+        if not isinstance(topic, str) or illegal_name(topic):
+            raise _NotOursError(f"group {group}: {topic!r} is no topic")
+        # true is an int in Python
+        if type(partition) is not int or partition < 0:
+            raise _NotOursError(f"group {group}: {topic} has no partition {partition!r}")
+        if type(offset) is not int:
+            raise _NotOursError(f"group {group}: {topic}-{partition} has no offset {offset!r}")
+        if (topic, partition) in found:
+            raise _NotOursError(f"group {group}: {topic}-{partition} is there twice")
+        found[topic, partition] = offset
+    if not group or not found:
+        raise _NotOursError(f"group {group!r} has no name, or no offset")
+    return found
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, _NotOursError) else repr(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from eomirror.errors import TopicError
+from eomirror.errors import TopicError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Translation", "never_mirrored", "translation", "voided"]
+__all__ = ["Translation", "never_mirrored", "refuse_nameless", "translation", "voided"]
 
 # the answer of a map that was not asked
 _NOTHING = ("nothing", -1)
@@ -56,6 +56,17 @@ class Translation:
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``."""
         return asdict(self)
+
+
+def refuse_nameless(group: str | None) -> None:
+    """
+    Nobody can be asked for the group without a name (`eomirror.kafka.group_coordinators`).
+
+    Raises:
+        UsageError: The name is empty.
+    """
+    if group == "":
+        raise UsageError("the name of a group is empty", fix="name one, such as --group billing")
 
 
 def translation(

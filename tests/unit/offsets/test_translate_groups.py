@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror import load_config
+from eomirror import UsageError, load_config
 from eomirror.formats.position import Position
 from eomirror.kafka.groups import GroupState
 from eomirror.offsets import export_offsets, group_offsets, groups, log_starts, query, translate
@@ -140,3 +140,11 @@ def test_a_link_that_never_ran_knows_no_offset_of_its_groups(monkeypatch: pytest
     found = translate(config, group="billing")
     assert [(each.partition, each.to_offset) for each in found] == [(0, None), (1, None)]
     assert translate(config, group="billing", reverse=True) == []
+
+
+def test_a_group_without_a_name_is_refused() -> None:
+    """As a usage error: librdkafka cannot ask for its offsets."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    for ask in (translate, group_offsets):
+        with pytest.raises(UsageError, match="name of a group is empty"):
+            ask(config, group="")
