@@ -11,6 +11,7 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka.facts import ClusterFacts, TopicFacts
 from eomirror.kafka.groups import GroupState
 from eomirror.offsets import import_offsets, transfer
+from eomirror.sync.groups import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +44,7 @@ ROW = {"topic": "east.orders", "partition": 0, "offset": 7}
         ({"v": 1, "cluster": "west", "groups": {"g": [ROW, {**ROW, "offset": 8}]}}, "is there twice"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "topic": ""}]}}, "is no topic"),
         ({"v": 1, "cluster": "west", "groups": {"g": []}}, "no offset"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "metadata": 3}]}}, "no metadata 3"),
         ({"v": 1, "cluster": "west", "groups": {"": [ROW]}}, "no name"),
         ({"v": 1, "cluster": "north", "groups": {"g": [ROW]}}, "cluster north"),
     ],
@@ -95,6 +97,19 @@ def test_a_coordinator_that_is_away_hides_nothing_that_was_done(monkeypatch: pyt
         ("b", False, "no coordinator of b"),
         ("c", True, ""),
     ]
+
+
+def test_what_a_group_wrote_beside_its_offsets_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumer may need it there, as Kafka Streams does; a file of an older release has none."""
+    written: dict[str, Any] = {}
+    monkeypatch.setattr(transfer, "ClusterAdmin", _Cluster)
+    monkeypatch.setattr(transfer, "ClusterGroups", _Cluster)
+    monkeypatch.setattr(_Cluster, "write", lambda _, group, offsets: written.update({group: offsets}) or "")
+    rows = {"new": [{**ROW, "metadata": "AQAA"}], "old": [ROW]}
+    import_offsets(CONFIG, {"v": 1, "cluster": "west", "cluster_id": "west-id", "groups": rows})
+
+    where = ROW["topic"], ROW["partition"]
+    assert written == {"new": {where: Committed(7, "AQAA")}, "old": {where: Committed(7)}}
 
 
 def test_a_group_that_the_file_does_not_have_is_refused() -> None:

@@ -57,6 +57,7 @@ class GroupPartition:
         kind: ``exact``, ``next`` or ``unknown``, as in `Translation`; or ``earlier``: equal names are written on both
             sides, no single offset is exact, and going on there skips none and reads ``again`` records again.
         again: How many records would be read again there, at most; not 0 for ``earlier`` only.
+        metadata: What it wrote beside ``offset``; a consumer may want it again, as Kafka Streams does.
         has_offset: What it has committed there already; None for nothing.
         delta: ``to_offset`` minus ``has_offset``, markers included: going on at ``has_offset`` it would read so much
             again or, where it is negative, skip so much; None when one of them is not known.
@@ -82,6 +83,7 @@ class GroupPartition:
     state: str = ""
     skipped: str = ""
     again: int = 0
+    metadata: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``."""
@@ -245,7 +247,15 @@ class _Look:
         there, states = self._to_groups.committed(involved), self._to_groups.states(involved)
         stamps = self._stamps(translated, there) if times else {}
         return [
-            _joined(each, there[each.group], states[each.group], stamps, now_ms, again=count)
+            _joined(
+                each,
+                there[each.group],
+                states[each.group],
+                stamps,
+                now_ms,
+                again=count,
+                metadata=committed[each.group][each.topic, each.partition].metadata,
+            )
             for each, count in zip(translated, again, strict=True)
         ]
 
@@ -303,6 +313,7 @@ def _joined(
     now_ms: int,
     *,
     again: int,
+    metadata: str,
 ) -> GroupPartition:
     name = each.to_topic, each.to_partition
     standing = there.get(name)
@@ -335,4 +346,5 @@ def _joined(
         state=state.name,
         skipped=skipped,
         again=again,
+        metadata=metadata,
     )

@@ -6,7 +6,8 @@ The file is JSON, so that it can be looked at, kept and edited::
     {"v": 1, "cluster": "west", "cluster_id": "...", "made": 1700000000000, "link": "east->west",
      "topic_ids": {"east.orders": "..."},
      "groups": {"billing": [{"topic": "east.orders", "partition": 0, "offset": 998,
-                             "from_topic": "orders", "from_partition": 0, "from_offset": 1000}]}}
+                             "from_topic": "orders", "from_partition": 0, "from_offset": 1000,
+                             "metadata": ""}]}}
 
 An import takes a group whole or not at all: its offsets go to the coordinator in one request, after everything that
 could be wrong with one of them was looked at.  A topic that was created anew since the file was made is another one,
@@ -120,6 +121,7 @@ def export_offsets(
                     "from_partition": each.partition,
                     "from_offset": each.offset,
                     "again": each.again,
+                    "metadata": each.metadata,
                 }
             )
     alias = chosen.source if reverse else chosen.target
@@ -202,7 +204,10 @@ def import_offsets(
             if not problem and not dry_run:
                 # it may have got a member since we looked
                 problem = _written(groups, name, offsets)
-            rows = tuple((*where, _offset(had[name].get(where)), at) for where, at in sorted(offsets.items()))
+            rows = tuple(
+                (where[0], where[1], _offset(had[name].get(where)), offsets[where].offset)
+                for where in sorted(offsets)
+            )
             done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
         return done
     finally:
@@ -210,10 +215,10 @@ def import_offsets(
         admin.close()
 
 
-def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, int]) -> str:
+def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, Committed]) -> str:
     """Commit them; why they are not, empty if they are: what became of the other groups has to be told all the same."""
     try:
-        return groups.write(group, {where: Committed(at) for where, at in offsets.items()})
+        return groups.write(group, offsets)
     except MirrorError as error:
         return error.message
 
@@ -223,14 +228,15 @@ def _offset(committed: Committed | None) -> int | None:
 
 
 def _problem(
-    offsets: Mapping[Name, int],
+    offsets: Mapping[Name, Committed],
     state: GroupState,
     spans: Mapping[Name, tuple[int, int]],
     other: Collection[str],
 ) -> str:
     if not state.idle:
         return f"it is active: {state.name}, {state.members} members; stop its consumers first"
-    for (topic, number), offset in sorted(offsets.items()):
+    for topic, number in sorted(offsets):
+        offset = offsets[topic, number].offset
         if (topic, number) not in spans:
             return f"{topic}-{number} does not exist"
         if topic in other:
@@ -241,7 +247,7 @@ def _problem(
     return ""
 
 
-def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, dict[Name, int]]]:
+def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, dict[Name, Committed]]]:
     try:
         if document["v"] != VERSION:
             raise UsageError(
@@ -271,13 +277,13 @@ class _NotOursError(ValueError):
     """Something that an export does not write; in words."""
 
 
-def _offsets_of(group: str, rows: Any) -> dict[Name, int]:
+def _offsets_of(group: str, rows: Any) -> dict[Name, Committed]:
     """
     What a group is to stand at; read as strictly as it is written, because a file may have been edited by hand.
 
     An offset that is half right would move a group to where nobody wanted it.
     """
-    found: dict[Name, int] = {}
+    found: dict[Name, Committed] = {}
     for row in rows:
         topic, partition, offset = row["topic"], row["partition"], row["offset"]
         if not isinstance(topic, str) or illegal_name(topic):
@@ -289,7 +295,11 @@ def _offsets_of(group: str, rows: Any) -> dict[Name, int]:
             raise _NotOursError(f"group {group}: {topic}-{partition} has no offset {offset!r}")
         if (topic, partition) in found:
             raise _NotOursError(f"group {group}: {topic}-{partition} is there twice")
-        found[topic, partition] = offset
+        # a file of an older release, or that somebody wrote by hand, has none
+        metadata = row.get("metadata", "")
+        if not isinstance(metadata, str):
+            raise _NotOursError(f"group {group}: {topic}-{partition} has no metadata {metadata!r}")
+        found[topic, partition] = Committed(offset, metadata)
     if not group or not found:
         raise _NotOursError(f"group {group!r} has no name, or no offset")
     return found

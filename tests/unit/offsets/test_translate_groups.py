@@ -58,7 +58,7 @@ class Groups:
 
     def committed(self, groups: list[str]) -> dict[str, dict[tuple[str, int], Committed]]:
         return {
-            group: {("t", 0): Committed(50), ("t", 1): Committed(7), ("u", 0): Committed(9)}
+            group: {("t", 0): Committed(50, "beside"), ("t", 1): Committed(7), ("u", 0): Committed(9)}
             for group in groups
         }
 
@@ -127,6 +127,11 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
     document, left_out = export_offsets(config, group="billing", now_ms=1)
     assert document["groups"] == {}
     assert list(left_out) == ["billing"]
+
+    monkeypatch.setattr(groups, "never_mirrored", lambda *_, **__: [])
+    document, left_out = export_offsets(config, group="billing", now_ms=1)
+    assert [(row["offset"], row["metadata"]) for row in document["groups"]["billing"]] == [(60, "beside")]
+    assert left_out == {}
 
 
 def test_a_link_that_never_ran_knows_no_offset_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
