@@ -19,6 +19,7 @@ from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
+from eomirror.offsets.nothing_mirrored import from_end_to_end
 from eomirror.offsets.replaced import replaced
 from eomirror.offsets.translation import (
     Translation,
@@ -266,6 +267,7 @@ class _Look:
         ends = self._reader.stable_ends(names) if self._reverse else {}
         questions = [Question(positions[name], offset, ends.get(name, 0)) for _, name, offset in asked]
         answers = self._reader.answers(questions, reverse=self._reverse)
+        answers = from_end_to_end(self._reader, questions, answers, reverse=self._reverse)
         return [
             translation(
                 self._link.name, question.position, offset, answer, group=group, reverse=self._reverse

@@ -10,6 +10,7 @@ from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
+from eomirror.offsets.nothing_mirrored import from_end_to_end
 from eomirror.offsets.replaced import replaced
 from eomirror.offsets.translation import (
     Translation,
@@ -154,9 +155,10 @@ def _ask(
         return [], void
     ends = reader.stable_ends([name for name, _ in asked]) if reverse else {}
     questions = [Question(names[name], offset, ends.get(name, 0)) for name, offset in asked]
+    answers = from_end_to_end(reader, questions, reader.answers(questions, reverse=reverse), reverse=reverse)
     found = [
         translation(link.name, question.position, question.offset, answer, group=group, reverse=reverse)
-        for question, answer in zip(questions, reader.answers(questions, reverse=reverse), strict=True)
+        for question, answer in zip(questions, answers, strict=True)
     ]
     return found, void
 

@@ -153,3 +153,21 @@ def test_a_group_without_a_name_is_refused() -> None:
     for ask in (translate, group_offsets):
         with pytest.raises(UsageError, match="name of a group is empty"):
             ask(config, group="")
+
+
+def test_a_group_at_the_end_of_an_empty_partition_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers of Java commit 0 there; without a place its group could not move as long as nobody writes."""
+    (position,) = Reader().positions().values()
+    position = replace(position, offset=50, target_offset=None)
+    monkeypatch.setattr(Reader, "positions", lambda _: {position.source: position})
+    monkeypatch.setattr(Reader, "answers", lambda *_, **__: [("nothing", -1)])
+    monkeypatch.setattr(Reader, "stable_ends", lambda _, names: dict.fromkeys(names, 3), raising=False)
+    for module in (groups, query):
+        monkeypatch.setattr(module, "OffsetMapReader", Reader)
+        monkeypatch.setattr(module, "ClusterGroups", Groups)
+        monkeypatch.setattr(module, "replaced", lambda *_, **__: {})
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+
+    for ask in (translate, group_offsets):
+        empty, _ = ask(config, group="billing")
+        assert (empty.to_offset, empty.kind) == (3, "next")
