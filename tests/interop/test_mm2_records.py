@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eomirror import load_config
 from eomirror.formats.mm2 import Checkpoint, decode_heartbeat
+from eomirror.offsets import group_offsets
 from records import create_topic, wait_for
 from rig.mirrors import CommandMirror, ThreadMirror
 from rig.translated import Copies, checkpoints, committed, offset_syncs
@@ -204,6 +206,18 @@ def test_checkpoints_are_true_wherever_a_group_stands(
         with pytest.raises(AssertionError, match=what):
             copies.check_checkpoint(replace(rewound, downstream=wrong))
     assert flow.standing("somebody-else") < 0
+
+    # the source is lost: the target alone says where they go on
+    lost = {
+        **flow.settings,
+        "clusters": {**flow.settings["clusters"], flow.alias: {"bootstrap.servers": "127.0.0.1:1"}},
+    }
+    moved = group_offsets(load_config(lost), groups=f"{PREFIX}.*", source_gone=True)
+    last = {f"{PREFIX}{number}": flow.last(f"{PREFIX}{number}") for number in range(5)}
+    assert {one.group: (one.offset, one.to_offset, one.kind, one.metadata) for one in moved} == {
+        group: (one.upstream, one.downstream, "exact", one.metadata) for group, one in last.items() if one
+    }
+    assert len(moved) == 5
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.slow), "consumer"])

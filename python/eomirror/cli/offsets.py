@@ -30,6 +30,13 @@ _OVERRIDES = click.option(
 )
 
 
+_SOURCE_GONE = click.option(
+    "--source-gone",
+    is_flag=True,
+    help="Ask the groups' checkpoints on the target, and do not wait for a source that is lost.",
+)
+
+
 def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The arguments of a command that looks at groups of one direction; ``link`` is the help of that option."""
 
@@ -38,6 +45,7 @@ def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., 
             output_option,
             _OVERRIDES,
             click.option("--link", help=link),
+            _SOURCE_GONE,
             click.option("--reverse", is_flag=True, help="From the target to the source, for the way back."),
             click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole."),
             click.option("--group", help="Only this consumer group."),
@@ -63,6 +71,7 @@ def offsets() -> None:
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
 @click.option("--offset", type=click.IntRange(min=0), help="One offset: the next one to read.")
 @click.option("--reverse", is_flag=True, help="From the target to the source.")
+@_SOURCE_GONE
 @click.option("--link", help="Only this link.")
 @_OVERRIDES
 @output_option
@@ -73,6 +82,7 @@ def translate(
     partition: int | None,
     offset: int | None,
     reverse: bool,
+    source_gone: bool,
     link: str | None,
     overrides: tuple[str, ...],
     output: str | None,
@@ -95,6 +105,7 @@ def translate(
         partition=partition,
         offset=offset,
         reverse=reverse,
+        source_gone=source_gone,
         link=link,
     )
     if wants_table(output):
@@ -111,6 +122,7 @@ def groups(
     group: str | None,
     groups: str | None,
     reverse: bool,
+    source_gone: bool,
     link: str | None,
     overrides: tuple[str, ...],
     output: str | None,
@@ -119,9 +131,10 @@ def groups(
     Show where consumer groups stand on both sides, and where they would go on after a failover.
 
     DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
-    skip records.  AGE: of the next record that it would read.  NOTE: why an import would leave it out, how many
-    records a group would read again where equal names are written on both sides, or that the group is gone on the
-    source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0 done, 1 failed, 3 no
+    skip records.  AGE: of the next record that it would read.  Where the source does not answer, or with
+    --source-gone, the checkpoints of a running mirror say where groups stood.  NOTE: why an import would leave it out,
+    how many records a group would read again where equal names are written on both sides, or that the group is gone on
+    the source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0 done, 1 failed, 3 no
     group has an offset in the links' topics, or one is not known.
     """
     from eomirror.clock import SYSTEM_CLOCK
@@ -134,6 +147,7 @@ def groups(
         groups=groups,
         link=link,
         reverse=reverse,
+        source_gone=source_gone,
         times=True,
         gone=True,
         now_ms=SYSTEM_CLOCK.wall_ms(),
@@ -152,6 +166,7 @@ def export_(
     group: str | None,
     groups: str | None,
     reverse: bool,
+    source_gone: bool,
     link: str | None,
     overrides: tuple[str, ...],
     output: str | None,
@@ -160,6 +175,7 @@ def export_(
     Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
 
     A group of which one offset is not known is left out whole, and named on stderr; a table is for looking only.
+    Where the source does not answer, or with --source-gone, groups stand where their checkpoints say.
     Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
     """
     from eomirror.clock import SYSTEM_CLOCK
@@ -172,6 +188,7 @@ def export_(
         groups=groups,
         link=link,
         reverse=reverse,
+        source_gone=source_gone,
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
     if wants_table(output):
@@ -259,19 +276,23 @@ def _draw_groups(found: list[GroupPartition]) -> None:
             "GROUP": escape(each.group),
             "TOPIC": each.topic,
             "P": each.partition,
-            "OFFSET": each.offset,
+            "OFFSET": "-" if each.offset < 0 else each.offset,
             "TO TOPIC": each.to_topic,
             "TO OFFSET": "-" if each.to_offset is None else each.to_offset,
             "HAS": "-" if each.has_offset is None else each.has_offset,
             "DELTA": human_count(each.delta),
             "TIME": "-" if each.delta_seconds is None else f"{each.delta_seconds:.1f} s",
             "AGE": human_seconds(each.age_seconds),
-            "NOTE": escape("; ".join(filter(None, (each.skipped, _again(each.again))))),
+            "NOTE": escape("; ".join(filter(None, (_told(each), each.skipped, _again(each.again))))),
         }
         for each in found
     ]
     right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE")
     console.print(table(list(rows[0]), rows, right=right))
+
+
+def _told(each: GroupPartition) -> str:
+    return "by its checkpoint" if each.from_checkpoint and each.to_offset is not None else ""
 
 
 def _again(count: int) -> str:

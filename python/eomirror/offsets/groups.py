@@ -9,14 +9,15 @@ The two lines that a consumer needs when it moves to the target::
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eomirror.errors import UsageError
+from eomirror.errors import UnreachableError, UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
+from eomirror.offsets.checkpointed import checkpointed, refuse_gone
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.nothing_mirrored import from_end_to_end
@@ -59,6 +60,8 @@ class GroupPartition:
             sides, no single offset is exact, and going on there skips none and reads ``again`` records again.
         again: How many records would be read again there, at most; not 0 for ``earlier`` only.
         metadata: What it wrote beside ``offset``; a consumer may want it again, as Kafka Streams does.
+        from_checkpoint: The source was not asked: ``offset`` is where the group stood by its last checkpoint, and it
+            may have read further since; -1 where it has none of this partition.
         has_offset: What it has committed there already; None for nothing.
         delta: ``to_offset`` minus ``has_offset``, markers included: going on at ``has_offset`` it would read so much
             again or, where it is negative, skip so much; None when one of them is not known.
@@ -85,6 +88,7 @@ class GroupPartition:
     skipped: str = ""
     again: int = 0
     metadata: str = ""
+    from_checkpoint: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``."""
@@ -101,9 +105,13 @@ def group_offsets(
     times: bool = False,
     gone: bool = False,
     now_ms: int = 0,
+    source_gone: bool = False,
 ) -> list[GroupPartition]:
     """
     Where groups stand, and where they would go on on the other side.
+
+    A source that does not answer has been lost, perhaps: then the checkpoints of a running mirror (the link's `groups`)
+    say where its groups stood, from the target alone; see ``from_checkpoint``.
 
     Args:
         config: The configuration that the mirror runs with.
@@ -115,12 +123,15 @@ def group_offsets(
         gone: Also groups that have checkpoints on the target and no offset on the source any more: where they stood,
             and what they have on the target.  Not with ``reverse``.
         now_ms: Wall clock, for ``age_seconds``.
+        source_gone: Do not wait for the source, which takes half a minute where it does not answer.
 
     Returns:
         One per link, group and partition, sorted.
 
     Raises:
-        UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is none.
+        UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is none; or
+            ``source_gone`` with ``reverse``.
+        UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
         StateError: A record in the link's topics is not readable.
         ClusterError: A cluster cannot be asked.
         AuthorizationError: A group may not be described.
@@ -130,11 +141,16 @@ def group_offsets(
             "both one group and an expression for groups were given", fix="give --group or --groups"
         )
     refuse_nameless(group)
+    refuse_gone(source_gone=source_gone, reverse=reverse)
     found: list[GroupPartition] = []
     for each in [config.link(link)] if link is not None else config.links:
         look = _Look(config, each, reverse=reverse)
         try:
-            here = look.run([group] if group is not None else look.named(groups), times=times, now_ms=now_ms)
+            committed = look.committed(group, groups, source_gone=source_gone)
+            if committed is None:
+                found += look.checkpointed(group, groups, times=times, now_ms=now_ms)
+                continue
+            here = look.run(committed, times=times, now_ms=now_ms)
             found += here
             if gone and not reverse:
                 found += look.gone({one.group for one in here}, group, groups)
@@ -155,13 +171,45 @@ class _Look:
         self._from_groups = ClusterGroups(target if reverse else source, client_id=role)
         self._to_groups = ClusterGroups(self._to, client_id=role)
         self._reader = OffsetMapReader(link, target)
+        self._unreachable: UnreachableError | None = None
         opposite = opposite_link(config, link)
         # where it is None, only one side writes: the link's own map is all there is to know
         self._meeting = None if opposite is None else Meeting(config, link, opposite, reverse=reverse)
 
-    def named(self, groups: str | None) -> list[str]:
-        matches = self._matcher(groups)
-        return [name for name in self._from_groups.names(strict=True)[0] if matches(name)]
+    def committed(
+        self, group: str | None, groups: str | None, *, source_gone: bool
+    ) -> Mapping[str, Mapping[tuple[str, int], Committed]] | None:
+        """Where groups stand on the side that they move from; None where checkpoints have to tell."""
+        if source_gone:
+            return None
+        try:
+            if group is not None:
+                return self._from_groups.committed([group])
+            matches = self._matcher(groups)
+            names = [name for name in self._from_groups.names(strict=True)[0] if matches(name)]
+            return self._from_groups.committed(names)
+        except UnreachableError as error:
+            if self._reverse:
+                raise
+            self._unreachable = error
+            return None
+
+    def checkpointed(
+        self, group: str | None, groups: str | None, *, times: bool, now_ms: int
+    ) -> list[GroupPartition]:
+        """Where groups go on, told by the target alone."""
+        told, metadata = checkpointed(
+            self._link,
+            self._reader,
+            self._target,
+            matches=self._matcher(groups) if group is None else group.__eq__,
+            client_id=self._role,
+            error=self._unreachable,
+        )
+        return [
+            replace(one, from_checkpoint=True)
+            for one in self._beside(told, [0] * len(told), metadata, times=times, now_ms=now_ms)
+        ]
 
     def gone(self, here: Collection[str], group: str | None, groups: str | None) -> list[GroupPartition]:
         """Groups with checkpoints and without any offset on the source."""
@@ -213,9 +261,10 @@ class _Look:
             )
         return topic_filter((groups,)).accepts
 
-    def run(self, groups: Sequence[str], *, times: bool, now_ms: int) -> list[GroupPartition]:
-        committed = self._from_groups.committed(groups)
-        # after the groups' offsets, so that a group is not ahead of a mirror that keeps up
+    def run(
+        self, committed: Mapping[str, Mapping[tuple[str, int], Committed]], *, times: bool, now_ms: int
+    ) -> list[GroupPartition]:
+        """Where groups go on that stand here; asked before, so that no group is ahead of a mirror that keeps up."""
         positions = self._by_name()
         asked = [
             (group, name, one.offset)
@@ -242,6 +291,23 @@ class _Look:
             stands = [(name, one.offset) for name, one in offsets.items()]
             translated += never_mirrored(self._link, stands, positions, group=group)
         again += [0] * (len(translated) - len(again))
+        metadata = {
+            (group, *name): one.metadata
+            for group, offsets in committed.items()
+            for name, one in offsets.items()
+        }
+        return self._beside(translated, again, metadata, times=times, now_ms=now_ms)
+
+    def _beside(
+        self,
+        translated: Sequence[Translation],
+        again: Sequence[int],
+        metadata: Mapping[tuple[str, str, int], str],
+        *,
+        times: bool,
+        now_ms: int,
+    ) -> list[GroupPartition]:
+        """The answers, beside what the groups have where they would go."""
         if not translated:
             return []
         involved = sorted({each.group for each in translated})
@@ -255,7 +321,7 @@ class _Look:
                 stamps,
                 now_ms,
                 again=count,
-                metadata=committed[each.group][each.topic, each.partition].metadata,
+                metadata=metadata.get((each.group, each.topic, each.partition), ""),
             )
             for each, count in zip(translated, again, strict=True)
         ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.errors import UsageError
+from eomirror.errors import UnreachableError, UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.offsets.checkpointed import checkpointed, refuse_gone
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.nothing_mirrored import from_end_to_end
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Config, Link
     from eomirror.formats.position import Position
+    from eomirror.sync.groups import Committed
     from eomirror.types import SourcePartition
 
 __all__ = ["translate"]
@@ -39,6 +41,7 @@ def translate(
     offset: int | None = None,
     reverse: bool = False,
     link: str | None = None,
+    source_gone: bool = False,
 ) -> list[Translation]:
     """
     Where offsets are on the other side of a link.
@@ -55,6 +58,7 @@ def translate(
         offset: Next offset to read there.
         reverse: From target to source.
         link: Name of the link; by default all links that know the topic or the group's topics are asked.
+        source_gone: Of a group: ask its checkpoints on the target, as for a source that does not answer.
 
     Returns:
         One per link and partition, sorted.
@@ -71,6 +75,7 @@ def translate(
             fix="give --group, or all of --topic, --partition and --offset",
         )
     refuse_nameless(group)
+    refuse_gone(source_gone=source_gone, reverse=reverse)
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
     found = []
@@ -78,7 +83,7 @@ def translate(
         reader = OffsetMapReader(each, config.clusters[each.target])
         try:
             if group is not None:
-                found += _of_group(config, each, reader, group, reverse=reverse)
+                found += _of_group(config, each, reader, group, reverse=reverse, source_gone=source_gone)
             elif topic is not None and partition is not None and offset is not None:
                 found += _of_offset(config, each, reader, (topic, partition), offset, reverse=reverse)
         finally:
@@ -93,14 +98,24 @@ def translate(
 
 
 def _of_group(
-    config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool
+    config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool, source_gone: bool
 ) -> list[Translation]:
     client_id = LinkNames(link.state_name).client_id("offsets")
-    groups = ClusterGroups(config.clusters[link.target if reverse else link.source], client_id=client_id)
-    try:
-        committed = groups.committed([group])[group]
-    finally:
-        groups.close()
+    error: UnreachableError | None = None
+    committed: Mapping[tuple[str, int], Committed] | None = None
+    if not source_gone:
+        groups = ClusterGroups(config.clusters[link.target if reverse else link.source], client_id=client_id)
+        try:
+            committed = groups.committed([group])[group]
+        except UnreachableError as caught:
+            if reverse:
+                raise
+            error = caught
+        finally:
+            groups.close()
+    if committed is None:
+        target = config.clusters[link.target]
+        return checkpointed(link, reader, target, matches=group.__eq__, client_id=client_id, error=error)[0]
     asked = [(name, one.offset) for name, one in committed.items()]
     # the way back is asked for while the source may be down
     source = None if reverse else config.clusters[link.source]

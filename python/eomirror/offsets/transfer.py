@@ -77,6 +77,7 @@ def export_offsets(
     group: str | None = None,
     groups: str | None = None,
     reverse: bool = False,
+    source_gone: bool = False,
     now_ms: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """
@@ -88,6 +89,7 @@ def export_offsets(
         group: Only this group.
         groups: Only groups that this regular expression matches whole.
         reverse: From target to source.
+        source_gone: Ask the groups' checkpoints on the target, as for a source that does not answer.
         now_ms: Wall clock, for ``made``.
 
     Returns:
@@ -103,7 +105,9 @@ def export_offsets(
             fix="name one with --link",
         )
     chosen = config.link(link) if link is not None else config.links[0]
-    found = group_offsets(config, group=group, groups=groups, link=chosen.name, reverse=reverse)
+    found = group_offsets(
+        config, group=group, groups=groups, link=chosen.name, reverse=reverse, source_gone=source_gone
+    )
     left_out = {
         each.group: f"{each.topic}-{each.partition}: {each.skipped}"
         for each in found

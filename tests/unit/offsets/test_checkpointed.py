@@ -1,0 +1,163 @@
+"""Where groups go on when the source is gone: what their checkpoints say, and what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror import UsageError, load_config
+from eomirror.errors import UnreachableError
+from eomirror.formats.mm2 import Checkpoint
+from eomirror.formats.position import Position
+from eomirror.kafka.groups import GroupState
+from eomirror.offsets import checkpointed, group_offsets, groups, query, translate
+
+if TYPE_CHECKING:
+    from eomirror.sync.groups import Committed
+    from eomirror.types import SourcePartition
+
+CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
+THERE = {"source": "east", "target": "west", "topics": ["t"], "groups": ["bill.*"]}
+BACK = {"source": "west", "target": "east", "topics": ["t"], "naming": "identity"}
+
+FIRST = Position(
+    topic="t", partition=0, offset=100, source_cluster_id="c", topic_id="i", target_topic="east.t",
+    target_partition=0, target_topic_id="j", target_offset=109, generation=1, lane=0, run="r", epoch=1,
+    attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=0,
+)  # fmt: skip
+SECOND = replace(FIRST, partition=1, target_partition=1)
+EMPTY = replace(FIRST, partition=2, target_partition=2, offset=0, target_offset=None)
+
+
+def test_a_checkpoint_is_where_a_group_goes_on() -> None:
+    """With both of its offsets; of its topics' other partitions only an empty copy has a place."""
+    found = checkpointed.translations(
+        "l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, SECOND, EMPTY]
+    )
+    assert [(one.partition, one.offset, one.to_offset, one.kind) for one in found] == [
+        (0, 50, 60, "exact"),
+        (1, checkpointed.NO_OFFSET, None, "unknown"),
+        (2, checkpointed.NO_OFFSET, 0, "next"),
+    ]
+    assert "earliest" in found[1].reason
+    assert {(one.topic, one.to_topic) for one in found} == {("t", "east.t")}
+
+
+def test_topics_without_any_checkpoint_of_a_group_are_no_business_of_it() -> None:
+    """Else every group would stand in every topic."""
+    other = replace(FIRST, topic="u", target_topic="east.u")
+    found = checkpointed.translations("l", [Checkpoint("billing", "east.t", 0, 50, 60)], [FIRST, other])
+    assert [one.topic for one in found] == ["t"]
+
+
+class Reader:
+    """A target with two partitions and checkpoints of two groups."""
+
+    checkpoint = Checkpoint("billing", "east.t", 0, 50, 60, "beside")
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def positions(self) -> dict[SourcePartition, Position]:
+        return {each.source: each for each in (FIRST, EMPTY)}
+
+    def checkpoints(self) -> list[Checkpoint]:
+        return [
+            self.checkpoint,
+            Checkpoint("others", "east.t", 0, 7, 9),
+            Checkpoint("billing", "far.t", 0, 1, 2),
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+class Groups:
+    """Of a source that does not answer; on the target, where nothing is committed yet."""
+
+    asked: list[str]
+
+    def __init__(self, cluster: Any, **_: Any) -> None:
+        self._alias = cluster.alias
+
+    def committed(self, names: list[str]) -> dict[str, dict[tuple[str, int], Committed]]:
+        self.asked.append(self._alias)
+        if self._alias == "east":
+            raise UnreachableError("east does not answer", fix="check")
+        return {name: {} for name in names}
+
+    def names(self, *, strict: bool) -> tuple[list[str], bool]:
+        self.asked.append(self._alias)
+        raise UnreachableError(f"east does not answer, {strict}", fix="check")
+
+    def states(self, names: list[str]) -> dict[str, GroupState]:
+        return {name: GroupState("DEAD", 0, idle=True) for name in names}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which clusters were asked for groups."""
+    asked: list[str] = []
+    monkeypatch.setattr(Groups, "asked", asked, raising=False)
+    for module in (groups, query):
+        monkeypatch.setattr(module, "OffsetMapReader", Reader)
+        monkeypatch.setattr(module, "ClusterGroups", Groups)
+    monkeypatch.setattr(checkpointed, "replaced", lambda *_, **__: {})
+    monkeypatch.setattr(checkpointed, "from_log_start", lambda found, *_, **__: list(found))
+    return asked
+
+
+@pytest.mark.parametrize("source_gone", [False, True])
+@pytest.mark.parametrize(
+    "chosen", [{"group": "billing"}, {"groups": "bill.*"}, {}], ids=["one", "some", "all"]
+)
+def test_a_source_that_does_not_answer_is_not_needed(
+    asked: list[str], chosen: dict[str, str], source_gone: bool
+) -> None:
+    """The groups that are asked for go on by their checkpoints, and that is said."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    found = group_offsets(config, **chosen, source_gone=source_gone)  # type: ignore[arg-type]
+    assert [(one.group, one.partition, one.to_offset, one.metadata) for one in found] == [
+        ("billing", 0, 60, "beside"),
+        ("billing", 2, 0, ""),
+    ]
+    assert all(one.from_checkpoint for one in found)
+    assert ("east" in asked) is not source_gone
+
+
+def test_one_group_is_translated_without_its_source(asked: list[str]) -> None:
+    """`translate` says the same."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    assert [one.to_offset for one in translate(config, group="billing")] == [60, 0]
+    assert asked == ["east"]
+
+
+def test_without_checkpoints_the_source_is_missed(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, and with what else may help; links that are written on both sides write none."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    with pytest.raises(
+        UnreachableError, match="east does not answer; and there are no checkpoints"
+    ) as missed:
+        group_offsets(config, group="unheard")
+    assert "earliest" in missed.value.fix
+    both = load_config({"clusters": CLUSTERS, "links": [{**THERE, "naming": "identity"}, BACK]})
+    monkeypatch.setattr(groups, "Meeting", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    with pytest.raises(UnreachableError, match="no checkpoints"):
+        group_offsets(both, group="billing", link="east->west")
+    assert asked
+
+
+def test_the_way_back_needs_its_source(asked: list[str]) -> None:
+    """Groups of the target go there; the two together mean nothing."""
+    config = load_config({"clusters": CLUSTERS, "links": [THERE]})
+    with pytest.raises(UsageError, match="way back"):
+        group_offsets(config, group="billing", reverse=True, source_gone=True)
+    with pytest.raises(UsageError, match="way back"):
+        translate(config, group="billing", reverse=True, source_gone=True)
+    assert not asked
