@@ -45,7 +45,13 @@ def test_a_mirror_that_wakes_up_after_it_was_replaced_commits_nothing(command_sc
     scene.freeze_in_transaction(old.freeze, old.thaw)
     frozen = time.monotonic()
     scene.watch_over(None)
-    scene.entry.recovered(scene.start(new))
+    began = time.monotonic()
+    scene.start(new)
+    # what the reader is shown first may be the old one's, which would own the link still if it woke up now
+    scene.wait(
+        lambda: len(scene.check_generations()) == 2, TAKE_SECONDS, "the newcomer has not taken the link"
+    )
+    scene.entry.recovered(time.monotonic() - began)
     scene.rest(max(0.0, frozen + 8.0 - time.monotonic()))
     scene.write_for(1_000)
 
