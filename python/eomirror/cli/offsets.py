@@ -132,10 +132,10 @@ def groups(
 
     DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
     skip records.  AGE: of the next record that it would read.  Where the source does not answer, or with
-    --source-gone, the checkpoints of a running mirror say where groups stood.  NOTE: why an import would leave it out,
-    how many records a group would read again where equal names are written on both sides, or that the group is gone on
-    the source; what is left of it on the target is shown with its last checkpoints.  Exit codes: 0 done, 1 failed, 3 no
-    group has an offset in the links' topics, or one is not known.
+    --source-gone, the checkpoints of a running mirror say where groups stood.  NOTE: which of the remarks below it is
+    about: why an import would leave it out, how many records a group would read again where equal names are written
+    on both sides, or that the group is gone on the source; what is left of it on the target is shown with its last
+    checkpoints.  Exit codes: 0 done, 1 failed, 3 no group has an offset in the links' topics, or one is not known.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -174,8 +174,8 @@ def export_(
     """
     Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
 
-    A group of which one offset is not known is left out whole, and named on stderr; a table is for looking only.
-    Where the source does not answer, or with --source-gone, groups stand where their checkpoints say.
+    A group of which one offset is not known is left out whole, and named on stderr; a table and YAML are for looking
+    only, the file is JSON.  Where the source does not answer, or with --source-gone, groups stand where their checkpoints say.
     Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
     """
     from eomirror.clock import SYSTEM_CLOCK
@@ -232,7 +232,8 @@ def import_(
     except (OSError, orjson.JSONDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no JSON"
         raise UsageError(
-            f"{file} cannot be read: {reason}", fix="name a file that `eomirror offsets export` has written"
+            f"{file} cannot be read: {reason}",
+            fix="name a file that `eomirror offsets export CONFIG > FILE` has written, as JSON",
         ) from error
     done = import_offsets(load_config(config, overrides=overrides), document, group=group, dry_run=dry_run)
     if wants_table(output):
@@ -271,8 +272,11 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     if not found:
         console.print("no group has a committed offset in topics of these links")
         return
+    distinct = dict.fromkeys(note for each in found for note in _notes(each))
+    notes = {note: number for number, note in enumerate(distinct, 1)}
     rows = [
         {
+            "LINK": escape(each.link),
             "GROUP": escape(each.group),
             "TOPIC": each.topic,
             "P": each.partition,
@@ -283,16 +287,28 @@ def _draw_groups(found: list[GroupPartition]) -> None:
             "DELTA": human_count(each.delta),
             "TIME": "-" if each.delta_seconds is None else f"{each.delta_seconds:.1f} s",
             "AGE": human_seconds(each.age_seconds),
-            "NOTE": escape("; ".join(filter(None, (_told(each), each.skipped, _again(each.again))))),
+            "NOTE": ",".join(str(notes[note]) for note in _notes(each)),
         }
         for each in found
     ]
-    right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE")
-    console.print(table(list(rows[0]), rows, right=right))
+    columns = [name for name in rows[0] if name != "LINK" or len({each.link for each in found}) > 1]
+    right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE", "NOTE")
+    console.print(table(columns, rows, right=right))
+    # a sentence in a column would leave no room for the names
+    for note, number in notes.items():
+        console.print(f"{number}: {escape(note)}", soft_wrap=True)
+
+
+def _notes(each: GroupPartition) -> list[str]:
+    return [note for note in (_told(each), each.skipped, _again(each.again)) if note]
 
 
 def _told(each: GroupPartition) -> str:
-    return "by its checkpoint" if each.from_checkpoint and each.to_offset is not None else ""
+    return (
+        "told by its last checkpoint; it may have read further since"
+        if each.from_checkpoint and each.to_offset is not None
+        else ""
+    )
 
 
 def _again(count: int) -> str:
