@@ -175,8 +175,8 @@ def export_(
     Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
 
     A group of which one offset is not known is left out whole, and named on stderr; a table and YAML are for looking
-    only, the file is JSON.  Where the source does not answer, or with --source-gone, groups stand where their checkpoints say.
-    Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
+    only, the file is JSON.  Where the source does not answer, or with --source-gone, groups stand where their
+    checkpoints say.  Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
