@@ -21,6 +21,9 @@ use crate::tokens::{self, Interruptions};
 /// No call holds the caller up for longer, so that Python sees signals.
 const LONGEST: Duration = Duration::from_millis(100);
 
+/// A partition is not asked for less at a time, however many there are.
+const LEAST_BYTES: i32 = 16 * 1024;
+
 /// Reads the logs of a link's target and audits them.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct LogAudit {
@@ -36,6 +39,7 @@ struct Partition {
 
 struct Work {
     fetcher: Fetcher,
+    limits: Limits,
     clock: Arc<SystemClock>,
     audit: Audit,
     partitions: BTreeMap<TopicPartition, Partition>,
@@ -69,6 +73,7 @@ impl LogAudit {
             let client = Client::connect(properties, clock.clone(), deadline)?;
             Ok(Work {
                 fetcher: Fetcher::new(client, IsolationLevel::ReadUncommitted, limits),
+                limits,
                 clock,
                 audit: Audit::default(),
                 partitions: BTreeMap::new(),
@@ -185,6 +190,7 @@ impl Work {
                 )
             })
             .collect();
+        self.fetcher.limit(shared(self.limits, assignments.len()));
         self.fetcher.assign(&assignments);
         self.assigned = true;
     }
@@ -245,6 +251,19 @@ impl Work {
             self.fetcher.advance(name, self.audit.position(id), epoch);
         }
         Ok(())
+    }
+}
+
+/// Limits for so many partitions. What was fetched of one waits until what it is compared with is there, and the last
+/// answer of each is never given back. One budget for all would be used up by those that wait or are done with, and
+/// those that they wait for would never be asked for. So each has a part of it for itself, and holds one answer of that.
+fn shared(limits: Limits, partitions: usize) -> Limits {
+    let all = usize::try_from(limits.budget).unwrap_or(usize::MAX);
+    let each = i32::try_from(all / partitions.max(1)).unwrap_or(i32::MAX);
+    Limits {
+        budget: u64::MAX,
+        partition_bytes: each.max(LEAST_BYTES).min(limits.partition_bytes),
+        ..limits
     }
 }
 

@@ -124,6 +124,12 @@ impl Fetcher {
         self.state.keep_sessions(keep);
     }
 
+    /// Sets other limits, from the next request on.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.state.limits = limits;
+    }
+
     /// Tells brokers that its sessions are over, as far as that can be done without waiting. Happens on drop as well.
     pub fn close(&mut self) {
         if self.process != std::process::id() {
