@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustls::ClientConfig;
 
+use crate::directory::Endpoint;
 use crate::error::Error;
 use crate::frame::{FrameError, FrameReader, Outbox};
 use crate::handshake::{self, Greeted, Handshake, Next};
@@ -62,27 +63,27 @@ pub(crate) struct Connection<Id> {
 }
 
 impl<Id: Copy> Connection<Id> {
-    /// Begins to connect.
+    /// Begins to connect. `turn` says with which of the host's addresses: each attempt begins with another one.
     pub(crate) fn open(
-        host: &str,
-        port: u16,
+        endpoint: &Endpoint,
+        turn: usize,
         properties: &Arc<Properties>,
         tls: Option<&Arc<ClientConfig>>,
         login: Login,
         now: Instant,
     ) -> Result<Self, Error> {
+        let Endpoint { host, port } = endpoint;
         let peer = format!("{host}:{port}");
         let unreachable = |error: io::Error| Error::Unreachable {
             peer: peer.clone(),
             reason: error.to_string(),
         };
-        let mut addresses: VecDeque<SocketAddr> = socket::resolve(host, port, properties.family)
-            .map_err(unreachable)?
-            .into();
+        let found = socket::resolve(host, *port, properties.family).map_err(unreachable)?;
+        let mut addresses = socket::in_turn(found, turn);
         let stream = open_any(&mut addresses, host, properties, tls).map_err(unreachable)?;
         Ok(Self {
             peer,
-            host: host.to_owned(),
+            host: host.clone(),
             properties: Arc::clone(properties),
             tls: tls.cloned(),
             addresses,

@@ -258,9 +258,10 @@ impl Network {
             return State::Ready;
         }
         if link.connection.is_none() {
-            let Endpoint { host, port } = link.endpoint.clone();
+            let (endpoint, turn) = (link.endpoint.clone(), link.turn);
             let opened = self.login(peer, now).and_then(|login| {
-                Connection::open(&host, port, &self.properties, self.tls.as_ref(), login, now)
+                let tls = self.tls.as_ref();
+                Connection::open(&endpoint, turn, &self.properties, tls, login, now)
             });
             match opened {
                 Ok(connection) => {
@@ -381,6 +382,10 @@ impl Network {
         if matches!(error, Error::Authentication { .. }) {
             // a broker may refuse a token before its time is over
             self.token = None;
+        }
+        if link.connection.as_ref().is_some_and(Connection::is_opening) {
+            // an address may swallow all that is sent there, and another one of the host may not
+            link.turn = link.turn.wrapping_add(1);
         }
         link.give_up(peer, &error, &mut self.answers);
         link.failures = link.failures.saturating_add(1);

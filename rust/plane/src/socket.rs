@@ -1,5 +1,6 @@
 //! One TCP connection that never blocks, with TLS or without.
 
+use std::collections::VecDeque;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -144,4 +145,34 @@ pub(crate) fn resolve(host: &str, port: u16, family: Family) -> io::Result<Vec<S
         ));
     }
     Ok(found)
+}
+
+/// The same from another one on with every turn: the first may be one that never answers, such as an IPv6 address
+/// where packets of that kind get lost, and the time for an attempt is over then.
+pub(crate) fn in_turn(addresses: Vec<SocketAddr>, turn: usize) -> VecDeque<SocketAddr> {
+    let mut addresses = VecDeque::from(addresses);
+    let first = turn.checked_rem(addresses.len()).unwrap_or(0);
+    addresses.rotate_left(first);
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::in_turn;
+
+    #[test]
+    fn each_attempt_begins_with_another_address() {
+        let addresses: Vec<SocketAddr> = ["[::1]:1", "127.0.0.1:1", "127.0.0.2:1"]
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
+        for turn in 0..7 {
+            let order = in_turn(addresses.clone(), turn);
+            assert_eq!(order.front(), addresses.get(turn % 3));
+            assert_eq!(order.len(), 3);
+        }
+        assert!(in_turn(Vec::new(), 1).is_empty());
+    }
 }

@@ -11,6 +11,8 @@ pub(super) struct Link {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Option<Connection<RequestId>>,
     pub(super) failures: u32,
+    /// How many attempts have come to nothing before the handshake was done: a host may have other addresses.
+    pub(super) turn: usize,
     pub(super) rest_until: Option<Instant>,
     pub(super) last: Option<Error>,
 }
@@ -21,6 +23,7 @@ impl Link {
             endpoint,
             connection: None,
             failures: 0,
+            turn: 0,
             rest_until: None,
             last: None,
         }

@@ -1,3 +1,5 @@
+use std::net::TcpListener;
+
 use super::{Duration, Error, Instant, Network, Peer, State};
 use crate::properties::Properties;
 
@@ -36,5 +38,22 @@ fn who_is_not_known_is_not_asked_for_without_end() {
     match network.open(Peer::Broker(7), now) {
         State::Resting { until, .. } => assert!(until > now),
         state => panic!("{state:?}"),
+    }
+}
+
+/// A host whose first address swallows all that is sent there.
+#[test]
+fn a_peer_that_never_answers_is_tried_at_its_next_address() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = silent.local_addr().unwrap().to_string();
+    let mut network =
+        Network::new(Properties::parse([("bootstrap.servers", server)]).unwrap()).unwrap();
+    let mut now = Instant::now();
+    for turn in 0..3 {
+        assert_eq!(network.links[&PEER].turn, turn);
+        assert!(matches!(network.open(PEER, now), State::Opening));
+        now += Duration::from_secs(60);
+        network.service(now);
+        now += Duration::from_secs(60);
     }
 }
