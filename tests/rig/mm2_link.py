@@ -62,6 +62,10 @@ class Mm2Link:
         self.path.chmod(0o600)
         return load_config(self.path)
 
+    def take_too(self, topic: str) -> None:
+        """Another topic, which the link mirrors from its next start on."""
+        self._topics = f"{self._topics}|{topic}"
+
     def copy(self, topic: str = "") -> str:
         """Name of a topic's copy."""
         return f"{self.alias}.{topic or self.topic}"

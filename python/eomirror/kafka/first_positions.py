@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from eomirror._native import encode_offset_map
 from eomirror.errors import StateError, UsageError
 from eomirror.formats.connect import Mm2Flow
@@ -18,7 +20,7 @@ from eomirror.formats.position import Position
 from eomirror.lane.plane import MetadataRecord, ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.formats.control import Adopted, Generation
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
-__all__ = ["FirstPositions", "Predecessor"]
+__all__ = ["FirstPositions", "Predecessor", "without_filled"]
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +154,11 @@ class FirstPositions:
 
     def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
         """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""
-        topic = Mm2Flow.dedicated(self._link.source, self._link.target).offsets_topic
-        # a principal that may not see MM2's topics is not asked to
-        if self._target.visible_topics([topic])[0].get(topic) is None:
-            return
-        ends = self._target.offsets(
-            [(item.target_topic, item.source.partition) for item in items], at="latest", read_committed=False
-        )
-        filled = sorted({name for (name, _), end in ends.items() if end > 0})
-        if filled:
+        if found := _filled_by_mm2(self._link, self._target, items):
+            topic = _offsets_of_mm2(self._link)
             raise StateError(
-                f"link {self._link.name}: it never ran, but {filled[0]} has records, and MirrorMaker 2 has kept source "
-                f"offsets in {topic}: what it has mirrored would be written a second time",
+                f"link {self._link.name}: it never ran, but {min(found.values())} has records, and MirrorMaker 2 has "
+                f"kept source offsets in {topic}: what it has mirrored would be written a second time",
                 fix="to go on where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
                 f"topic {topic}",
             )
@@ -223,3 +220,51 @@ class FirstPositions:
         found = self._source.offsets(sources, at=start, read_committed=True)
         # -1: no record is as late as that time, so that everything there was lies before it
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
+
+
+def without_filled(
+    link: Link,
+    target: ClusterAdmin,
+    items: Sequence[AssignedPartition],
+    known: Collection[SourcePartition],
+) -> list[AssignedPartition]:
+    """
+    What a link that has run may mirror: without new topics whose copies MirrorMaker 2 has filled; these are named.
+
+    Args:
+        link: The link.
+        target: Of its target cluster.
+        items: What it should mirror.
+        known: Partitions that have a position, or are adopted.
+
+    Raises:
+        ClusterError: The target does not answer.
+    """
+    found = _filled_by_mm2(link, target, [item for item in items if item.source not in known])
+    for topic, copy in sorted(found.items()):
+        log.error(
+            "topic_left_out",
+            link=link.name,
+            topic=topic,
+            reason=f"it is new to the link, but {copy} has records, and MirrorMaker 2 has kept source offsets in "
+            f"{_offsets_of_mm2(link)}: what it has mirrored would be written a second time",
+            fix=f"give {topic} a link of its own (`name`), and go on where MirrorMaker 2 stopped with `eomirror adopt "
+            "CONFIG --link NAME`; or say where each partition goes on, at 0 if these records are not MirrorMaker 2's: "
+            f"`eomirror run CONFIG --adopt {topic}-0=OFFSET`",
+        )
+    return [item for item in items if item.source in known or item.source.topic not in found]
+
+
+def _filled_by_mm2(link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, str]:
+    """By topic the copy that has records, although the link has none of it, where MM2 has kept source offsets."""
+    topic = _offsets_of_mm2(link)
+    # a principal that may not see MM2's topics is not asked to
+    if not items or target.visible_topics([topic])[0].get(topic) is None:
+        return {}
+    copies = {(item.target_topic, item.source.partition): item.source.topic for item in items}
+    ends = target.offsets(list(copies), at="latest", read_committed=False)
+    return {copies[copy]: copy[0] for copy, end in ends.items() if end > 0}
+
+
+def _offsets_of_mm2(link: Link) -> str:
+    return Mm2Flow.dedicated(link.source, link.target).offsets_topic

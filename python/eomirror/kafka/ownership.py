@@ -34,7 +34,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.fencing import fence
-from eomirror.kafka.first_positions import FirstPositions, Predecessor
+from eomirror.kafka.first_positions import FirstPositions, Predecessor, without_filled
 from eomirror.kafka.layout import Layout, by_lane, layout_of
 from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.opposite import OppositeLinks
@@ -125,17 +125,13 @@ class LinkOwner:
         self._certain = True
         self._sequence = 0
         self._cluster_ids = ("", "")
-        self._stopped: Callable[[], bool] | None = None
+        self._stopped: Callable[[], bool] = bool
         self._closed = False
 
     # -- taking the link -------------------------------------------------------------------------
 
     def acquire(
-        self,
-        lanes: int,
-        partitions: Sequence[AssignedPartition],
-        *,
-        stopped: Callable[[], bool] | None = None,
+        self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool] = bool
     ) -> Layout:
         """
         Take the link and publish a lane layout; see the module's docstring for the steps.
@@ -154,10 +150,8 @@ class LinkOwner:
         """
         self._stopped = stopped
         with self._lock:
-            self._cluster_ids = (
-                self._source_admin.describe_cluster().cluster_id,
-                self._target_admin.describe_cluster().cluster_id,
-            )
+            source, target = self._source_admin.describe_cluster(), self._target_admin.describe_cluster()
+            self._cluster_ids = source.cluster_id, target.cluster_id
             met: ControlView | None = None
             fenced = False
             for attempt in range(_TRIES):
@@ -207,6 +201,10 @@ class LinkOwner:
         self._opposite.refuse_copies(unmoved(positions, self._adopt))
         crash_point("owner.positions_checked")
         self._tell("publishing the lane layout")
+        first_run = view.generation is None
+        known = frozenset() if view.generation is None else view.generation.assignment.known
+        if not first_run:
+            partitions = without_filled(self._link, self._target_admin, partitions, {*known, *self._adopt})
         generation = next_generation(
             view,
             run=self._run,
@@ -214,8 +212,6 @@ class LinkOwner:
             partitions=[item.source for item in partitions],
             now_ms=self._clock.wall_ms(),
         )
-        known = frozenset() if view.generation is None else view.generation.assignment.known
-        first_run = view.generation is None
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts(producer).records(
             generation, partitions, known, adopt=fresh, start="" if first_run else "earliest"
@@ -249,7 +245,7 @@ class LinkOwner:
         return layout_of(generation, partitions, self._cluster_ids, provenance_header=header)
 
     def _refuse_stopped(self) -> None:
-        if self._stopped is not None and self._stopped():
+        if self._stopped():
             raise StoppedError(f"link {self._link.name}: told to stop before it was taken")
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
@@ -322,12 +318,12 @@ class LinkOwner:
         with self._lock:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
-            fresh = [item for item in partitions if item.source not in before.assignment.partitions]
-            if not fresh:
-                # published by a call whose answer was lost: no lane has heard of it
+            had, known = before.assignment.partitions, before.assignment.known
+            partitions = without_filled(self._link, self._target_admin, partitions, known)
+            fresh = [item for item in partitions if item.source not in had]
+            if not fresh:  # published by a call whose answer was lost: no lane has heard of it
                 return by_lane(before, partitions)
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
-            known = before.assignment.known
             self._certain = False
             self._guarded(
                 lambda producer: self._publish(

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from eomirror.errors import TopicError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from concurrent.futures import Future
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
     from eomirror.sync.groups import Mirrored
     from eomirror.types import SourcePartition
 
-__all__ = ["Copies", "Discoverer", "Engine", "Follower", "Heart", "LinkTools", "Owner", "PublishedLayout"]
+__all__ = [
+    "Copies",
+    "Discoverer",
+    "Engine",
+    "Follower",
+    "Heart",
+    "LinkTools",
+    "Owner",
+    "PublishedLayout",
+    "refuse_left_out",
+]
 
 
 class PublishedLayout(Protocol):
@@ -180,3 +192,19 @@ class LinkTools:
     wants_goals: bool = False
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)
+
+
+def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: PublishedLayout) -> None:
+    """
+    Whoever waits for everything to be mirrored must not be told that it is, without some of it.
+
+    Raises:
+        TopicError: The owner left a topic out, and has said in the log why.
+    """
+    served = {item.source for items in layout.lanes.values() for item in items}
+    if missing := sorted(set(wanted) - served):
+        raise TopicError(
+            f"link {link}: topic {missing[0].topic} is left out, so it would not catch up with all that it matches",
+            fix="see topic_left_out in the log; `exclude` the topic to go on without it",
+            topic=missing[0].topic,
+        )

@@ -24,6 +24,7 @@ from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.frames import encode_groups
 from eomirror.spark.helpers import Helpers
 from eomirror.spark.lanes import LaneThread
+from eomirror.spark.link_tools import refuse_left_out
 from eomirror.spark.unauthorized import UnauthorizedTopics
 from eomirror.sync.groups import Mirrored
 
@@ -310,6 +311,7 @@ class LinkThread:
             for lane, items in layout.lanes.items():
                 self._assign(lane, items)
         if self._tools.wants_goals:
+            refuse_left_out(self.name, self._known, layout)
             goals = discovery.goals()
             with self._lock:
                 self._progress.aim(goals)

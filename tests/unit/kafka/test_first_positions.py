@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import structlog
+
 from eomirror.config import Link
 from eomirror.formats.names import LinkNames
-from eomirror.kafka.first_positions import FirstPositions
+from eomirror.kafka.first_positions import FirstPositions, without_filled
 from eomirror.lane.plane import ProducerIdentity
+from eomirror.lane.spec import AssignedPartition
 from eomirror.types import SourcePartition
 
 T0, T1 = SourcePartition("t", 0), SourcePartition("t", 1)
@@ -44,3 +48,46 @@ def test_a_record_that_arrives_while_the_source_is_asked_is_mirrored() -> None:
 def test_the_end_is_asked_for_once() -> None:
     """`latest` is one moment."""
     assert starts(Growing(), "latest") == {T0: 10, T1: 20}
+
+
+class Filled:
+    """A target on which MirrorMaker 2 has kept offsets; the copy of ``u`` has records."""
+
+    def __init__(self, seen: dict[str, Any]) -> None:
+        self._seen = seen
+
+    def visible_topics(self, names: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        assert names == ["mm2-offsets.east.internal"]
+        return self._seen, {}
+
+    def offsets(self, names: list[tuple[str, int]], **_: Any) -> dict[tuple[str, int], int]:
+        return {name: 500 if name[0] == "east.u" else 0 for name in names}
+
+
+KNOWN, NEW, EMPTY = (
+    AssignedPartition(SourcePartition(topic, 0), "i", f"east.{topic}", "j") for topic in ("t", "u", "v")
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "left"),
+    [
+        ({"mm2-offsets.east.internal": object()}, {KNOWN.source}, [KNOWN, EMPTY]),
+        # adopted by hand, or mirrored by the link itself
+        ({"mm2-offsets.east.internal": object()}, {KNOWN.source, NEW.source}, [KNOWN, NEW, EMPTY]),
+        # no MirrorMaker 2 was ever here, or nobody may see what it left
+        ({"mm2-offsets.east.internal": None}, {KNOWN.source}, [KNOWN, NEW, EMPTY]),
+        ({}, {KNOWN.source}, [KNOWN, NEW, EMPTY]),
+    ],
+)
+def test_a_new_topic_that_mm2_has_filled_is_left_out(
+    seen: dict[str, Any], known: set[SourcePartition], left: list[AssignedPartition]
+) -> None:
+    """Topics of MM2 are taken over in groups: what it has mirrored of the next ones must not be mirrored again."""
+    link = Link(name="one", source="east", target="west", topics=(".*",))
+    with structlog.testing.capture_logs() as said:
+        assert without_filled(link, Filled(seen), [KNOWN, NEW, EMPTY], known) == left  # type: ignore[arg-type]
+    assert [(line["event"], line["topic"]) for line in said] == (
+        [] if NEW in left else [("topic_left_out", "u")]
+    )
+    assert all("--adopt u-0=OFFSET" in line["fix"] for line in said)
