@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eomirror._native import LogAudit, PartitionComparison, PlaneReader
 from eomirror.demo.cluster import ClusterSpec
+from records import create_topic, wait_for
 from rig.link import TestLink
 from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
@@ -121,3 +123,36 @@ def test_a_mirror_logs_in_with_tokens(
     # those of the native plane come from Python
     agents = [headers.get("User-Agent", "") for headers, _ in endpoint.asked]
     assert any(agent.startswith("Python-urllib") for agent in agents)
+
+
+class Interrupted:
+    """Gives a token that is old in a moment; whoever asks for the next one is interrupted, as by Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, config: str) -> tuple[str, float]:
+        del config
+        self.asked += 1
+        if self.asked > 1:
+            raise KeyboardInterrupt
+        return signed_by_nobody(), time.time() + 0.01
+
+
+def test_an_interruption_while_a_token_is_asked_for_ends_who_reads(
+    guarded: LocalCluster, topic_name: str
+) -> None:
+    """What a signal's handler raises in the function that gives tokens is raised by the step that asked for one."""
+    create_topic(guarded.client_properties, topic_name)
+    bare = {name: value for name, value in guarded.client_properties.items() if not name.startswith("sasl.")}
+    properties = {**bare, "sasl.mechanism": "OAUTHBEARER"}
+    audit = LogAudit(properties, 30.0, Interrupted())
+    audit.add(topic_name, 0, "data", 0, 1, "")
+    source, target = (PlaneReader(properties, 30.0, Interrupted()) for _ in range(2))
+    partition = (topic_name, 0, 0, 1, 1)
+    comparison = PartitionComparison(partition, partition)
+    # so that the connections to the partition's leader need tokens of their own
+    time.sleep(0.1)
+    for step in (lambda: audit.step(0.1), lambda: comparison.step(source, target, 0.1)):
+        with pytest.raises(KeyboardInterrupt):
+            wait_for(step, 20)

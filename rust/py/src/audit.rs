@@ -28,6 +28,7 @@ const LEAST_BYTES: i32 = 16 * 1024;
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct LogAudit {
     work: Mutex<Option<Work>>,
+    interruptions: Interruptions,
 }
 
 /// A partition and what it is called in the audit.
@@ -85,6 +86,7 @@ impl LogAudit {
         match work {
             Ok(work) => Ok(Self {
                 work: Mutex::new(Some(work)),
+                interruptions,
             }),
             Err(error) => Err(failure(py, &error.to_string(), error.fix())),
         }
@@ -125,6 +127,7 @@ impl LogAudit {
             let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
             work.as_mut().map(|work| work.step(wait))
         });
+        self.interruptions.check()?;
         match stepped {
             None => Err(finished()),
             Some(Ok(done)) => Ok(done),

@@ -110,6 +110,8 @@ impl PartitionComparison {
             self.lock()
                 .step(&mut source.lock(), &mut target.lock(), most)
         });
+        source.interruptions.check()?;
+        target.interruptions.check()?;
         stepped.map_err(|trouble| match trouble {
             Trouble::Plane(error) => plane_failed(py, &error),
             Trouble::Topic { topic, message } => failed(py, &topic, &message),

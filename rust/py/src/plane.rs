@@ -23,6 +23,8 @@ pub(crate) struct Reading {
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PlaneReader {
     reading: Mutex<Reading>,
+    /// What was raised where a token was asked for, in whatever call that was.
+    pub(crate) interruptions: Interruptions,
 }
 
 #[pymethods]
@@ -52,6 +54,7 @@ impl PlaneReader {
                     fetcher,
                     assigned_by: 0,
                 }),
+                interruptions,
             }),
             Err(error) => Err(plane_failed(py, &error)),
         }
