@@ -22,7 +22,7 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["LossyStream", "configure_logging", "end_stream", "is_dumb", "wants_colour"]
+__all__ = ["LossyStream", "configure_logging", "end_stream", "is_dumb", "printable", "wants_colour"]
 
 _SECRET = re.compile(r"password|secret|token|jaas|private[._]?key", re.IGNORECASE)
 
@@ -35,6 +35,11 @@ def is_dumb(stream: TextIO) -> bool:
 def wants_colour(stream: TextIO) -> bool:
     """Whether to colour what goes to ``stream``: a terminal, and NO_COLOR is not set (https://no-color.org)."""
     return not is_dumb(stream) and not os.environ.get("NO_COLOR")
+
+
+def printable(text: str) -> str:
+    """Without what a name that somebody else chose, such as a group's, could tell a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def end_stream(stream: TextIO) -> None:
@@ -113,6 +118,7 @@ def configure_logging(level: str = "info") -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _mask,
             structlog.processors.format_exc_info,
+            *([_only_printable] if terminal else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -125,4 +131,12 @@ def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[st
     for name in event:
         if _SECRET.search(name):
             event[name] = "***"
+    return event
+
+
+def _only_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """JSON escapes by itself; on a terminal a group's name could be an escape sequence."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable(value)
     return event

@@ -1,12 +1,15 @@
-"""The table of `eomirror offsets groups` in a terminal of 80 columns."""
+"""What `eomirror offsets` shows in a terminal."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.cli.offsets import _draw_groups
-from eomirror.offsets import GroupPartition
+from eomirror.cli.offsets import _draw_groups, _draw_imported
+from eomirror.cli.render import say
+from eomirror.offsets import GroupPartition, ImportedGroup
 
 if TYPE_CHECKING:
     import pytest
@@ -48,3 +51,21 @@ def test_links_are_named_where_there_are_several(
 ) -> None:
     """A group of the same name may be followed by each."""
     assert "LINK" in _drawn([BILLING, replace(BILLING, link="a")], monkeypatch, capsys)
+
+
+def test_a_name_tells_the_terminal_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may commit for a group chooses its name; an operator looks at all of them."""
+    name = "bill\x1b]0;x\x07ing"
+    text = _drawn([replace(BILLING, group=name, skipped=name)], monkeypatch, capsys)
+    _draw_imported([ImportedGroup(group=name, offsets=(), written=False, problem=name)], dry_run=True)
+    text += capsys.readouterr().out
+    say(f"left out: {name}")
+    text += capsys.readouterr().err
+    command = [sys.executable, "-m", "eomirror", "offsets", "import", "mirror.yaml", name]
+    text += subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+
+    assert text.replace("\n", "").isprintable()
+    # in the table, as its remark, refused and why, left out, and in an error
+    assert text.count("bill?]") == 6

@@ -82,6 +82,14 @@ def test_colour_can_be_switched_off(program: list[str], changes: dict[str, str])
     assert "\x1b" not in plain
 
 
+def test_a_name_in_the_log_tells_the_terminal_nothing() -> None:
+    """Whoever may commit for a group chooses its name."""
+    program = LOG_A_LINE.replace("n=1", r"group='bill\x1b]0;x\x07ing'")
+    text = on_terminal(["-c", program], NO_COLOR="1")
+    assert "bill?]0;x?ing" in text
+    assert "\x1b" not in text
+
+
 def test_a_log_on_a_full_disk_ends_nothing() -> None:
     """`2>/dev/full`: every write fails with ENOSPC; the program goes on and ends as it would."""
     with open("/dev/full", "w") as full:  # noqa: PTH123 -- a device, not a file

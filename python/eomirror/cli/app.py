@@ -150,12 +150,12 @@ def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(args=arguments, standalone_mode=False)
     except MirrorError as error:
-        from eomirror.log import wants_colour
+        from eomirror.log import printable, wants_colour
 
         head = click.style("error", fg="red", bold=True) if wants_colour(sys.stderr) else "error"
         # an error that nobody can read is still told by the exit code
         with contextlib.suppress(OSError):
-            click.echo(f"{head}: {error}", err=True)
+            click.echo(f"{head}: {printable(str(error))}", err=True)
         return error.exit_code
     except click.exceptions.Abort:
         return 130

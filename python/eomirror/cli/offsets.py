@@ -268,6 +268,8 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from eomirror.log import printable
+
     console = Console(highlight=False)
     if not found:
         console.print("no group has a committed offset in topics of these links")
@@ -296,7 +298,7 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     console.print(table(columns, rows, right=right))
     # a sentence in a column would leave no room for the names
     for note, number in notes.items():
-        console.print(f"{number}: {escape(note)}", soft_wrap=True)
+        console.print(f"{number}: {escape(printable(note))}", soft_wrap=True)
 
 
 def _notes(each: GroupPartition) -> list[str]:
@@ -319,6 +321,8 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from eomirror.log import printable
+
     console = Console(highlight=False)
     rows = [
         {
@@ -336,7 +340,7 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
         console.print(table(list(rows[0]), rows, right=("P", "HAD", "OFFSET")))
     for each in done:
         if each.problem:
-            console.print(f"[red]refused[/] {escape(each.group)}: {escape(each.problem)}")
+            console.print(f"[red]refused[/] {escape(printable(f'{each.group}: {each.problem}'))}")
     count = sum(each.written for each in done)
     verb = "would be committed" if dry_run else "committed"
     console.print(f"{verb}: {count} of {len(done)} groups")

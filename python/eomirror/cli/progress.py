@@ -146,12 +146,15 @@ def _draw(snapshot: Snapshot) -> Any:
     from rich.console import Group
     from rich.markup import escape
 
+    from eomirror.log import printable
+
     parts: list[Any] = []
     for link in snapshot.links:
         lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
         parts.append(f"[bold]{link.link}[/bold]  {progress_line(link).partition(': ')[2]}")
         parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
-        parts += [f"[dim]{escape(text)}[/dim]" for text in (lanes_line(link), groups_line(link)) if text]
+        said = [text for text in (lanes_line(link), groups_line(link)) if text]
+        parts += [f"[dim]{escape(printable(text))}[/dim]" for text in said]
         rows = [
             {
                 "TOPIC": topic.topic,

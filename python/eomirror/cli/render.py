@@ -50,9 +50,9 @@ def print_structured(value: Any, output: str | None) -> None:
 
 def say(text: str) -> None:
     """A line on stderr, for people; what cannot be written there ends nothing."""
-    from eomirror.log import LossyStream
+    from eomirror.log import LossyStream, printable
 
-    print(text, file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
+    print(printable(text), file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Sequence[str] = ()) -> Any:
@@ -60,11 +60,13 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: S
     from rich import box
     from rich.table import Table
 
+    from eomirror.log import printable
+
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         drawn.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(str(row.get(column, "")) for column in columns))
+        drawn.add_row(*(printable(str(row.get(column, ""))) for column in columns))
     return drawn
 
 
