@@ -230,6 +230,14 @@ def test_every_command_has_an_example_and_the_common_options(
     assert "log_level" in parameters
 
 
+@pytest.mark.parametrize("group", ["cluster", "offsets"])
+def test_an_overview_of_commands_is_not_cut_off(group: str) -> None:
+    """Each says in a line what it does."""
+    overview = run(group, "--help", stdout=subprocess.PIPE).stdout.decode().partition("Commands:")[2]
+    assert overview.strip()
+    assert "..." not in overview
+
+
 def test_the_level_behind_the_command_wins() -> None:
     """It is nearer to what is done."""
     import structlog

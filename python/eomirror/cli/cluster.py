@@ -102,7 +102,9 @@ def up(
         _print_json(records, output)
 
 
-@cluster.command(epilog="Example: eomirror cluster status -o json")
+@cluster.command(
+    short_help="Show clusters that were started here.", epilog="Example: eomirror cluster status -o json"
+)
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @output_option
 def status(names: tuple[str, ...], output: str | None) -> None:

@@ -63,7 +63,8 @@ def offsets() -> None:
 
 
 @offsets.command(
-    epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000"
+    short_help="Where an offset, or a group, is on the other side.",
+    epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000",
 )
 @_CONFIG
 @click.option("--group", help="All committed offsets of this consumer group.")
@@ -115,7 +116,10 @@ def translate(
     return 0 if found and all(each.to_offset is not None for each in found) else 3
 
 
-@offsets.command(epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'")
+@offsets.command(
+    short_help="Where groups stand on both sides.",
+    epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'",
+)
 @_which_groups(link="Only this link.")
 def groups(
     config: str,
@@ -159,7 +163,11 @@ def groups(
     return 0 if found and all(each.to_offset is not None for each in found) else 3
 
 
-@offsets.command("export", epilog="Example: eomirror offsets export mirror.yaml > offsets.json")
+@offsets.command(
+    "export",
+    short_help="Write where groups would go on, as a file.",
+    epilog="Example: eomirror offsets export mirror.yaml > offsets.json",
+)
 @_which_groups(link="The link; needed where there are several.")
 def export_(
     config: str,
@@ -200,7 +208,11 @@ def export_(
     return 0 if document["groups"] and not left_out else 3
 
 
-@offsets.command("import", epilog="Example: eomirror offsets import mirror.yaml offsets.json --dry-run")
+@offsets.command(
+    "import",
+    short_help="Commit the offsets of a file for idle groups.",
+    epilog="Example: eomirror offsets import mirror.yaml offsets.json --dry-run",
+)
 @_CONFIG
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--group", help="Only this consumer group of the file.")
