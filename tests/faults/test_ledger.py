@@ -54,6 +54,8 @@ def test_what_a_test_found_is_a_line_that_is_appended(
 ) -> None:
     """Each entry by itself; a last line that was cut off does not spoil the others."""
     path = tmp_path / "ledger.jsonl"
+    # a long run has one of its own, into which this must not write
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
     append_entry(entry())
     assert not path.exists()
     monkeypatch.setenv(LEDGER_VARIABLE, str(path))
