@@ -108,6 +108,10 @@ engine *ARGS:
 moving-consumers *ARGS:
     PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m moving "$@"
 
+# transactions of which a broker that stood still leaves markers out (docs/adr/0012): --lanes 30 --rounds 6 --seed N; best on a busy machine
+lost-markers *ARGS:
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m markers "$@"
+
 # against MirrorMaker 2's own classes, other broker versions, other topologies
 interop *ARGS:
     python scripts/ci.py --suite interop -m "not slow" "$@"
