@@ -83,7 +83,8 @@ def checkpointed(
     # a link that drops what would go round asks both sides: one side's checkpoints would skip the other's records
     found = [] if link.guard else [one for one in reader.checkpoints() if matches(one.group)]
     positions = reader.positions()
-    found = [one for one in found if one.topic in {each.target_topic for each in positions.values()}]
+    copies = {each.target_topic for each in positions.values()}
+    found = [one for one in found if one.topic in copies]
     if not found and error is not None:
         raise UnreachableError(
             f"{error.message}; and there are no checkpoints of these groups on {link.target}",
@@ -115,17 +116,17 @@ def translations(
         checkpoints: The newest of each group and partition, of topics of the link.
         positions: Of the link.
     """
-    groups: dict[str, dict[tuple[str, int], Checkpoint]] = {}
+    of_topic: dict[str, list[Position]] = {}
+    for position in positions:
+        of_topic.setdefault(position.target_topic, []).append(position)
+    groups: dict[tuple[str, str], dict[int, Checkpoint]] = {}
     for one in checkpoints:
-        groups.setdefault(one.group, {})[one.topic, one.partition] = one
-    found = []
-    for group, last in groups.items():
-        topics = {topic for topic, _ in last}
-        for position in positions:
-            if position.target_topic in topics:
-                newest = last.get((position.target_topic, position.target_partition))
-                found.append(_of_checkpoint(link, group, position, newest))
-    return found
+        groups.setdefault((one.group, one.topic), {})[one.partition] = one
+    return [
+        _of_checkpoint(link, group, position, last.get(position.target_partition))
+        for (group, topic), last in groups.items()
+        for position in of_topic.get(topic, ())
+    ]
 
 
 def _metadata(
