@@ -2,10 +2,11 @@
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 __all__ = [
     "Acks",
+    "LeftOpen",
     "LogAudit",
     "NativeLane",
     "PartitionAccount",
@@ -329,6 +330,99 @@ class Witness:
 
     def take_acks(self) -> Acks:
         """Acknowledgements since the last call."""
+
+@final
+class LeftOpen:
+    """
+    Asks leaders for open transactions (KIP-664), and coordinators to end them (KIP-98).
+
+    Connects when it is first asked.
+
+    Args:
+        properties: A consumer's, as librdkafka names them.
+        tokens: As of a `PlaneReader`.
+
+    Raises:
+        MirrorError: The native client cannot honour a property; the fix says more.
+    """
+
+    def __new__(cls, properties: dict[str, str], tokens: _Tokens | None = None) -> LeftOpen: ...
+    def open(
+        self, partitions: Sequence[tuple[str, int]], seconds: float
+    ) -> list[tuple[str, int, int, int, int]]:
+        """
+        Open transactions in partitions: topic, partition, producer id, its newest epoch there, first offset.
+
+        Raises:
+            UnreachableError: A leader does not answer in time.
+            MirrorError: A broker refuses us, or does not know the request.
+        """
+
+    def fates(
+        self, records: Sequence[tuple[str, int, int]], seconds: float
+    ) -> list[tuple[str, int, Literal["shown", "doubtful", "open", "gone", "unreadable"], int]]:
+        """
+        What became of acknowledged records: topic, partition and offset, one in each partition.
+
+        Returns:
+            Topic, partition, what became of it, and the partition's last stable offset.
+
+        ``doubtful``: some transaction around it was aborted, perhaps its own.
+
+        Raises:
+            UnreachableError: A leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
+    def shown_behind(
+        self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
+    ) -> bool:
+        """
+        Whether committed records of these producers stand behind a record (topic, partition, offset).
+
+        Args:
+            record: The record; -1 for the beginning of the log.
+            producer_ids: Whose.
+            most: Look no further than so many bytes.
+            seconds: How long to wait for a leader.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
+    def producer_id(self, transactional_id: str, seconds: float) -> int | None:
+        """
+        The producer id of a transactional id; None where its coordinator knows none.
+
+        Raises:
+            UnreachableError: The coordinator does not answer in time.
+            MirrorError: A broker refuses us, or does not know the request.
+        """
+
+    def end(
+        self,
+        transactional_id: str,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        commit: bool,
+        transaction_timeout: float,
+        seconds: float,
+        held: tuple[int, int] | None = None,
+    ) -> tuple[int, int]:
+        """
+        Take over a transactional id, and end what its producer has open in these partitions; writes no record.
+
+        Who has the id gives the identity that it has it with, and is refused where somebody else has taken it since.
+
+        Returns:
+            Producer id and epoch that it was done with.
+
+        Raises:
+            FencedError: Somebody else took the id at the same time.
+            UnreachableError: It was not done in time; the same again may do it.
+            MirrorError: A broker refuses us.
+        """
 
 @final
 class LogAudit:

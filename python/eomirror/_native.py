@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 try:
     from eomirror._core import (
         Acks,
+        LeftOpen,
         LogAudit,
         NativeLane,
         PartitionAccount,
@@ -36,6 +37,7 @@ except ImportError as error:
 
 __all__ = [
     "Acks",
+    "LeftOpen",
     "LogAudit",
     "NativeLane",
     "PartitionAccount",

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::clock::Clock;
 use crate::directory::Directory;
-use crate::error::{Error, ErrorCode, Meaning};
+use crate::error::{Error, ErrorCode, Kind};
 use crate::network::{Answer, Network, Peer, RequestId, State, wait};
 use crate::properties::Properties;
 use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
@@ -19,7 +19,7 @@ use crate::protocol::{self, IsolationLevel, Request};
 const STAGGER: Duration = Duration::from_secs(1);
 
 /// How long to pause before a broker is asked the same again.
-const RETRY: Duration = Duration::from_millis(100);
+pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
 /// Which offset is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +81,7 @@ impl Client {
     }
 
     /// The same without waiting: connects when it is first used.
-    pub(crate) fn unconnected(
-        properties: Properties,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, Error> {
+    pub fn unconnected(properties: Properties, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Ok(Self {
             network: Network::new(properties)?,
             directory: Directory::default(),
@@ -128,102 +125,46 @@ impl Client {
         partitions: &[(&str, i32)],
         deadline: Instant,
     ) -> Result<Vec<ListedOffset>, Error> {
-        const WHAT: &str = "asking for offsets";
-        let started = self.clock.now();
-        let mut missing: Vec<(&str, i32)> = partitions.to_vec();
-        let mut listed = Vec::with_capacity(partitions.len());
-        let mut trouble = String::new();
-        loop {
-            let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
-            topics.sort_unstable();
-            topics.dedup();
-            self.metadata(&topics, deadline)?;
-            for (leader, asked) in self.by_leader(&missing, spec) {
-                let request = ListOffsetsRequest {
-                    isolation,
-                    topics: asked,
-                    timeout_ms: 10_000,
-                };
-                match self.call(Peer::Broker(leader), &request, WHAT, deadline) {
-                    Ok(answer) => {
-                        for one in answer.partitions {
-                            let code = ErrorCode(one.error);
-                            let what = format!("ListOffsets of {}-{}", one.topic, one.partition);
-                            match code.meaning() {
-                                Meaning::Fine => {
-                                    missing.retain(|asked| {
-                                        *asked != (one.topic.as_str(), one.partition)
-                                    });
-                                    listed.push(ListedOffset {
-                                        topic: one.topic,
-                                        partition: one.partition,
-                                        offset: one.offset,
-                                        leader_epoch: one.leader_epoch,
-                                    });
-                                }
-                                Meaning::Moved | Meaning::Unknown | Meaning::Later => {
-                                    trouble = format!("{what}: {code}");
-                                }
-                                _ => return Err(Error::Refused { what, code }),
-                            }
-                        }
-                    }
-                    Err(error) if error.is_final() => return Err(error),
-                    Err(error) => trouble = error.to_string(),
-                }
-            }
-            if missing.is_empty() {
-                return Ok(listed);
-            }
-            if trouble.is_empty() {
-                trouble = format!("no leader is known for {}-{}", missing[0].0, missing[0].1);
-            }
-            let now = self.clock.now();
-            if now + RETRY >= deadline {
-                return Err(Error::TimedOut {
-                    what: WHAT,
-                    waited: now - started,
-                    last: trouble,
+        let ask = |directory: &Directory, partitions: &[(&str, i32)]| {
+            let mut topics: BTreeMap<&str, Vec<AskedOffset>> = BTreeMap::new();
+            for (topic, partition) in partitions {
+                let leader = directory.leader(topic, *partition);
+                topics.entry(topic).or_default().push(AskedOffset {
+                    partition: *partition,
+                    leader_epoch: leader.map_or(-1, |(_, epoch)| epoch),
+                    timestamp: spec.timestamp(),
                 });
             }
-            self.pause(now + RETRY);
-        }
-    }
-
-    fn by_leader(
-        &self,
-        partitions: &[(&str, i32)],
-        spec: OffsetSpec,
-    ) -> BTreeMap<i32, Vec<(String, Vec<AskedOffset>)>> {
-        let mut grouped: BTreeMap<i32, BTreeMap<&str, Vec<AskedOffset>>> = BTreeMap::new();
-        for (topic, partition) in partitions {
-            if let Some((leader, leader_epoch)) = self.directory.leader(topic, *partition) {
-                grouped
-                    .entry(leader)
-                    .or_default()
-                    .entry(topic)
-                    .or_default()
-                    .push(AskedOffset {
-                        partition: *partition,
-                        leader_epoch,
-                        timestamp: spec.timestamp(),
-                    });
+            ListOffsetsRequest {
+                isolation,
+                topics: topics
+                    .into_iter()
+                    .map(|(topic, asked)| (topic.to_owned(), asked))
+                    .collect(),
+                timeout_ms: 10_000,
             }
-        }
-        let owned = |topics: BTreeMap<&str, Vec<AskedOffset>>| {
-            topics
-                .into_iter()
-                .map(|(topic, asked)| (topic.to_owned(), asked))
-                .collect()
         };
-        grouped
+        let listed = self.of_leaders(partitions, deadline, ask, |answer| {
+            let partitions = answer.partitions.into_iter();
+            let said = partitions.map(|one| {
+                let told = (one.offset, one.leader_epoch);
+                (one.topic, one.partition, one.error, told)
+            });
+            said.collect()
+        })?;
+        Ok(listed
             .into_iter()
-            .map(|(leader, topics)| (leader, owned(topics)))
-            .collect()
+            .map(|(at, (offset, leader_epoch))| ListedOffset {
+                topic: at.topic,
+                partition: at.partition,
+                offset,
+                leader_epoch,
+            })
+            .collect())
     }
 
     /// Asks whoever is there, one after the other until one answers.
-    fn call_any<R: Request>(
+    pub(crate) fn call_any<R: Request>(
         &mut self,
         request: &R,
         what: &'static str,
@@ -248,7 +189,7 @@ impl Client {
     }
 
     /// Asks one broker.
-    fn call<R: Request>(
+    pub(crate) fn call<R: Request>(
         &mut self,
         peer: Peer,
         request: &R,
@@ -299,7 +240,8 @@ impl Client {
             return Ok(Ok(peer));
         }
         let mut again = now + STAGGER;
-        let mut hopeless = None;
+        let mut hopeless: Option<Error> = None;
+        let mut hope = false;
         let patient = self
             .last_opened
             .is_some_and(|opened| now < opened + STAGGER);
@@ -319,11 +261,14 @@ impl Client {
                 }
                 State::Resting { until, last } => {
                     again = again.min(until);
+                    hope |= !last.as_ref().is_some_and(Error::is_final);
                     hopeless = last.filter(Error::is_final).or(hopeless);
                 }
             }
         }
         match hopeless {
+            // whoever answers nonsense need not be a broker at all: those that are only away may come back
+            Some(error) if hope && error.kind() == Kind::Protocol => Ok(Err(again)),
             Some(error) if !self.network.any_opening() => Err(error),
             _ => Ok(Err(again)),
         }

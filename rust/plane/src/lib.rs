@@ -30,6 +30,7 @@ mod fetch;
 mod frame;
 mod handshake;
 pub mod lane;
+mod left_open;
 mod network;
 mod oauth;
 mod pipeline;
@@ -52,6 +53,7 @@ pub use fetch::{
     Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
     TopicPartition,
 };
+pub use left_open::{OpenProducer, RecordFate};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, Refusal, disposition};

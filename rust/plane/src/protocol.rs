@@ -4,6 +4,8 @@
 //! an independent implementation.
 
 pub(crate) mod api_versions;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_transactions;
 pub(crate) mod fetch;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;

@@ -158,6 +158,27 @@ fn a_listener_that_does_not_speak_tls_is_recognised() {
 }
 
 #[test]
+fn one_that_answers_nonsense_does_not_speak_for_one_that_is_away() {
+    // nobody listens there now
+    let away = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let nonsense = says(b"\0\0\0\x04\0\0\0\x09");
+    for servers in [
+        format!("127.0.0.1:{nonsense},{away}"),
+        format!("{away},127.0.0.1:{nonsense}"),
+    ] {
+        let properties = Properties::parse([("bootstrap.servers", servers)]).unwrap();
+        let deadline = SystemClock.now() + 2 * SHORT;
+        let error = Client::connect(properties, Arc::new(SystemClock), deadline)
+            .err()
+            .unwrap();
+        assert_eq!(error.kind(), Kind::Unreachable, "{error}");
+    }
+}
+
+#[test]
 fn one_good_server_is_enough() {
     // the second one is heard of only because it is tried although the first one hangs
     let hangs = peer(|stream| {

@@ -9,6 +9,7 @@ mod python {
     #![allow(missing_docs)]
     pyo3::import_exception!(eomirror.errors, AuthorizationError);
     pyo3::import_exception!(eomirror.errors, ClusterError);
+    pyo3::import_exception!(eomirror.errors, FencedError);
     pyo3::import_exception!(eomirror.errors, MirrorError);
     pyo3::import_exception!(eomirror.errors, StateError);
     pyo3::import_exception!(eomirror.errors, TopicError);
@@ -65,6 +66,8 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyE
         eomirror_plane::Kind::Unauthorized => {
             with_fix::<python::AuthorizationError>(py, &message, error.fix())
         }
+        // internal to whoever has the id: it knows what to do, so there is no fix to show
+        eomirror_plane::Kind::Superseded => python::FencedError::new_err(message),
         _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
     }
 }

@@ -11,6 +11,7 @@ mod convert;
 mod detach;
 mod error;
 mod lane;
+mod left_open;
 mod offset_map;
 mod partition_account;
 mod partition_map;
@@ -53,6 +54,7 @@ mod _core {
         audit::LogAudit,
         comparison::PartitionComparison,
         lane::NativeLane,
+        left_open::LeftOpen,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         partition_map::PartitionMap,

@@ -1,5 +1,6 @@
 //! What is asked about a transaction: who coordinates it (`FindCoordinator`), who we are (`InitProducerId`, KIP-360),
-//! and its end (`EndTxn`, KIP-890).
+//! and its end (`EndTxn`, KIP-890); and, of the protocol before that, partitions that are to be in a transaction
+//! without a record (`AddPartitionsToTxn`, KIP-98).
 
 use super::{Api, Request};
 use crate::wire::{Broken, Reader, Writer};
@@ -144,11 +145,7 @@ impl Request for EndTxn {
     type Answer = GivenIdentity;
 
     fn write(&self, _version: i16, out: &mut Writer) {
-        out.compact_string(&self.transactional_id);
-        out.int64(self.producer_id);
-        out.int16(self.epoch);
-        out.bool(self.commit);
-        out.no_tags();
+        write_end(self, out);
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
@@ -160,17 +157,131 @@ impl Request for EndTxn {
     }
 }
 
+fn write_end(end: &EndTxn, out: &mut Writer) {
+    out.compact_string(&end.transactional_id);
+    out.int64(end.producer_id);
+    out.int16(end.epoch);
+    out.bool(end.commit);
+    out.no_tags();
+}
+
+/// The same of transaction protocol V1, for a transaction that partitions were added to by request: the identity stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndTxnV1(pub(crate) EndTxn);
+
+/// Whether it is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) throttle_ms: i32,
+    pub(crate) error: i16,
+}
+
+impl Request for EndTxnV1 {
+    const API: Api = Api {
+        key: 26,
+        name: "EndTxn",
+        versions: (3, 4),
+        flexible: 3,
+    };
+
+    type Answer = Ended;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        write_end(&self.0, out);
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<Ended, Broken> {
+        let ended = Ended {
+            throttle_ms: from.int32()?,
+            error: from.int16()?,
+        };
+        from.skip_tags()?;
+        Ok(ended)
+    }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
+}
+
+/// Makes partitions part of a transaction: its end writes a marker to each, also where it wrote nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddPartitions {
+    pub(crate) transactional_id: String,
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    pub(crate) topics: Vec<(String, Vec<i32>)>,
+}
+
+/// What is said of each partition: topic, number and error code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddedPartitions {
+    pub(crate) throttle_ms: i32,
+    pub(crate) partitions: Vec<(String, i32, i16)>,
+}
+
+impl Request for AddPartitions {
+    // from 4 on it is for brokers only
+    const API: Api = Api {
+        key: 24,
+        name: "AddPartitionsToTxn",
+        versions: (3, 3),
+        flexible: 3,
+    };
+
+    type Answer = AddedPartitions;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        out.compact_string(&self.transactional_id);
+        out.int64(self.producer_id);
+        out.int16(self.epoch);
+        out.compact_array(&self.topics, |out, (name, partitions)| {
+            out.compact_string(name);
+            out.compact_array(partitions, |out, partition| out.int32(*partition));
+            out.no_tags();
+        });
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<AddedPartitions, Broken> {
+        let throttle_ms = from.int32()?;
+        let topics = from.compact_array(3, |from| {
+            let topic = from.compact_string()?;
+            let partitions = from.compact_array(7, |from| {
+                let said = (topic.clone(), from.int32()?, from.int16()?);
+                from.skip_tags()?;
+                Ok(said)
+            })?;
+            from.skip_tags()?;
+            Ok(partitions)
+        })?;
+        from.skip_tags()?;
+        Ok(AddedPartitions {
+            throttle_ms,
+            partitions: topics.into_iter().flatten().collect(),
+        })
+    }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use kafka_protocol::messages::add_partitions_to_txn_response::{
+        AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
+    };
     use kafka_protocol::messages::find_coordinator_response::Coordinator;
     use kafka_protocol::messages::{
-        BrokerId, EndTxnRequest, EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse,
-        InitProducerIdRequest, InitProducerIdResponse, ProducerId,
+        AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, BrokerId, EndTxnRequest,
+        EndTxnResponse, FindCoordinatorRequest, FindCoordinatorResponse, InitProducerIdRequest,
+        InitProducerIdResponse, ProducerId, TopicName,
     };
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::{oracle, read};
-    use super::{EndTxn, FindCoordinator, InitProducerId};
+    use super::{AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId};
 
     const NAME: &str = "eomirror.a-b.0";
 
@@ -259,5 +370,69 @@ mod tests {
         let given = read::<EndTxn>(5, body.clone()).unwrap();
         assert_eq!((given.error, given.producer_id, given.epoch), (0, 7, 4));
         oracle::survives_damage::<EndTxn>(5, &body);
+    }
+
+    #[test]
+    fn an_end_without_a_new_identity_is_asked_for_as_kafka_expects() {
+        for version in 3..=4 {
+            let request = EndTxnV1(EndTxn {
+                transactional_id: NAME.to_owned(),
+                producer_id: 7,
+                epoch: 3,
+                commit: true,
+            });
+            let asked: EndTxnRequest = oracle::read(&request, version);
+            assert_eq!(asked.transactional_id.as_str(), NAME);
+            assert_eq!(
+                (asked.producer_id, asked.producer_epoch, asked.committed),
+                (ProducerId(7), 3, true)
+            );
+            let answer = EndTxnResponse::default()
+                .with_throttle_time_ms(5)
+                .with_error_code(51);
+            let body = oracle::write(&answer, version);
+            let ended = read::<EndTxnV1>(version, body.clone()).unwrap();
+            assert_eq!((ended.throttle_ms, ended.error), (5, 51));
+            oracle::survives_damage::<EndTxnV1>(version, &body);
+        }
+    }
+
+    #[test]
+    fn partitions_are_added_as_kafka_expects() {
+        let request = AddPartitions {
+            transactional_id: NAME.to_owned(),
+            producer_id: 7,
+            epoch: 3,
+            topics: vec![("a".to_owned(), vec![1, 2])],
+        };
+        let asked: AddPartitionsToTxnRequest = oracle::read(&request, 3);
+        assert_eq!(asked.v3_and_below_transactional_id.as_str(), NAME);
+        assert_eq!(
+            (
+                asked.v3_and_below_producer_id,
+                asked.v3_and_below_producer_epoch
+            ),
+            (ProducerId(7), 3)
+        );
+        let topic = &asked.v3_and_below_topics[0];
+        assert_eq!(
+            (topic.name.as_str(), &topic.partitions[..]),
+            ("a", &[1, 2][..])
+        );
+
+        let said = AddPartitionsToTxnPartitionResult::default()
+            .with_partition_index(2)
+            .with_partition_error_code(51);
+        let topic = AddPartitionsToTxnTopicResult::default()
+            .with_name(TopicName(StrBytes::from_static_str("a")))
+            .with_results_by_partition(vec![said]);
+        let answer = AddPartitionsToTxnResponse::default()
+            .with_throttle_time_ms(6)
+            .with_results_by_topic_v3_and_below(vec![topic]);
+        let body = oracle::write(&answer, 3);
+        let added = read::<AddPartitions>(3, body.clone()).unwrap();
+        assert_eq!(added.throttle_ms, 6);
+        assert_eq!(added.partitions, [("a".to_owned(), 2, 51)]);
+        oracle::survives_damage::<AddPartitions>(3, &body);
     }
 }

@@ -1,0 +1,499 @@
+//! What a transactional id left open in partitions, and how it is ended: docs/adr/0012.
+//!
+//! A coordinator that left the marker of a transaction out never makes it (Kafka 4.3, partitions without a leader). The
+//! partition's leader knows that something is open and whose it is (`DescribeProducers`, KIP-664). Any end of a
+//! transaction of that producer which the partition is part of ends it, also one that wrote nothing there: partitions
+//! are added by request (`AddPartitionsToTxn` of transaction protocol V1, KIP-98), so nobody ever reads a record of ours.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
+use eomirror_core::transaction::Identity;
+use eomirror_core::transaction::code;
+
+use crate::client::{Client, RETRY};
+use crate::directory::Directory;
+use crate::error::{Error, ErrorCode, Meaning};
+use crate::fetch::TopicPartition;
+use crate::network::Peer;
+use crate::protocol::describe_producers::DescribeProducers;
+use crate::protocol::describe_transactions::DescribeTransaction;
+use crate::protocol::fetch::{
+    AnsweredPartition, AnsweredTopic, AskedPartition, AskedTopic, FetchAnswer, FetchRequest,
+};
+use crate::protocol::transaction::{
+    AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
+};
+use crate::protocol::{IsolationLevel, Request, TopicId};
+
+/// `OPERATION_NOT_ATTEMPTED`: of the other partitions of a request in which one was refused.
+const NOT_ATTEMPTED: i16 = 55;
+
+/// What is read at a time of what stands behind an offset.
+const STRETCH: i32 = 4 * 1024 * 1024;
+
+/// `TRANSACTIONAL_ID_NOT_FOUND`.
+const ID_NOT_FOUND: i16 = 105;
+
+/// An open transaction in a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenProducer {
+    /// Where.
+    pub partition: TopicPartition,
+    /// Whose.
+    pub producer_id: i64,
+    /// The newest epoch that this producer has written there with.
+    pub epoch: i32,
+    /// Its first record.
+    pub open_from: i64,
+}
+
+/// What became of a record that was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordFate {
+    /// Who reads committed records gets it, unless it was compacted away since.
+    Shown,
+    /// Some transaction around it was aborted; it may be its own.
+    Doubtful,
+    /// It is behind the last stable offset.
+    Open,
+    /// It is not in the log any more.
+    Gone,
+    /// We may not read the topic.
+    Unreadable,
+}
+
+impl Client {
+    /// Open transactions in partitions, asked of their leaders; again while leaders change, until the deadline.
+    pub fn open_producers(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<OpenProducer>, Error> {
+        let asked = |_: &Directory, partitions: &[(&str, i32)]| DescribeProducers {
+            topics: by_topic(partitions),
+        };
+        let found = self.of_leaders(partitions, deadline, asked, |described| {
+            let partitions = described.partitions.into_iter();
+            let said = partitions.map(|one| (one.topic, one.partition, one.error, one.producers));
+            said.collect()
+        })?;
+        Ok(found
+            .into_iter()
+            .flat_map(|(partition, producers)| {
+                let open = producers.into_iter().filter(|it| it.open_from >= 0);
+                open.map(move |it| OpenProducer {
+                    partition: partition.clone(),
+                    producer_id: it.producer_id,
+                    epoch: it.epoch,
+                    open_from: it.open_from,
+                })
+            })
+            .collect())
+    }
+
+    /// What became of acknowledged records, one in each partition, and the last stable offset there.
+    ///
+    /// Costs no more than a batch in each answer, because a broker says which transactions were aborted also where it has
+    /// no room for records. It is asked for what stands behind each record, which is the marker of its transaction at the
+    /// latest: asked for the record itself, without room for it, it leaves out a transaction that begins there.
+    pub fn record_fates(
+        &mut self,
+        offsets: &BTreeMap<(&str, i32), i64>,
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, RecordFate, i64)>, Error> {
+        let partitions: Vec<(&str, i32)> = offsets.keys().copied().collect();
+        let behind = offsets
+            .iter()
+            .map(|(at, offset)| (*at, offset.saturating_add(1)))
+            .collect();
+        let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
+            fetch(directory, partitions, &behind, 0)
+        };
+        let answers = self.of_leaders(&partitions, deadline, asked, answered)?;
+        Ok(answers
+            .into_iter()
+            .map(|(at, said)| {
+                let offset = offsets.get(&(at.topic.as_str(), at.partition));
+                let fate = offset.map_or(RecordFate::Gone, |offset| fate(&said, *offset));
+                (at, fate, said.last_stable_offset)
+            })
+            .collect())
+    }
+
+    /// Whether committed records of these producers stand behind an offset. Looks no further than `most` bytes.
+    pub fn shown_behind(
+        &mut self,
+        (topic, partition, offset): (&str, i32, i64),
+        producer_ids: &HashSet<i64>,
+        most: usize,
+        deadline: Instant,
+    ) -> Result<bool, Error> {
+        let mut at = offset + 1;
+        let mut seen = 0;
+        while seen < most {
+            let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
+                let offsets = partitions.iter().map(|partition| (*partition, at));
+                fetch(directory, partitions, &offsets.collect(), STRETCH)
+            };
+            let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
+            let Some((_, said)) = found.into_iter().next() else {
+                return Ok(false);
+            };
+            if said.error != 0 {
+                // deleted, or not ours to read
+                return Ok(false);
+            }
+            seen += said.records.len();
+            let (shown, next) = judged(&said, producer_ids)?;
+            if shown {
+                return Ok(true);
+            }
+            match next {
+                Some(next) if next > at && next < said.last_stable_offset => at = next,
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The producer id of a transactional id; None where its coordinator knows none.
+    pub fn producer_id(
+        &mut self,
+        transactional_id: &str,
+        deadline: Instant,
+    ) -> Result<Option<i64>, Error> {
+        let request = DescribeTransaction {
+            transactional_id: transactional_id.to_owned(),
+        };
+        let described = self.coordinated(
+            transactional_id,
+            &request,
+            |it| {
+                if it.error == ID_NOT_FOUND {
+                    0
+                } else {
+                    it.error
+                }
+            },
+            deadline,
+        )?;
+        Ok((described.error == 0).then_some(described.producer_id))
+    }
+
+    /// Takes over a transactional id, and ends what its producer has open in these partitions. Gives the identity that
+    /// it was done with; whoever had the id before is fenced. Who has the id gives his identity as `held`, and is refused
+    /// where somebody else has taken it since (KIP-360); -1 and -1 for none.
+    pub fn end_left_open(
+        &mut self,
+        transactional_id: &str,
+        timeout: Duration,
+        partitions: &[(&str, i32)],
+        commit: bool,
+        held: (i64, i16),
+        deadline: Instant,
+    ) -> Result<Identity, Error> {
+        let transactional_id = transactional_id.to_owned();
+        let given = self.coordinated(
+            &transactional_id,
+            &InitProducerId {
+                transactional_id: transactional_id.clone(),
+                timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+                previous: held,
+            },
+            |given| given.error,
+            deadline,
+        )?;
+        let (producer_id, epoch) = (given.producer_id, given.epoch);
+        self.coordinated(
+            &transactional_id,
+            &AddPartitions {
+                transactional_id: transactional_id.clone(),
+                producer_id,
+                epoch,
+                topics: by_topic(partitions),
+            },
+            |added| {
+                let codes = added.partitions.iter().map(|(_, _, code)| *code);
+                let mut refused = codes.filter(|code| *code != 0);
+                let first = refused.clone().find(|code| *code != NOT_ATTEMPTED);
+                first.or_else(|| refused.next()).unwrap_or(0)
+            },
+            deadline,
+        )?;
+        let end = EndTxn {
+            transactional_id: transactional_id.clone(),
+            producer_id,
+            epoch,
+            commit,
+        };
+        self.coordinated(&transactional_id, &EndTxnV1(end), |it| it.error, deadline)?;
+        Ok(Identity { producer_id, epoch })
+    }
+
+    /// Asks whoever coordinates a transactional id, again while that passes; `code` reads the answer's error.
+    fn coordinated<R: Request>(
+        &mut self,
+        transactional_id: &str,
+        request: &R,
+        code: impl Fn(&R::Answer) -> i16,
+        deadline: Instant,
+    ) -> Result<R::Answer, Error> {
+        let what = R::API.name;
+        let started = self.clock().now();
+        let find = FindCoordinator {
+            transactional_id: transactional_id.to_owned(),
+        };
+        loop {
+            let found = self.call_any(&find, what, deadline)?;
+            let refused = |name: &str, code| Error::Refused {
+                what: format!("{name} of {transactional_id}"),
+                code: ErrorCode(code),
+            };
+            let mut trouble = refused(FindCoordinator::API.name, found.error);
+            if found.error == 0 {
+                // where it listens, if we have not heard of it yet
+                self.metadata(&[], deadline)?;
+                match self.call(Peer::Broker(found.broker), request, what, deadline) {
+                    Ok(answer) => match code(&answer) {
+                        0 => return Ok(answer),
+                        code @ (code::PRODUCER_FENCED | code::INVALID_PRODUCER_EPOCH) => {
+                            return Err(Error::Fenced {
+                                transactional_id: transactional_id.to_owned(),
+                                code: ErrorCode(code),
+                            });
+                        }
+                        code => trouble = refused(what, code),
+                    },
+                    Err(error) => trouble = error,
+                }
+            }
+            if trouble.is_final() && !passes(&trouble) {
+                return Err(trouble);
+            }
+            self.rest_before(what, started, deadline, &trouble.to_string())?;
+        }
+    }
+
+    fn rest_before(
+        &mut self,
+        what: &'static str,
+        started: Instant,
+        deadline: Instant,
+        trouble: &str,
+    ) -> Result<(), Error> {
+        let now = self.clock().now();
+        if now + RETRY >= deadline {
+            return Err(Error::TimedOut {
+                what,
+                waited: now - started,
+                last: trouble.to_owned(),
+            });
+        }
+        self.pause(now + RETRY);
+        Ok(())
+    }
+
+    /// Asks the leader of each partition, again while leaders change, until the deadline. `read` tells topic, number,
+    /// error code and what was said, of each partition of an answer.
+    pub(crate) fn of_leaders<R: Request, T>(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+        ask: impl Fn(&Directory, &[(&str, i32)]) -> R,
+        read: impl Fn(R::Answer) -> Vec<(String, i32, i16, T)>,
+    ) -> Result<Vec<(TopicPartition, T)>, Error> {
+        let what = R::API.name;
+        let started = self.clock().now();
+        let mut missing: Vec<(&str, i32)> = partitions.to_vec();
+        let mut found = Vec::with_capacity(partitions.len());
+        let mut trouble = String::new();
+        while !missing.is_empty() {
+            let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
+            topics.sort_unstable();
+            topics.dedup();
+            // what is known is believed until a broker says otherwise, which saves a round trip
+            let known = |(topic, partition): &(&str, i32)| {
+                let leader = self.directory().leader(topic, *partition);
+                leader.is_some()
+            };
+            if !trouble.is_empty() || !missing.iter().all(known) {
+                self.metadata(&topics, deadline)?;
+            }
+            let mut led: BTreeMap<i32, Vec<(&str, i32)>> = BTreeMap::new();
+            for (topic, partition) in &missing {
+                if let Some((leader, _)) = self.directory().leader(topic, *partition) {
+                    led.entry(leader).or_default().push((topic, *partition));
+                }
+            }
+            for (leader, asked) in led {
+                let request = ask(self.directory(), &asked);
+                let answer = match self.call(Peer::Broker(leader), &request, what, deadline) {
+                    Ok(answer) => answer,
+                    Err(error) if error.is_final() => return Err(error),
+                    Err(error) => {
+                        trouble = error.to_string();
+                        continue;
+                    }
+                };
+                for (topic, partition, code, said) in read(answer) {
+                    let code = ErrorCode(code);
+                    let about = format!("{what} of {topic}-{partition}");
+                    match code.meaning() {
+                        Meaning::Fine => {
+                            missing.retain(|asked| *asked != (topic.as_str(), partition));
+                            found.push((TopicPartition::new(topic, partition), said));
+                        }
+                        Meaning::Moved | Meaning::Unknown | Meaning::Later => {
+                            trouble = format!("{about}: {code}");
+                        }
+                        _ => return Err(Error::Refused { what: about, code }),
+                    }
+                }
+            }
+            if let Some((topic, partition)) = missing.first() {
+                if trouble.is_empty() {
+                    trouble = format!("no leader is known for {topic}-{partition}");
+                }
+                self.rest_before(what, started, deadline, &trouble)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A Fetch with so much room in each partition. The first one that has anything brings a batch in any case.
+fn fetch(
+    directory: &Directory,
+    partitions: &[(&str, i32)],
+    offsets: &BTreeMap<(&str, i32), i64>,
+    max_bytes: i32,
+) -> FetchRequest {
+    let mut topics: BTreeMap<&str, Vec<AskedPartition>> = BTreeMap::new();
+    for (topic, index) in partitions {
+        let leader = directory.leader(topic, *index);
+        let offset = offsets.get(&(*topic, *index));
+        topics.entry(topic).or_default().push(AskedPartition {
+            index: *index,
+            leader_epoch: leader.map_or(-1, |(_, epoch)| epoch),
+            offset: offset.copied().unwrap_or(0),
+            last_epoch: -1,
+            max_bytes,
+        });
+    }
+    FetchRequest {
+        max_wait_ms: 0,
+        min_bytes: 0,
+        max_bytes: max_bytes.max(1),
+        isolation: IsolationLevel::ReadCommitted,
+        session_id: 0,
+        session_epoch: -1,
+        topics: topics
+            .into_iter()
+            .map(|(name, partitions)| AskedTopic {
+                name: name.into(),
+                // by name: the answer names it, and nothing of it is believed for longer than this call
+                id: TopicId::NONE,
+                partitions,
+            })
+            .collect(),
+        forgotten: Vec::new(),
+        rack: Arc::default(),
+    }
+}
+
+/// What an answer says of each partition; that an offset is not there, or is not ours to read, is an answer too.
+fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
+    let topics = answer.topics.into_iter();
+    let said = topics.flat_map(|topic| {
+        let AnsweredTopic {
+            name, partitions, ..
+        } = topic;
+        partitions.into_iter().map(move |one| {
+            let told = matches!(
+                ErrorCode(one.error).meaning(),
+                Meaning::OutOfRange | Meaning::Refused
+            );
+            let code = if told { 0 } else { one.error };
+            (name.clone(), one.index, code, one)
+        })
+    });
+    said.collect()
+}
+
+/// Whether a batch of an answer is committed and of one of these producers, and where the whole batches end.
+fn judged(
+    said: &AnsweredPartition,
+    producer_ids: &HashSet<i64>,
+) -> Result<(bool, Option<i64>), Error> {
+    let listed = said.aborted.iter().flatten().map(|one| AbortedTransaction {
+        producer_id: one.producer_id,
+        first_offset: one.first_offset,
+    });
+    let mut filter = AbortedFilter::new(listed.collect());
+    let mut next = None;
+    let broken = || Error::Malformed {
+        peer: "the target".to_owned(),
+        what: "record batch",
+        reason: "it cannot be read",
+    };
+    for batch in Batches::new(&said.records) {
+        let batch = batch.map_err(|_| broken())?;
+        let judged = filter.judge(&batch).map_err(|_| broken())?;
+        if judged.verdict == Verdict::Data && producer_ids.contains(&batch.producer_id()) {
+            return Ok((true, next));
+        }
+        next = Some(judged.next_offset);
+    }
+    Ok((false, next))
+}
+
+fn fate(said: &AnsweredPartition, offset: i64) -> RecordFate {
+    match ErrorCode(said.error).meaning() {
+        Meaning::OutOfRange => return RecordFate::Gone,
+        Meaning::Refused => return RecordFate::Unreadable,
+        _ => {}
+    }
+    if offset < said.log_start_offset {
+        return RecordFate::Gone;
+    }
+    if offset >= said.last_stable_offset {
+        return RecordFate::Open;
+    }
+    let aborted = said.aborted.iter().flatten();
+    // of transactions that end behind it: the broker tells no others
+    if aborted.clone().any(|one| one.first_offset <= offset) {
+        RecordFate::Doubtful
+    } else {
+        RecordFate::Shown
+    }
+}
+
+fn by_topic(partitions: &[(&str, i32)]) -> Vec<(String, Vec<i32>)> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, partition) in partitions {
+        topics.entry(topic).or_default().push(*partition);
+    }
+    topics
+        .into_iter()
+        .map(|(topic, partitions)| (topic.to_owned(), partitions))
+        .collect()
+}
+
+/// What a coordinator says for a while.
+fn passes(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Refused {
+            code: ErrorCode(
+                code::COORDINATOR_LOAD_IN_PROGRESS
+                    | code::COORDINATOR_NOT_AVAILABLE
+                    | code::NOT_COORDINATOR
+                    | code::CONCURRENT_TRANSACTIONS
+            ),
+            ..
+        }
+    )
+}

@@ -1,0 +1,124 @@
+//! `DescribeTransactions`: whose a transactional id is (KIP-664).
+
+use super::{Api, Request};
+use crate::wire::{Broken, Reader, Writer};
+
+/// Asks the coordinator of one transactional id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DescribeTransaction {
+    pub(crate) transactional_id: String,
+}
+
+/// What it knows of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DescribedTransaction {
+    pub(crate) throttle_ms: i32,
+    pub(crate) error: i16,
+    pub(crate) producer_id: i64,
+}
+
+impl Request for DescribeTransaction {
+    const API: Api = Api {
+        key: 65,
+        name: "DescribeTransactions",
+        versions: (0, 0),
+        flexible: 0,
+    };
+
+    type Answer = DescribedTransaction;
+
+    fn write(&self, _version: i16, out: &mut Writer) {
+        out.compact_array(std::slice::from_ref(&self.transactional_id), |out, id| {
+            out.compact_string(id);
+        });
+        out.no_tags();
+    }
+
+    fn read(_version: i16, from: &mut Reader) -> Result<DescribedTransaction, Broken> {
+        let throttle_ms = from.int32()?;
+        let described = from.compact_array(29, |from| {
+            let error = from.int16()?;
+            from.compact_string()?; // transactional id
+            from.compact_string()?; // state
+            from.int32()?; // timeout
+            from.int64()?; // when it began
+            let producer_id = from.int64()?;
+            from.int16()?; // epoch
+            from.compact_array(3, |from| {
+                from.compact_string()?;
+                from.compact_array(4, Reader::int32)?;
+                from.skip_tags()
+            })?;
+            from.skip_tags()?;
+            Ok((error, producer_id))
+        })?;
+        from.skip_tags()?;
+        let [(error, producer_id)] = described[..] else {
+            return Err(Broken {
+                reason: "it is not about the one transactional id that was asked about",
+            });
+        };
+        Ok(DescribedTransaction {
+            throttle_ms,
+            error,
+            producer_id,
+        })
+    }
+
+    fn throttle_ms(answer: &Self::Answer) -> i32 {
+        answer.throttle_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::describe_transactions_response::{TopicData, TransactionState};
+    use kafka_protocol::messages::{
+        DescribeTransactionsRequest, DescribeTransactionsResponse, ProducerId, TopicName,
+        TransactionalId,
+    };
+    use kafka_protocol::protocol::StrBytes;
+
+    use super::super::{oracle, read};
+    use super::DescribeTransaction;
+
+    #[test]
+    fn a_transactional_id_is_asked_for_as_kafka_expects() {
+        let request = DescribeTransaction {
+            transactional_id: "x".to_owned(),
+        };
+        let asked: DescribeTransactionsRequest = oracle::read(&request, 0);
+        assert_eq!(
+            asked.transactional_ids,
+            [TransactionalId(StrBytes::from_static_str("x"))]
+        );
+        let topic = TopicData::default()
+            .with_topic(TopicName(StrBytes::from_static_str("a")))
+            .with_partitions(vec![1, 2]);
+        let state = TransactionState::default()
+            .with_error_code(15)
+            .with_transactional_id(TransactionalId(StrBytes::from_static_str("x")))
+            .with_transaction_state(StrBytes::from_static_str("Ongoing"))
+            .with_producer_id(ProducerId(77))
+            .with_topics(vec![topic]);
+        let answer = |count| {
+            DescribeTransactionsResponse::default()
+                .with_throttle_time_ms(3)
+                .with_transaction_states(vec![state.clone(); count])
+        };
+        let body = oracle::write(&answer(1), 0);
+        let read_back = read::<DescribeTransaction>(0, body.clone()).unwrap();
+        assert_eq!(
+            (
+                read_back.throttle_ms,
+                read_back.error,
+                read_back.producer_id
+            ),
+            (3, 15, 77)
+        );
+        oracle::survives_damage::<DescribeTransaction>(0, &body);
+        for count in [0, 2] {
+            assert!(read::<DescribeTransaction>(0, oracle::write(&answer(count), 0)).is_err());
+        }
+    }
+}

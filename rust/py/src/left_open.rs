@@ -1,0 +1,204 @@
+//! `LeftOpen`: sees and ends what transactional ids left open in partitions of a cluster.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eomirror_plane::{Client, Clock, RecordFate, SystemClock};
+use pyo3::prelude::*;
+
+use crate::detach::without_interpreter;
+use crate::error::plane_failed;
+use crate::plane::duration;
+use crate::tokens::{self, Interruptions};
+
+/// Topic, partition, producer id, its newest epoch there, and the offset of its first open record.
+type Open = (String, i32, i64, i32, i64);
+
+/// A connection that asks leaders for open transactions, and coordinators to end them.
+#[pyclass(frozen, module = "eomirror._core")]
+pub(crate) struct LeftOpen {
+    client: Mutex<Client>,
+    interruptions: Interruptions,
+}
+
+#[pymethods]
+impl LeftOpen {
+    #[new]
+    #[pyo3(signature = (properties, tokens=None))]
+    fn new(
+        py: Python<'_>,
+        properties: BTreeMap<String, String>,
+        tokens: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let interruptions = Interruptions::default();
+        let made = tokens::parse(properties, tokens, &interruptions)
+            .and_then(|properties| Client::unconnected(properties, Arc::new(SystemClock)));
+        interruptions.check()?;
+        match made {
+            Ok(client) => Ok(Self {
+                client: Mutex::new(client),
+                interruptions,
+            }),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
+    }
+
+    /// Open transactions in partitions.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
+    fn open(
+        &self,
+        py: Python<'_>,
+        partitions: Vec<(String, i32)>,
+        seconds: f64,
+    ) -> PyResult<Vec<Open>> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            client.open_producers(&borrowed(&partitions), deadline)
+        });
+        self.interruptions.check()?;
+        match found {
+            Ok(found) => Ok(found
+                .into_iter()
+                .map(|it| {
+                    let at = it.partition;
+                    (
+                        at.topic,
+                        at.partition,
+                        it.producer_id,
+                        it.epoch,
+                        it.open_from,
+                    )
+                })
+                .collect()),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
+    }
+
+    /// What became of records: topic, partition, `shown`, `doubtful`, `open`, `gone` or `unreadable`, and the
+    /// partition's last stable offset.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
+    fn fates(
+        &self,
+        py: Python<'_>,
+        records: Vec<(String, i32, i64)>,
+        seconds: f64,
+    ) -> PyResult<Vec<(String, i32, &'static str, i64)>> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            let offsets = records
+                .iter()
+                .map(|(topic, number, offset)| ((topic.as_str(), *number), *offset));
+            client.record_fates(&offsets.collect(), deadline)
+        });
+        self.interruptions.check()?;
+        match found {
+            Ok(found) => Ok(found
+                .into_iter()
+                .map(|(at, fate, stable)| (at.topic, at.partition, named(fate), stable))
+                .collect()),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
+    }
+
+    /// Whether committed records of these producers stand behind a record. Looks no further than `most` bytes.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands sets over
+    fn shown_behind(
+        &self,
+        py: Python<'_>,
+        record: (String, i32, i64),
+        producer_ids: HashSet<i64>,
+        most: usize,
+        seconds: f64,
+    ) -> PyResult<bool> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            let record = (record.0.as_str(), record.1, record.2);
+            client.shown_behind(record, &producer_ids, most, deadline)
+        });
+        self.interruptions.check()?;
+        found.map_err(|error| plane_failed(py, &error))
+    }
+
+    /// The producer id of a transactional id; None where its coordinator knows none.
+    fn producer_id(
+        &self,
+        py: Python<'_>,
+        transactional_id: &str,
+        seconds: f64,
+    ) -> PyResult<Option<i64>> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            client.producer_id(transactional_id, deadline)
+        });
+        self.interruptions.check()?;
+        found.map_err(|error| plane_failed(py, &error))
+    }
+
+    /// Takes over a transactional id, and ends what its producer has open in these partitions.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
+    #[allow(clippy::too_many_arguments)] // they are keywords in Python
+    #[pyo3(signature = (transactional_id, partitions, *, commit, transaction_timeout, seconds, held=None))]
+    fn end(
+        &self,
+        py: Python<'_>,
+        transactional_id: String,
+        partitions: Vec<(String, i32)>,
+        commit: bool,
+        transaction_timeout: f64,
+        seconds: f64,
+        held: Option<(i64, i16)>,
+    ) -> PyResult<(i64, i16)> {
+        let (timeout, wait): (Duration, Duration) =
+            (duration(transaction_timeout)?, duration(seconds)?);
+        let ended = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            let partitions = borrowed(&partitions);
+            client.end_left_open(
+                &transactional_id,
+                timeout,
+                &partitions,
+                commit,
+                held.unwrap_or((-1, -1)),
+                deadline,
+            )
+        });
+        self.interruptions.check()?;
+        match ended {
+            Ok(identity) => Ok((identity.producer_id, identity.epoch)),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
+    }
+}
+
+impl LeftOpen {
+    fn lock(&self) -> MutexGuard<'_, Client> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn named(fate: RecordFate) -> &'static str {
+    match fate {
+        RecordFate::Shown => "shown",
+        RecordFate::Doubtful => "doubtful",
+        RecordFate::Open => "open",
+        RecordFate::Gone => "gone",
+        RecordFate::Unreadable => "unreadable",
+    }
+}
+
+fn borrowed(partitions: &[(String, i32)]) -> Vec<(&str, i32)> {
+    partitions
+        .iter()
+        .map(|(topic, number)| (topic.as_str(), *number))
+        .collect()
+}
