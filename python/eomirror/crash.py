@@ -29,6 +29,7 @@ CRASH_POINTS = (
     "lane.control_read",
     "lane.positions_read",
     "lane.topics_compared",
+    "lane.mended",
     "lane.claim_written",
     "lane.claimed",
     "lane.begun",

@@ -81,16 +81,17 @@ class LaneState:
         Raises:
             UnreachableError: The target does not know the offset map, which may pass.
         """
-        if not self._offset_map_partitions:
-            topic = self._names.offset_map_topic
-            facts = self._admin.describe_topics([topic])[topic]
-            if facts is None:
+        if not (self._offset_map_partitions and self._positions_partitions):
+            names = (self._names.offset_map_topic, self._names.positions_topic)
+            found = self._admin.describe_topics(names)
+            counts = [0 if facts is None else facts.partitions for facts in map(found.get, names)]
+            if not all(counts):
                 # a guess would put chunks where nobody looks for them, and who translates an offset would skip records
                 raise UnreachableError(
-                    f"topic {topic} is not there",
+                    f"topic {names[counts.index(0)]} is not there",
                     fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
                 )
-            self._offset_map_partitions = facts.partitions
+            self._offset_map_partitions, self._positions_partitions = counts
         return StateTopics(
             self._names.positions_topic,
             self._positions_partitions,

@@ -23,6 +23,10 @@ Then it reads the positions (POSITIONS), compares both sides with what they reme
 its claim (CLAIMING): a transaction of its own before the first data.  The claim proves that commits work,
 and tells an audit which producer wrote what follows.
 
+Before control is read, and again before positions are believed of data, it looks for transactions whose end the target
+left out (`eomirror.lane.left_open`).  What it finds it ends (MENDING), which takes its own producer from it, so
+it begins again.
+
 An attempt that follows an epoch in the same process may go on with what that left, producer included
 (`eomirror.lane.parking`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
 claim does not commit.
@@ -75,6 +79,7 @@ class LaneState(enum.StrEnum):
     CONTROL = "control"
     POSITIONS = "positions"
     COMPARING = "comparing"
+    MENDING = "mending"
     CLAIMING = "claiming"
     IDLE = "idle"
     ADOPTING = "adopting"
@@ -93,6 +98,8 @@ class Event(enum.StrEnum):
     PRODUCER_READY: InitProducerId was answered; older attempts are fenced.
     CONTROL_OURS: control was read to its end; the newest generation is this attempt's.
     CONTROL_NEWER: it is not.
+    LEFT_OPEN: an earlier transaction of the lane is over, and still open in partitions of the target.
+    MENDED: it is ended there too.
     POSITIONS_READ: every assigned partition has its position.
     TOPICS_COMPARED: both sides are what the positions remember; topics that are not have been set aside.
     NOTHING_LEFT: all topics of the lane have been set aside.
@@ -119,6 +126,8 @@ class Event(enum.StrEnum):
     PRODUCER_READY = "producer ready"
     CONTROL_OURS = "control ours"
     CONTROL_NEWER = "control newer"
+    LEFT_OPEN = "left open"
+    MENDED = "mended"
     POSITIONS_READ = "positions read"
     TOPICS_COMPARED = "topics compared"
     NOTHING_LEFT = "nothing left"
@@ -147,12 +156,16 @@ class Command(enum.StrEnum):
     What the pump does next; it answers each with one event.
 
     INIT_PRODUCER: build a producer and run InitProducerId.
-    READ_CONTROL: read the control topic to its end (rule 3).
+    READ_CONTROL: see that nothing of the lane was left open in control and positions, then read control to its end
+        (rule 3).
     READ_POSITIONS: read the positions topic to its end (rule 3).
-    COMPARE_TOPICS: compare ids and log ends with the positions, start fetching what is sound.
+    COMPARE_TOPICS: compare ids and log ends with the positions, see that nothing was left open in the copies and that
+        what positions name can be read, start fetching what is sound.
+    END_LEFT_OPEN: end what was left open, by another transaction of the same id.
     COMMIT_CLAIM: commit the attempt's claim in a transaction of its own.
     AWAIT_RECORDS: wait a little for records, a stop, a revision.
-    ADOPT_PARTITIONS: read positions of added partitions, compare their topics, fetch them too.
+    ADOPT_PARTITIONS: read positions of added partitions, compare their topics and see to their copies likewise, fetch
+        them too.
     BEGIN: begin a transaction and produce what is at hand.
     PUMP: fetch, decide and produce until the transaction is due.
     BEGIN_EMPTY: begin a transaction that will hold positions only.
@@ -167,6 +180,7 @@ class Command(enum.StrEnum):
     READ_CONTROL = "read control"
     READ_POSITIONS = "read positions"
     COMPARE_TOPICS = "compare topics"
+    END_LEFT_OPEN = "end left open"
     COMMIT_CLAIM = "commit claim"
     AWAIT_RECORDS = "await records"
     ADOPT_PARTITIONS = "adopt partitions"
@@ -190,6 +204,11 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.POSITIONS, _E.POSITIONS_READ): (_S.COMPARING, _C.COMPARE_TOPICS),
     (_S.COMPARING, _E.TOPICS_COMPARED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.COMPARING, _E.NOTHING_LEFT): (_S.CLOSED, _C.END),
+    (_S.CONTROL, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
+    (_S.COMPARING, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
+    (_S.ADOPTING, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
+    # by another producer of the lane's id, which has fenced ours
+    (_S.MENDING, _E.MENDED): (_S.STARTING, _C.INIT_PRODUCER),
     (_S.CLAIMING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
     (_S.CLAIMING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
     # the circle
@@ -219,12 +238,14 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.CONTROL, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.COMPARING, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.MENDING, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.IDLE, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.ADOPTING, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.STARTING, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.CONTROL, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.COMPARING, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.MENDING, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.IDLE, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.ADOPTING, _E.REFUSED): (_S.CLOSED, _C.END),
     # with one open, readers of the target wait for our marker: abort before leaving
@@ -244,8 +265,8 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     **{
         (state, _E.FENCED): (_S.CLOSED, _C.END)
         for state in (
-            _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.CLAIMING, _S.IDLE, _S.ADOPTING,
-            _S.OPEN, _S.SEALING, _S.COMMITTING, _S.DISCARDING, _S.ABORTING,
+            _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.MENDING, _S.CLAIMING, _S.IDLE,
+            _S.ADOPTING, _S.OPEN, _S.SEALING, _S.COMMITTING, _S.DISCARDING, _S.ABORTING,
         )
     },
 }  # fmt: skip

@@ -24,6 +24,7 @@ from eomirror.lane.damage import after_damage, damage_error
 from eomirror.lane.endings import Outcome, judge
 from eomirror.lane.identity import AskedTopics
 from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState
+from eomirror.lane.mending import Mending
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity
 from eomirror.lane.refusal import RangeRefusedError
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from eomirror.formats.position import Position
     from eomirror.lane.companions import SyncSink
-    from eomirror.lane.surroundings import ChunkSweep, StateReader, TopicComparer
+    from eomirror.lane.surroundings import ChunkSweep, Leftovers, StateReader, TopicComparer
+    from eomirror.types import SourcePartition
 
 __all__ = ["LanePump"]
 
@@ -60,6 +62,7 @@ class LanePump:
         clock: Where time comes from.
         syncs: Where offset syncs go that are not for the target.
         sweep: Finds what can be dropped from the offset map; None: nothing is.
+        leftovers: Sees and ends what was left open on the target; None: nobody looks.
 
     Attributes:
         machine: Where the attempt stands.
@@ -77,6 +80,7 @@ class LanePump:
         clock: Clock,
         syncs: SyncSink | None = None,
         sweep: ChunkSweep | None = None,
+        leftovers: Leftovers | None = None,
     ) -> None:
         self.machine = LaneMachine()
         self.outcome = Outcome()
@@ -103,6 +107,10 @@ class LanePump:
         self._watch = TransactionWatch()
         self._tally = AttemptTally(spec)
         self._refusals = RefusalSteps(spec.link, plane, topics)
+        self._leftovers = leftovers
+        self._mending = None if leftovers is None else Mending(self._names, leftovers)
+        # that any layout of the link has had
+        self._highest_lane = spec.lane
         self._overdue = False
         self._damaged = spec.damaged
         self._methods: dict[Command, Callable[[], Event]] = {
@@ -110,6 +118,7 @@ class LanePump:
             Command.READ_CONTROL: self._read_control,
             Command.READ_POSITIONS: self._read_positions,
             Command.COMPARE_TOPICS: self._compare_topics,
+            Command.END_LEFT_OPEN: self._end_left_open,
             Command.COMMIT_CLAIM: self._commit_claim,
             Command.AWAIT_RECORDS: self._await_records,
             Command.ADOPT_PARTITIONS: self._adopt_partitions,
@@ -210,6 +219,11 @@ class LanePump:
         return Event.PRODUCER_READY
 
     def _read_control(self) -> Event:
+        if self._mending is not None:
+            spec, mine = self._spec, self._identity.producer_id
+            number = spec.lane % self._state.state_topics().positions_partitions
+            if self._mending.state_left_open({number}, lambda: {mine: spec.lane}, self._state.read_positions):
+                return Event.LEFT_OPEN
         newest = self._state.read_control().generation
         crash_point("lane.control_read")
         if newest is None or (newest.generation, newest.run) != (self._spec.generation, self._spec.run):
@@ -218,6 +232,7 @@ class LanePump:
                 Ending.SUPERSEDED, f"control holds generation {seen}, not {self._spec.generation}"
             )
             return Event.CONTROL_NEWER
+        self._highest_lane = newest.highest_lane
         return Event.CONTROL_OURS
 
     def _read_positions(self) -> Event:
@@ -226,12 +241,20 @@ class LanePump:
         return Event.POSITIONS_READ
 
     def _compare_topics(self) -> Event:
-        self._start_sound(tuple(self._partitions.positions.values()))
+        if not self._started(tuple(self._partitions.positions)):
+            return Event.LEFT_OPEN
         crash_point("lane.topics_compared")
         if not self._partitions.positions:
             self.outcome = Outcome(Ending.FAILED, "all topics of the lane are stopped")
             return Event.NOTHING_LEFT
         return Event.TOPICS_COMPARED
+
+    def _end_left_open(self) -> Event:
+        assert self._mending is not None, "only a look leads here"  # noqa: S101  for the type checker
+        ended = self._mending.end({self._spec.lane: self._identity})
+        log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
+        crash_point("lane.mended")
+        return Event.MENDED
 
     def _commit_claim(self) -> Event:
         self._identity = self._plane.begin()
@@ -284,7 +307,8 @@ class LanePump:
         added, self._adopting = self._adopting, ()
         self._partitions.assign(added)
         self._take_positions(added)
-        self._start_sound([self._partitions.positions[item.source] for item in added])
+        if not self._started([item.source for item in added]):
+            return Event.LEFT_OPEN
         return Event.GAPS_ACCEPTED if self._partitions.gaps else Event.PARTITIONS_READY
 
     def _begin(self) -> Event:
@@ -373,17 +397,44 @@ class LanePump:
             topic=self._names.positions_topic,
         )
 
-    def _start_sound(self, positions: Sequence[Position]) -> None:
+    def _started(self, sources: Sequence[SourcePartition]) -> bool:
+        """Fetch what is sound, stop topics that are not; False where what was left open is to be ended first."""
+        positions = self._partitions.positions
         resumed = self._partitions.resume(
-            positions,
-            self._topics.facts(positions),
+            wanted := [positions[one] for one in sources],
+            self._topics.facts(wanted),
             accept_gaps=self._spec.link.on_gap == "accept",
             run=self._spec.run,
             wall_ms=self._clock.wall_ms(),
         )
         for topic, error in resumed.stopped:
             self._log_stopped(topic, error)
-        self._plane.start(resumed.starts)
+        looked = {one: positions[one] for one in sources if one in positions}
+        if self._mending is not None and self._copies_left_open(self._mending, looked):
+            return False
+        self._plane.start([one for one in resumed.starts if one.source in positions])
+        return True
+
+    def _copies_left_open(self, mending: Mending, looked: Mapping[SourcePartition, Position]) -> bool:
+        """Whether something is to be ended first; else topics whose positions lie are stopped."""
+
+        def stop(position: Position, error: MirrorError) -> None:
+            if self._partitions.stop(position.topic, error):
+                self._log_stopped(position.topic, error)
+
+        topics, letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
+        found = mending.copies_left_open(looked, topics=topics, letters=letters, lanes=self._lanes, stop=stop)
+        if not found:
+            left = [one for source, one in looked.items() if source in self._partitions.positions]
+            again = self._state.read_positions
+            mending.stop_what_is_torn(left, lanes=self._lanes, again=again, stop=stop)
+            mending.rest()
+        return found
+
+    def _lanes(self) -> Mapping[int, int]:
+        """Producer id -> lane, of ours and of those that may have had its partitions before."""
+        assert self._leftovers is not None, "somebody looked"  # noqa: S101  for the type checker
+        return {**self._leftovers.lanes(self._highest_lane), self._identity.producer_id: self._spec.lane}
 
     def _log_stopped(self, topic: str, error: MirrorError) -> None:
         log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)

@@ -82,6 +82,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     from eomirror.kafka.offset_map_sweep import OffsetMapSweep
     from eomirror.kafka.plain_producer import SourceSyncs
     from eomirror.native.choice import choose_plane
+    from eomirror.native.left_open import TargetLeftovers
 
     topics = LaneTopics(spec)
     plane = choose_plane(spec, topics, clock)
@@ -109,6 +110,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         clock=clock,
         syncs=syncs,
         sweep=sweep,
+        leftovers=TargetLeftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
     )
     return ParkedLane(spec, pump, clients.close)
 

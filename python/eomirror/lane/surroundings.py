@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from eomirror.formats.control import ControlView
     from eomirror.formats.position import Position
     from eomirror.lane.commit import StateTopics
+    from eomirror.lane.left_open import Fate, OpenRange
+    from eomirror.lane.plane import ProducerIdentity
     from eomirror.lane.recover import SourceFacts, TargetFacts
     from eomirror.lane.refusal import Limits
     from eomirror.types import SourcePartition
 
-__all__ = ["ChunkSweep", "PendingIds", "StateReader", "TopicComparer"]
+__all__ = ["ChunkSweep", "Leftovers", "PendingIds", "StateReader", "TopicComparer"]
 
 
 class StateReader(Protocol):
@@ -27,7 +30,67 @@ class StateReader(Protocol):
         """The valid position of every source partition."""
 
     def state_topics(self) -> StateTopics:
-        """Names and partition counts of the topics a lane writes; known after `read_positions`."""
+        """Names and partition counts of the topics a lane writes."""
+
+
+class Leftovers(Protocol):
+    """Sees and ends what is open in partitions of the target (`eomirror.lane.left_open`)."""
+
+    def open(self, partitions: Collection[tuple[str, int]]) -> Sequence[OpenRange]:
+        """
+        Open transactions in these partitions; none where nobody can tell whose they are.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers.
+            MirrorError: The target refuses us.
+        """
+
+    def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Keys and values of all records of its range, of other producers too; for topics of ours."""
+
+    def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
+        """What became of acknowledged records, one in each partition, by their offsets."""
+
+    def shown_behind(
+        self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
+    ) -> AbstractSet[tuple[str, int]]:
+        """
+        Partitions in which committed records of these producers stand behind a record, by its offset.
+
+        Of partitions that `fates` was asked about just before.  Who they are is asked only where something stands
+        behind one.
+        """
+
+    def lanes(self, highest: int) -> Mapping[int, int]:
+        """Producer id -> lane, of the lanes up to this one."""
+
+    def rest(self) -> None:
+        """Let go of connections; the next look makes new ones."""
+
+    def end(
+        self,
+        lane: int | None,
+        partitions: Collection[tuple[str, int]],
+        *,
+        commit: bool,
+        held: ProducerIdentity | None = None,
+    ) -> ProducerIdentity:
+        """
+        Take over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+
+        Args:
+            lane: The lane.
+            partitions: Where.
+            commit: How.
+            held: Of the id, if it is ours: then only if it is still.
+
+        Returns:
+            The id's identity from now on.
+
+        Raises:
+            FencedError: Somebody else has taken the id since, or took it at the same time.
+            MirrorError: The target does not do it, or not in time.
+        """
 
 
 class PendingIds(Protocol):

@@ -1,0 +1,294 @@
+"""What `eomirror.lane.left_open` decides, asked of the target and carried out through `eomirror.lane.surroundings`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from eomirror.errors import DataLossError, TransactionFailedError
+from eomirror.formats.offset_map import offset_map_partition
+from eomirror.formats.position import decode_key, decode_position
+from eomirror.lane.left_open import (
+    Fate,
+    ahead_error,
+    copy_was_committed,
+    lost_error,
+    positions_were_committed,
+    state_was_committed,
+    unclear_error,
+)
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from eomirror.formats.names import LinkNames
+    from eomirror.formats.position import Position
+    from eomirror.lane.commit import StateTopics
+    from eomirror.lane.left_open import OpenRange
+    from eomirror.lane.plane import ProducerIdentity
+    from eomirror.lane.surroundings import Leftovers
+
+__all__ = ["Mending"]
+
+_Where = tuple[str, int]
+
+
+class Mending:
+    """
+    What a lane, or the owner of its link, does about transactions that were left open.
+
+    Each look answers whether there is something to end; `end` ends it.  Whoever did that has lost his producer, begins
+    anew, and looks again.
+
+    Args:
+        names: Of the link.
+        leftovers: Looks, and ends.
+    """
+
+    def __init__(self, names: LinkNames, leftovers: Leftovers) -> None:
+        self._names = names
+        self._leftovers = leftovers
+        # (lane, whether to commit) -> partitions
+        self._plan: dict[tuple[int, bool], list[_Where]] = {}
+        # what was ended once: where, whose, from which offset
+        self._ended: set[tuple[_Where, int, int]] = set()
+
+    def state_left_open(
+        self,
+        numbers: Collection[int],
+        lanes: Callable[[], Mapping[int, int]],
+        positions: Callable[[], Mapping[SourcePartition, Position]],
+    ) -> bool:
+        """
+        Look at control and at partitions of the positions topic, before anything is concluded from them.
+
+        Args:
+            numbers: The partitions.
+            lanes: Asked where something is open: producer id -> lane, of lanes whose earlier producers are fenced.
+            positions: Asked where only control is open: the valid positions.
+
+        Raises:
+            UnreachableError: It cannot be told how a transaction ended, or it stays open although it was ended.
+            MirrorError: The target refuses us.
+        """
+        found = self._leftovers.open(
+            [(self._names.control_topic, 0), *((self._names.positions_topic, number) for number in numbers)]
+        )
+        known = lanes() if found else {}
+        for producer_id in sorted({one.producer_id for one in found} & known.keys()):
+            ranges = [one for one in found if one.producer_id == producer_id]
+            told = [one for one in ranges if one.topic == self._names.positions_topic]
+            if told:
+                commit = self._positions_committed(told)
+            else:
+                commit = state_was_committed(self._behind(ranges, positions()), in_doubt=True)
+            for one in ranges:
+                self._end_later(one, known[producer_id], commit=commit)
+        return bool(self._plan)
+
+    def copies_left_open(
+        self,
+        positions: Mapping[SourcePartition, Position],
+        *,
+        topics: StateTopics,
+        letters: bool,
+        lanes: Callable[[], Mapping[int, int]],
+        stop: Callable[[Position, DataLossError], object],
+    ) -> bool:
+        """
+        Look at the copies of partitions, and at what describes them.
+
+        Args:
+            positions: The valid ones, with nothing of theirs left open.
+            topics: The link's topics that lanes write.
+            letters: Whether there is a topic for dead letters.
+            lanes: Asked where something is open: producer id -> lane, of the lane that mirrors these partitions and of
+                all that may have mirrored them before.
+            stop: Takes a position whose topic cannot go on, and why.
+
+        Raises:
+            UnreachableError: Something stays open although it was ended.
+            MirrorError: The target refuses us.
+        """
+        copies = {(one.target_topic, one.target_partition): one for one in positions.values()}
+        map_numbers = {offset_map_partition(one, topics.offset_map_partitions) for one in positions}
+        state = [(topics.offset_map, number) for number in map_numbers]
+        if letters:
+            state.append((topics.dead_letter, 0))
+        found = self._leftovers.open([*copies, *state])
+        known = lanes() if found else {}
+        for one in found:
+            lane = known.get(one.producer_id)
+            if lane is None:
+                continue
+            position = copies.get(one.where)
+            try:
+                if position is None:
+                    commit = self._state_committed(one, positions)
+                else:
+                    commit = copy_was_committed(position, one)
+            except DataLossError as error:
+                if position is not None:
+                    stop(position, error)
+                continue
+            if commit is not None:
+                self._end_later(one, lane, commit=commit)
+        return bool(self._plan)
+
+    def stop_what_is_torn(
+        self,
+        positions: Collection[Position],
+        *,
+        lanes: Callable[[], Mapping[int, int]],
+        again: Callable[[], Mapping[SourcePartition, Position]],
+        stop: Callable[[Position, DataLossError], object],
+    ) -> None:
+        """
+        Look whether the records that positions name can be read, and no records of lanes behind them.
+
+        Args:
+            positions: Of topics that are the ones that they speak of.
+            lanes: Producer id -> lane, of all that may have mirrored these partitions.
+            again: Asked where records stand behind one: the valid positions, now.
+            stop: Takes a position whose topic cannot go on, and why.
+
+        Raises:
+            TransactionFailedError: They have moved, so somebody else runs the lane.
+            MirrorError: The target does not answer.
+        """
+        named = {
+            (one.target_topic, one.target_partition): one.target_offset
+            for one in positions
+            if one.target_offset is not None
+        }
+        if not named:
+            return
+        fates = self._leftovers.fates(named)
+        # what the owner sets is not behind all that lanes wrote: the user may want it again
+        ours = {
+            (one.target_topic, one.target_partition): one.target_offset
+            for one in positions
+            if one.target_offset is not None and one.epoch > 0
+        }
+        behind = self._leftovers.shown_behind(ours, lambda: lanes().keys()) if ours else frozenset()
+        now = again() if behind else {}
+        for one in positions:
+            where = one.target_topic, one.target_partition
+            if fates.get(where) is Fate.HIDDEN:
+                stop(one, lost_error(one))
+            elif where in behind:
+                if now.get(one.source) != one:
+                    # written by an attempt that has taken the lane since, and all is well
+                    raise TransactionFailedError(f"{one.source}: its position has moved since it was read")
+                stop(one, ahead_error(one))
+
+    def end(self, identities: Mapping[int, ProducerIdentity]) -> Mapping[str, bool]:
+        """
+        End what the last look found.
+
+        Args:
+            identities: Of lanes whose ids were ours when we looked, and must still be.
+
+        Returns:
+            Partition, for people -> whether what was open there is committed now.
+
+        Raises:
+            FencedError: Somebody else has taken the lane's id since.
+            MirrorError: The target does not do it, or not in time.
+        """
+        plan, self._plan = self._plan, {}
+        held = dict(identities)
+        for (lane, commit), partitions in plan.items():
+            held[lane] = self._leftovers.end(lane, partitions, commit=commit, held=held.get(lane))
+        return {
+            f"{topic}-{number}": commit
+            for (_, commit), partitions in plan.items()
+            for topic, number in partitions
+        }
+
+    def rest(self) -> None:
+        """The looks are over for a while."""
+        self._leftovers.rest()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _end_later(self, found: OpenRange, lane: int, *, commit: bool) -> None:
+        known = found.where, found.producer_id, found.start
+        if known in self._ended:
+            name = f"{found.topic}-{found.partition}"
+            raise unclear_error(name, f"it is open from offset {found.start} on, also after it was ended")
+        self._ended.add(known)
+        self._plan.setdefault((lane, commit), []).append(found.where)
+
+    def _positions_committed(self, ranges: Sequence[OpenRange]) -> bool:
+        # one that only advanced names what an earlier transaction wrote
+        told = [position for one in ranges for position in self._positions_in(one) if position.records]
+        newest = _transaction(told[-1]) if told else None
+        whose = ranges[0].producer_id
+        last = self._fates([one for one in told if _transaction(one) == newest], whose)
+        earlier = [one for one in told if _transaction(one) != newest]
+        return positions_were_committed(last, () if Fate.SHOWN in last else self._fates(earlier, whose))
+
+    def _fates(self, positions: Sequence[Position], producer_id: int) -> Collection[Fate]:
+        """What became of the records that these name, of the last one in each partition."""
+        named = {
+            (one.target_topic, one.target_partition): one.target_offset
+            for one in positions
+            if one.target_offset is not None
+        }
+        fates = self._leftovers.fates(named) if named else {}
+        hidden = [where for where, fate in fates.items() if fate is Fate.OPEN]
+        found = [one for one in self._open(hidden) if one.start <= named[one.where]]
+        # behind somebody else's open transaction also what is committed is not shown
+        others = {one.where for one in found} - {one.where for one in found if one.producer_id == producer_id}
+        if others:
+            topic, number = min(others)
+            raise unclear_error(
+                f"{topic}-{number}", "what it holds of ours can be told when others have ended theirs"
+            )
+        return list(fates.values())
+
+    def _open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
+        return self._leftovers.open(partitions) if partitions else ()
+
+    def _positions_in(self, found: OpenRange) -> list[Position]:
+        told = []
+        where = f"{found.topic}-{found.partition}@{found.start}"
+        for key, value in self._leftovers.records(found):
+            source = decode_key(key, where=where)
+            if value is not None and not isinstance(source, int):
+                told.append(decode_position(source, value, where=where))
+        return [one for one in told if one.producer_id == found.producer_id]
+
+    def _behind(
+        self, ranges: Sequence[OpenRange], positions: Mapping[SourcePartition, Position]
+    ) -> list[bool]:
+        """Of each chunk, letter or gap: whether the position of its partition is behind it."""
+        told = [_spoken_of(key) for one in ranges for key, _ in self._leftovers.records(one)]
+        return [
+            positions[source].offset > offset for source, offset in filter(None, told) if source in positions
+        ]
+
+    def _state_committed(
+        self, found: OpenRange, positions: Mapping[SourcePartition, Position]
+    ) -> bool | None:
+        """None where it speaks of no partition of these: then it is another lane's to end."""
+        behind = self._behind([found], positions)
+        if not behind:
+            return None
+        # a chunk too few makes translated offsets earlier, one too many makes them wrong; a letter too few is a record
+        # that nobody hears of, one too many comes twice
+        return state_was_committed(behind, in_doubt=found.topic != self._names.offset_map_topic)
+
+
+def _transaction(position: Position) -> tuple[int, int, int, int]:
+    return position.epoch, position.attempt, position.producer_epoch, position.txn
+
+
+def _spoken_of(key: bytes | None) -> tuple[SourcePartition, int] | None:
+    """Source partition and offset that a chunk, a letter or a gap begins with; None for other records."""
+    body = orjson.loads(key or b"{}")
+    offset = next((body[name] for name in ("first", "offset", "from") if name in body), None)
+    return None if offset is None else (SourcePartition(body["topic"], body["partition"]), offset)

@@ -1,0 +1,250 @@
+"""
+Sees and ends what transactional ids left open on a cluster (`eomirror.lane.left_open`).
+
+librdkafka has no call for it (its `Producer` neither describes producers nor adds partitions without records), so the
+extension's own client does it, on either plane.  Where that client cannot honour a property of the cluster, or the
+cluster does not know the request, nobody looks, and the log says so once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from eomirror._native import LeftOpen, PlaneReader
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
+from eomirror.formats.names import LinkNames
+from eomirror.kafka.at_once import run_all
+from eomirror.kafka.record_fates import RecordFates
+from eomirror.lane.left_open import Fate, OpenRange
+from eomirror.lane.plane import ProducerIdentity
+from eomirror.native.tokens import as_text, with_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
+
+__all__ = ["TargetLeftovers"]
+
+log = structlog.get_logger(__name__)
+
+_SECONDS = 30.0
+_MARKED_SECONDS = 5.0
+_MARKER = 1
+# of what stands behind the last record of ours in a copy that others write to as well; a lane of ours that failed there
+# leaves less behind
+_MOST_BYTES = 256 * 1024 * 1024
+_LOOK_SECONDS = 0.02
+_FATES: Final = {"shown": Fate.SHOWN, "open": Fate.OPEN, "gone": Fate.GONE, "unreadable": Fate.GONE}
+
+_Where = tuple[str, int]
+_Answer = TypeVar("_Answer")
+
+
+class TargetLeftovers:
+    """
+    Looks at a link's target, and ends what was left open there; see `eomirror.lane.surroundings.Leftovers`.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        admin: Of the same cluster.
+        client_id: What brokers see.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self, link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._names = LinkNames(link.state_name)
+        self._timeout = link.transaction_timeout
+        self._admin = admin
+        self._target = target
+        self._client_id = client_id
+        self._clock = clock
+        self._fates = RecordFates(target, admin, client_id=client_id, clock=clock)
+        self._made: LeftOpen | None = None
+        # last stable offsets, as `fates` has seen them
+        self._stable: Mapping[_Where, int] = {}
+        # why nobody can look; empty while somebody can
+        self._blind = ""
+
+    def open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
+        """
+        Open transactions in these partitions; none where nobody can tell whose they are.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers.
+            MirrorError: The target refuses us.
+        """
+        found: dict[bool, Mapping[_Where, int]] = {}
+
+        def ask(committed: bool) -> None:  # noqa: FBT001  an item of the list below
+            found[committed] = self._admin.offsets(partitions, at="latest", read_committed=committed)
+
+        # beside each other: over a long way each takes its time
+        run_all(ask, [False, True], threads=2, name="ends")
+        ends, stable = found[False], found[True]
+        # also one whose transaction has ended between the two; its leader knows of none then
+        behind = [where for where in partitions if stable[where] < ends[where]]
+        return [
+            OpenRange(
+                topic=topic, partition=number, producer_id=producer_id, epoch=epoch, start=start,
+                end=ends[topic, number],
+            )
+            for topic, number, producer_id, epoch, start in self._asked(behind)
+        ]  # fmt: skip
+
+    def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Keys and values of all records of its range, of other producers too."""
+        return self._fates.range(found.topic, found.partition, found.start, found.end)
+
+    def fates(self, records: Mapping[_Where, int]) -> Mapping[_Where, Fate]:
+        """
+        What became of acknowledged records, one in each partition, by their offsets.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The target refuses us; a topic that we may not read is no reason.
+        """
+        asked = [(*where, offset) for where, offset in records.items()]
+        answers = self._told(lambda client: client.fates(asked, _SECONDS))
+        if answers is None:
+            return self._fates.fates(records)
+        told = {(topic, number): fate for topic, number, fate, _ in answers}
+        self._stable = {(topic, number): stable for topic, number, _, stable in answers}
+        unreadable = sorted({topic for (topic, _), fate in told.items() if fate == "unreadable"})
+        if unreadable:
+            log.warning(
+                "records_not_readable",
+                topics=unreadable,
+                reason="whether the target dropped a transaction behind the mirror's back cannot be told",
+                fix="grant Read on these topics of the target",
+            )
+        found = {where: _FATES[fate] for where, fate in told.items() if fate != "doubtful"}
+        doubtful = {where: offset for where, offset in records.items() if told.get(where) == "doubtful"}
+        return {**found, **(self._fates.fates(doubtful) if doubtful else {})}
+
+    def shown_behind(
+        self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
+    ) -> AbstractSet[_Where]:
+        """
+        Partitions in which committed records of these producers stand behind a record, by its offset.
+
+        Of partitions that `fates` was asked about just before.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The target refuses us; a topic that we may not read is no reason.
+        """
+        # behind a record there is the marker of its transaction, and mostly nothing else
+        longer = [
+            where for where, offset in records.items() if self._stable.get(where, -1) > offset + 1 + _MARKER
+        ]
+        if not longer:
+            return frozenset()
+        whose = set(producer_ids())
+
+        def ask(client: LeftOpen) -> set[_Where]:
+            return {
+                where
+                for where in longer
+                if client.shown_behind((*where, records[where]), whose, _MOST_BYTES, _SECONDS)
+            }
+
+        return self._told(ask) or frozenset()
+
+    def lanes(self, highest: int) -> Mapping[int, int]:
+        """
+        Producer id -> lane, of the lanes up to this one; none where nobody can tell (KIP-664, DescribeTransactions).
+
+        Raises:
+            UnreachableError: A coordinator does not answer in time.
+            MirrorError: The target refuses us.
+        """
+
+        def ask(client: LeftOpen) -> dict[int, int]:
+            ids = (
+                (client.producer_id(self._names.transactional_id(lane), _SECONDS), lane)
+                for lane in range(highest + 1)
+            )
+            return {producer_id: lane for producer_id, lane in ids if producer_id is not None}
+
+        return self._told(ask) or {}
+
+    def end(
+        self,
+        lane: int | None,
+        partitions: Collection[_Where],
+        *,
+        commit: bool,
+        held: ProducerIdentity | None = None,
+    ) -> ProducerIdentity:
+        """
+        Take over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+
+        Raises:
+            FencedError: Somebody else took the id at the same time, or since it was ``held``.
+            MirrorError: The target does not do it, or not in time.
+        """
+        whose = self._names.control_transactional_id if lane is None else self._names.transactional_id(lane)
+        client, asked = self._client(), list(partitions)
+        before = None if held is None else (held.producer_id, held.producer_epoch)
+        producer_id, epoch = client.end(
+            whose, asked, commit=commit, transaction_timeout=self._timeout, seconds=_SECONDS, held=before
+        )
+        # the coordinator answers before the markers are written; where they are left out again, the next look tells
+        deadline = Deadline(_MARKED_SECONDS, self._clock)
+        while not deadline.passed and producer_id in {one[2] for one in client.open(asked, _SECONDS)}:
+            self._clock.sleep(_LOOK_SECONDS)
+        return ProducerIdentity(producer_id, epoch)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _asked(self, partitions: Sequence[_Where]) -> Sequence[tuple[str, int, int, int, int]]:
+        if not partitions:
+            return ()
+        try:
+            found = self._told(lambda client: client.open(partitions, _SECONDS))
+        except AuthorizationError as error:
+            log.warning("open_transactions_not_told", partitions=len(partitions), reason=error.message)
+            ours = [where for where in partitions if where[0].startswith("eomirror.")]
+            found = self._told(lambda client: client.open(ours, _SECONDS)) if ours else None
+        return found or ()
+
+    def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
+        """What the extension's client says; None where it cannot serve this cluster."""
+        if self._blind:
+            return None
+        try:
+            return ask(self._client())
+        except (AuthorizationError, UnreachableError):
+            raise
+        except ClusterError as error:
+            self._blind = error.message
+            log.warning("open_transactions_not_told", cluster=self._target.alias, reason=error.message)
+            return None
+
+    def rest(self) -> None:
+        """Let go of the connection; the next look makes a new one."""
+        self._made = None
+
+    def _client(self) -> LeftOpen:
+        if self._made is None:
+            self._made = self._new_client()
+        return self._made
+
+    def _new_client(self) -> LeftOpen:
+        properties, tokens = with_tokens(
+            as_text(consumer_properties(self._target, client_id=self._client_id))
+        )
+        if refused := PlaneReader.refusals(properties, tokens):
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused)
+            raise ClusterError(f"the extension's client cannot honour {reasons}")
+        return LeftOpen(properties, tokens)
