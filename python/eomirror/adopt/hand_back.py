@@ -35,6 +35,7 @@ from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.positions import valid_positions
 from eomirror.lane.ownership import refuse_handed_over
 from eomirror.lane.plane import MetadataRecord
+from eomirror.native.left_open import TargetLeftovers
 from eomirror.sync.discovery import Discovery
 
 if TYPE_CHECKING:
@@ -217,7 +218,12 @@ class _Return:
             return self._found(self._going_on(positions), self._had(), committed=False)
         discovery = Discovery(self._link, *self._clusters, clock=self._clock)
         owner = LinkOwner(
-            self._link, *self._clusters, run=new_run_id(), clock=self._clock, on_event=self._tell
+            self._link,
+            *self._clusters,
+            run=new_run_id(),
+            clock=self._clock,
+            on_event=self._tell,
+            leftovers=TargetLeftovers,
         )
         try:
             owner.acquire(self._link.lanes, discovery.prepare())

@@ -32,6 +32,7 @@ from eomirror.kafka.first_positions import Predecessor
 from eomirror.kafka.log_tail import LogTailReader
 from eomirror.kafka.mm2_state import Mm2State
 from eomirror.kafka.ownership import LinkOwner
+from eomirror.native.left_open import TargetLeftovers
 from eomirror.sync.discovery import Discovery
 from eomirror.types import SourcePartition
 
@@ -466,6 +467,7 @@ class _Look:
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
             on_event=self._tell,
+            leftovers=TargetLeftovers,
         )
         try:
             # the last look before the positions are committed

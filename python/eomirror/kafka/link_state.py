@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eomirror.errors import StateError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.compact_log import CompactLogReader, control_view
 from eomirror.kafka.positions import valid_positions
@@ -74,6 +75,23 @@ class LinkState:
         topic = self._names.positions_topic
         _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
         return valid_positions(records, overruled=overruled)
+
+    def positions_partitions(self) -> int:
+        """
+        How many partitions the positions topic has.
+
+        Raises:
+            StateError: It is not there.
+            MirrorError: The target refuses us, or does not answer.
+        """
+        topic = self._names.positions_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            raise StateError(
+                f"topic {topic} is not there",
+                fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
+            )
+        return facts.partitions
 
     def map_has_records(self) -> bool:
         """

@@ -28,18 +28,26 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
-from eomirror.errors import FencedError, LaneError, MirrorError, StoppedError, SupersededError
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    StoppedError,
+    SupersededError,
+    TransactionFailedError,
+)
 from eomirror.formats.control import ControlView, Generation, HandedOver
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead, own_claim
+from eomirror.kafka.control_producer import ControlProducer
 from eomirror.kafka.fencing import fence
 from eomirror.kafka.first_positions import FirstPositions, Predecessor, without_filled
 from eomirror.kafka.layout import Layout, by_lane, layout_of
 from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.opposite import OppositeLinks
 from eomirror.kafka.overslept import warn_of_lost_deletions
-from eomirror.kafka.producer import TransactionalProducer
+from eomirror.lane.mending import Mending
 from eomirror.lane.opposite import still_marking, unmoved
 from eomirror.lane.ownership import (
     CLAIM_INTERVAL_SECONDS,
@@ -53,7 +61,7 @@ from eomirror.lane.ownership import (
     revised,
     superseded_by,
 )
-from eomirror.lane.plane import CommitOutcome, MetadataRecord
+from eomirror.lane.plane import MetadataRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +69,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.formats.control import Claim
     from eomirror.lane.spec import AssignedPartition
+    from eomirror.lane.surroundings import Leftovers
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkOwner"]
@@ -86,6 +95,7 @@ class LinkOwner:
         adopt: Where to go on, for partitions whose position is missing or is to be overruled.
         predecessors: What another replicator left of adopted partitions, if that is where they come from.
         on_event: Told in a word what is being done, for progress.
+        leftovers: Makes who sees and ends what was left open on the target (`eomirror.native.left_open`).
     """
 
     def __init__(
@@ -101,6 +111,7 @@ class LinkOwner:
         adopt: Mapping[SourcePartition, int] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
+        leftovers: Callable[..., Leftovers] | None = None,
     ) -> None:
         self._link = link
         self._source = source
@@ -119,7 +130,19 @@ class LinkOwner:
         self._target_admin = ClusterAdmin(target, client_id=client_id)
         self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
         self._opposite = OppositeLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
-        self._producer: TransactionalProducer | None = None
+        self._leftovers = (
+            None if leftovers is None
+            else leftovers(link, target, self._target_admin, client_id=client_id, clock=clock)
+        )  # fmt: skip
+        self._control = ControlProducer(
+            link,
+            target,
+            read_control=partial(self._state.control, wait_for_open=False),
+            read_positions=partial(self._state.positions, wait_for_open=False, overruled=()),
+            partitions=self._state.positions_partitions,
+            leftovers=self._leftovers,
+            clock=clock,
+        )
         self._generation: Generation | None = None
         # whether control holds exactly that: a publication that failed may have been committed all the same
         self._certain = True
@@ -180,9 +203,9 @@ class LinkOwner:
     ) -> Layout:
         self._watch(met, fenced=fenced)
         crash_point("owner.watched")
-        producer = self._initialize()
+        self._initialize()
         crash_point("owner.initialized")
-        view = self._state.control()
+        view = self._read_control()
         # claims that became visible between the last look and our InitProducerId
         if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
@@ -213,10 +236,10 @@ class LinkOwner:
             now_ms=self._clock.wall_ms(),
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
-        first = self._firsts(producer).records(
+        first = self._firsts().records(
             generation, partitions, known, adopt=fresh, start="" if first_run else "earliest"
         )
-        overruled = self._firsts(producer).records(
+        overruled = self._firsts().records(
             generation,
             partitions,
             frozenset(item.source for item in partitions),
@@ -224,18 +247,19 @@ class LinkOwner:
             start="earliest",
         )
         self._refuse_stopped()
-        self._publish(producer, generation, first)
+        self._publish(generation, first)
         self._generation = generation
         crash_point("owner.published")
         self._tell("fencing lanes of older generations")
         self._fence(generation.highest_lane)
+        self._end_left_open(generation.highest_lane)
         crash_point("owner.fenced_all")
         if view.handed_over is not None:
             # with the positions and not with the generation: between the two the old positions are those that count
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
         if overruled:
             self._tell("adopting positions")
-            self._commit(self._open_producer(), overruled)
+            self._control.publish(overruled)
         self._adopt.clear()
         self._opposite.look(partitions, target_cluster_id=self._cluster_ids[1])
         warn_of_lost_deletions(
@@ -261,30 +285,21 @@ class LinkOwner:
             self._tell(f"watching the claim of run {latest.run if latest else '?'}")
             self._clock.sleep(_LOOK_SECONDS)
 
-    def _initialize(self) -> TransactionalProducer:
-        self._drop_producer()
-        self._producer = TransactionalProducer(
-            self._target,
-            client_id=self._names.client_id("control"),
-            transactional_id=self._names.control_transactional_id,
-            transaction_timeout=self._link.transaction_timeout,
-            known_topic=self._names.control_topic,
-            clock=self._clock,
-        )
-        self._producer.init()
-        return self._producer
+    def _initialize(self) -> None:
+        self._control.initialize()
 
-    def _publish(
-        self, producer: TransactionalProducer, generation: Generation, first: Sequence[MetadataRecord]
-    ) -> None:
-        self._commit(
-            producer,
-            [
-                MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value()),
-                self._claim(released=False),
-                *first,
-            ],
-        )
+    def _read_control(self) -> ControlView:
+        """To its end; a gap that a lane left open there (`Gap`) is ended first, with all that its lane may still do."""
+        if self._control.is_held():
+            generation = self._state.control(wait_for_open=False).generation
+            if generation is not None:
+                self._fence(generation.highest_lane)
+                self._end_left_open(generation.highest_lane)
+        return self._state.control()
+
+    def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
+        said = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
+        self._control.publish([said, self._claim(released=False), *first])
 
     def _fence(self, highest_lane: int) -> None:
         """Every lane id that there ever was; a lane that starts later fences again."""
@@ -298,6 +313,23 @@ class LinkOwner:
             transaction_timeout=self._link.transaction_timeout,
             clock=self._clock,
             on_fenced=lambda: crash_point("owner.fenced_some"),
+        )
+
+    def _end_left_open(self, highest: int) -> None:
+        """What lanes of older layouts left open in control and positions hides ours; they may never run again."""
+        if self._leftovers is None:
+            return
+        numbers = range(self._state.positions_partitions())
+        lanes = partial(self._leftovers.lanes, highest)
+        positions = partial(self._state.positions, wait_for_open=False, overruled=())
+        for _ in range(_TRIES):
+            mending = Mending(self._names, self._leftovers)
+            if not mending.state_left_open(numbers, lanes, positions):
+                return
+            # the markers of this end may be left out as well
+            log.warning("left_open_ended", link=self._link.name, committed=mending.end({}))
+        raise TransactionFailedError(
+            "what lanes of older layouts left open stays open, also after it was ended"
         )
 
     # -- keeping it ------------------------------------------------------------------------------
@@ -326,10 +358,8 @@ class LinkOwner:
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
             self._certain = False
             self._guarded(
-                lambda producer: self._publish(
-                    producer,
-                    after,
-                    self._firsts(producer).records(after, fresh, known, adopt={}, start="earliest"),
+                lambda: self._publish(
+                    after, self._firsts().records(after, fresh, known, adopt={}, start="earliest")
                 )
             )
             self._generation, self._certain = after, True
@@ -345,7 +375,7 @@ class LinkOwner:
         """
         with self._lock:
             if not self._closed:
-                self._guarded(lambda producer: self._commit(producer, [self._claim(released=False)]))
+                self._guarded(lambda: self._control.commit([self._claim(released=False)]))
 
     def check(self) -> None:
         """
@@ -360,10 +390,10 @@ class LinkOwner:
     def release(self) -> None:
         """Give the link up, so that the next mirror need not watch our claim; never raises."""
         with self._lock:
-            if self._producer is None or self._generation is None or self._closed:
+            if not self._control.ready or self._generation is None or self._closed:
                 return
             try:
-                self._commit(self._producer, [self._claim(released=True)])
+                self._control.commit([self._claim(released=True)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
 
@@ -388,17 +418,13 @@ class LinkOwner:
                 replicator=replicator, place=place, run=self._run, timestamp=self._clock.wall_ms()
             )
             said = MetadataRecord(self._names.control_topic, 0, told.key(), told.value())
-            self._guarded(
-                lambda producer: self._commit(producer, [*records, said, self._claim(released=True)])
-            )
+            self._guarded(lambda: self._control.commit([*records, said, self._claim(released=True)]))
 
     def close(self) -> None:
         """Close all clients."""
         with self._lock:
             self._closed = True
-            if self._producer is not None:
-                self._producer.close()
-                self._producer = None
+            self._control.drop()
             self._state.close()
             self._opposite.close()
             self._source_admin.close()
@@ -406,19 +432,19 @@ class LinkOwner:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _guarded(self, publish: Callable[[TransactionalProducer], None]) -> None:
+    def _guarded(self, publish: Callable[[], None]) -> None:
         """Publish; when that fails, take a new control producer, see whether we still own the link, repeat."""
         for attempt in range(_TRIES):
             try:
-                if self._producer is None:
+                if not self._control.ready:
                     # our own InitProducerId may fence a newcomer's: it finds our run in control and leaves
                     self._raise_if_superseded()
                     self._initialize()
                     self._raise_if_superseded()
-                publish(self._open_producer())
+                publish()
             except LaneError as error:
                 log.info("control_write_failed", link=self._link.name, attempt=attempt, error=str(error))
-                self._drop_producer()
+                self._control.drop()
                 self._raise_if_superseded()
                 self._clock.sleep(0.2 * (attempt + 1))
             else:
@@ -428,30 +454,9 @@ class LinkOwner:
             fix="see the log for what each try met; the target's coordinator may be unavailable",
         )
 
-    def _commit(self, producer: TransactionalProducer, records: Sequence[MetadataRecord]) -> None:
-        producer.begin()
-        try:
-            producer.write(records)
-            producer.flush(self._link.transaction_timeout)
-            producer.take_acks()
-            outcome = producer.commit()
-        except (LaneError, MirrorError):
-            # also where a right is missing: what it has begun can no longer be committed by this producer
-            producer.abort()
-            self._drop_producer()
-            raise
-        if outcome is CommitOutcome.SUSPECT:
-            # a straggling EndTxn must not end our next transaction (rule 9)
-            self._drop_producer()
-
     def _refuse_handed_over(self, view: ControlView) -> None:
         if not self._take_back:
             refuse_handed_over(self._link.name, view)
-
-    def _drop_producer(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
 
     def _raise_if_superseded(self) -> None:
         view = self._state.control()
@@ -465,7 +470,7 @@ class LinkOwner:
         )
         return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
 
-    def _firsts(self, producer: TransactionalProducer) -> FirstPositions:
+    def _firsts(self) -> FirstPositions:
         return FirstPositions(
             self._link,
             self._names,
@@ -473,18 +478,11 @@ class LinkOwner:
             target=self._target_admin,
             source_cluster_id=self._cluster_ids[0],
             run=self._run,
-            identity=producer.identity(),
+            identity=self._control.identity(),
             now_ms=self._clock.wall_ms(),
             predecessors=self._predecessors,
             opposite=self._opposite,
         )
-
-    def _open_producer(self) -> TransactionalProducer:
-        if self._producer is None:
-            self._initialize()
-        if self._producer is None:
-            raise AssertionError("_initialize sets the producer")
-        return self._producer
 
     def _published(self) -> Generation:
         if self._generation is None:

@@ -27,7 +27,7 @@ from eomirror.formats.control import Claim, ControlView, Generation
 from eomirror.topology.assign import assign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
@@ -39,6 +39,7 @@ __all__ = [
     "Looked",
     "after_fencing",
     "check_positions",
+    "is_complete",
     "judge_claim",
     "next_generation",
     "refuse_handed_over",
@@ -206,6 +207,24 @@ def refuse_handed_over(link: str, view: ControlView) -> None:
 class _Lost:
     what: str
     seen: str
+
+
+def is_complete(published: ControlView, view: ControlView, positions: Collection[SourcePartition]) -> bool:
+    """
+    Whether a publication that was left open may be committed, whoever wanted what of it.
+
+    Its owner may have died before all of it was written, or some of it may be aborted by now.  A layout whose new
+    partitions have no first positions would never run.
+
+    Args:
+        published: What is open in control.
+        view: What control says without it.
+        positions: Partitions that have a position, open ones included.
+    """
+    if published.generation is None:
+        return True
+    known = frozenset() if view.generation is None else view.generation.assignment.known
+    return published.generation.assignment.known - known <= set(positions)
 
 
 def check_positions(

@@ -54,8 +54,9 @@ def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Di
 
 def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
     from eomirror.kafka.ownership import LinkOwner
+    from eomirror.native.left_open import TargetLeftovers
 
-    made: Owner = LinkOwner(link, source, target, **options)
+    made: Owner = LinkOwner(link, source, target, leftovers=TargetLeftovers, **options)
     return made
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError
 
-import eomirror.kafka.ownership
+import eomirror.kafka.control_producer
 import eomirror.kafka.plane
 from eomirror._native import Acks
 from eomirror.config import Cluster, Link
@@ -233,9 +233,9 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ends the link goes through to its end."""
-    monkeypatch.setattr(eomirror.kafka.ownership, "TransactionalProducer", away)
+    monkeypatch.setattr(eomirror.kafka.control_producer, "TransactionalProducer", away)
     owner: Any = LinkOwner(spec.link, spec.source, spec.target, run="r")
-    owner._producer = open_producer()
+    owner._control._producer = open_producer()
 
     with pytest.raises(UnreachableError):
         owner._initialize()

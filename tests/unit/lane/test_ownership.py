@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from eomirror.lane.ownership import (
     Looked,
     after_fencing,
     check_positions,
+    is_complete,
     judge_claim,
     next_generation,
     refuse_handed_over,
@@ -158,6 +160,31 @@ def test_state_topics_in_step_are_accepted() -> None:
     check_positions(
         "l", ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=7)}, map_has_records=True
     )
+
+
+@pytest.mark.parametrize(
+    ("published", "view", "positions", "complete"),
+    [
+        pytest.param(None, None, set(), True, id="only-a-claim"),
+        pytest.param({ORDERS: 0}, None, set(), False, id="its-owner-died-before-the-first-position"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, None, {ORDERS}, False, id="or-one-of-them-was-aborted"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, None, {ORDERS, PAYMENTS}, True, id="all-are-there"),
+        pytest.param({ORDERS: 1}, {ORDERS: 0}, set(), True, id="nothing-new-in-it"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, {ORDERS: 0}, {PAYMENTS}, True, id="an-extension"),
+    ],
+)
+def test_a_publication_that_was_left_open_is_committed_if_its_positions_are_there(
+    published: dict[Any, int] | None, view: dict[Any, int] | None, positions: set[Any], complete: bool
+) -> None:
+    """A layout without first positions would keep the link from starting ever again."""
+
+    def said(partitions: dict[Any, int] | None) -> ControlView:
+        if partitions is None:
+            return ControlView()
+        layout = Assignment(2, partitions)
+        return ControlView(replace(generation(7), assignment=layout))
+
+    assert is_complete(said(published), said(view), positions) is complete
 
 
 def test_the_one_that_leaves_names_the_owner() -> None:

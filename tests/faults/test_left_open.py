@@ -1,0 +1,411 @@
+"""
+Transactions that are over and stay open in some partitions of the target (fault F11; docs/adr/0012).
+
+Kafka 4.3 leaves the markers of a transaction out where a partition has no leader at that moment.  That moment is too
+short to be met on purpose, so these tests leave transactions open themselves (`rig.left_open`), in every
+combination of partitions, and end some of them; the stress tool is `just lost-markers`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror._native import LeftOpen
+from eomirror.clock import SYSTEM_CLOCK, new_run_id
+from eomirror.config import load_config
+from eomirror.demo.cluster import ClusterSpec
+from eomirror.formats.control import Gap
+from eomirror.formats.names import LinkNames
+from eomirror.formats.position import AttemptClaim
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.link_state import LinkState
+from eomirror.kafka.ownership import LinkOwner
+from eomirror.lane.run import run_lane
+from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, StopReason
+from eomirror.native.left_open import TargetLeftovers
+from eomirror.sync.discovery import Discovery
+from eomirror.types import SourcePartition
+from quiet_mailbox import QuietMailbox
+from records import create_topic, produce, read_committed, wait_for
+from rig.audited import assert_audited
+from rig.left_open import UNVERIFIED, Forgetful
+from rig.plane import plane_under_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from eomirror.demo.cluster import LocalCluster
+    from eomirror.formats.control import ControlView
+    from eomirror.formats.position import Position
+
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F11"), pytest.mark.timeout(180)]
+
+TIMEOUT = 15.0
+# some seconds each; one of each kind is enough for every run
+SLOW = pytest.mark.slow
+
+
+class KilledError(Exception):
+    """Ends a lane where it stands."""
+
+
+def killed_at(point: str) -> Callable[[str], None]:
+    """A crash point that ends the lane."""
+
+    def reached(name: str) -> None:
+        if name == point:
+            raise KilledError
+
+    return reached
+
+
+class Until(QuietMailbox):
+    """Stops a lane once a position is reached, or its topic is stopped."""
+
+    def __init__(self, goal: int) -> None:
+        self._goal = goal
+        self._reached = False
+        self._end = time.monotonic() + 90
+
+    def report(self, progress: LaneProgress) -> None:
+        self._reached = any(one.position >= self._goal for one in progress.partitions)
+
+    def stop(self) -> StopReason | None:
+        assert time.monotonic() < self._end, "the lane does not get there"
+        return StopReason.SHUTDOWN if self._reached else None
+
+
+class Flow:
+    """A link with one partition, whose lane runs in this process, and whatever is left open on its target."""
+
+    def __init__(self, east: LocalCluster, west: LocalCluster, name: str) -> None:
+        self.east, self.west = dict(east.client_properties), dict(west.client_properties)
+        self.name, self.topic, self.copy = name, f"{name}.t", f"east.{name}.t"
+        link = {"name": name, "source": "east", "target": "west", "topics": [self.topic], "lanes": 1}
+        link |= {"plane": plane_under_test(), "groups": []}
+        self.config = load_config({"clusters": {"east": self.east, "west": self.west}, "links": [link]})
+        self.names = LinkNames(self.config.links[0].state_name)
+        self.written: list[Any] = []
+        create_topic(self.east, self.topic)
+
+    def write(self, count: int) -> None:
+        """Committed records on the source."""
+        records = [
+            (b"%d" % number, b"v%d" % number, 1_700_000_000_000 + number, ())
+            for number in range(len(self.written), len(self.written) + count)
+        ]
+        more = produce(self.east, self.topic, 1, records, transactional_id=self.topic, abort_every=0)
+        self.written += more[0]
+
+    def run(self, lanes: int = 1) -> LaneReport:
+        """Take the link, and mirror all there is; its partition is the first lane's."""
+        (link,) = self.config.links
+        source, target = self.config.clusters["east"], self.config.clusters["west"]
+        discovery = Discovery(link, source, target)
+        owner = LinkOwner(link, source, target, run=(run := new_run_id()), leftovers=TargetLeftovers)
+        try:
+            layout = owner.acquire(lanes, discovery.prepare())
+            (goal,) = discovery.goals().values()
+            return run_lane(
+                LaneSpec(
+                    link=link, source=source, target=target, source_cluster_id=layout.source_cluster_id,
+                    target_cluster_id=layout.target_cluster_id, run=run, generation=layout.generation, lane=0,
+                    epoch=1, attempt=1, seconds=120, partitions=layout.lanes[0],
+                ),
+                Until(goal),
+            )  # fmt: skip
+        finally:
+            owner.release()
+            owner.close()
+            discovery.close()
+
+    def position(self) -> Position:
+        """Of the partition, as committed."""
+        return self.positions()[SourcePartition(self.topic, 0)]
+
+    def positions(self) -> Mapping[SourcePartition, Position]:
+        """Of all partitions."""
+        with self._state() as state:
+            return state.positions(wait_for_open=False, overruled=())
+
+    def control(self) -> ControlView:
+        """What control says."""
+        with self._state() as state:
+            return state.control()
+
+    @contextmanager
+    def _state(self) -> Iterator[LinkState]:
+        target = self.config.clusters["west"]
+        admin = ClusterAdmin(target, client_id="test")
+        state = LinkState(self.config.links[0], target, admin, client_id="test", clock=SYSTEM_CLOCK)
+        try:
+            yield state
+        finally:
+            state.close()
+            admin.close()
+
+    def leave_open(self, *, position: bool) -> None:
+        """A transaction of the lane: the records behind the position, and perhaps the position behind them."""
+        before = self.position()
+        behind = self.written[before.total_records :]
+        lane = Forgetful(self.west["bootstrap.servers"], self.names.transactional_id(0))
+        first = lane.write(self.copy, 0, [(key, value) for key, value, *_ in behind])
+        if position:
+            after = replace(
+                before,
+                # the marker of the source's transaction is behind them
+                offset=before.offset + len(behind) + 1, prev=before.offset,
+                target_offset=first + len(behind) - 1, records=len(behind), txn=before.txn + 1,
+                total_records=before.total_records + len(behind), leader_epoch=None,
+                producer_id=lane.producer_id, producer_epoch=lane.epoch,
+            )  # fmt: skip
+            lane.write(self.names.positions_topic, 0, [(after.key(), after.value())])
+
+    def end(self, topic: str, *, commit: bool, lane: int = 0) -> None:
+        """What the coordinator did there, although it did not elsewhere."""
+        properties = {name: str(value) for name, value in self.west.items()}
+        client = LeftOpen(properties)
+        whose = self.names.transactional_id(lane)
+        client.end(whose, [(topic, lane)], commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
+        wait_for(lambda: not client.open([(topic, lane)], TIMEOUT))
+
+    def found(self) -> list[bytes | None]:
+        """Keys in the copy."""
+        return [key for key, *_ in read_committed(self.west, self.copy)[0]]
+
+
+@pytest.fixture(scope="module")
+def careless() -> Iterator[LocalCluster]:
+    """A target that does not verify what is written in transactions."""
+    from eomirror.demo.cluster import LocalCluster
+
+    with LocalCluster.start(ClusterSpec("careless", properties=UNVERIFIED)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def flow(east: LocalCluster, careless: LocalCluster, topic_name: str) -> Flow:
+    """A link that has mirrored 30 records, and 20 more on its source."""
+    made = Flow(east, careless, topic_name)
+    made.write(30)
+    assert made.run(lanes=2).ending is Ending.STOPPED
+    made.write(20)
+    return made
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        # all markers are left out: what was decided does not matter
+        pytest.param({}, id="nothing"),
+        pytest.param({"copy": True}, id="copy-committed", marks=SLOW),
+        pytest.param({"copy": False}, id="copy-aborted", marks=SLOW),
+        pytest.param({"positions": True}, id="positions-committed", marks=SLOW),
+        pytest.param({"positions": False}, id="positions-aborted", marks=SLOW),
+    ],
+)
+def test_a_transaction_that_is_half_over_is_ended_alike_everywhere(
+    flow: Flow, ended: dict[str, bool]
+) -> None:
+    """The copy is the original, whichever partitions have their markers; and so it is after more records."""
+    flow.leave_open(position=True)
+    for which, commit in ended.items():
+        flow.end(flow.copy if which == "copy" else flow.names.positions_topic, commit=commit)
+
+    assert flow.run().ending is Ending.STOPPED
+    assert flow.found() == [key for key, *_ in flow.written]
+    flow.write(10)
+    assert flow.run().ending is Ending.STOPPED
+    assert flow.found() == [key for key, *_ in flow.written]
+
+
+def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
+    """F11 as it was found: aborted records that stay open are shown with the lane's next transaction."""
+    flow.leave_open(position=False)
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+    assert_audited(flow.config)
+
+
+@SLOW
+def test_a_lane_that_is_killed_behind_what_it_ended_begins_again(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended is ended: the next attempt finds nothing any more."""
+    flow.leave_open(position=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("eomirror.lane.pump.crash_point", killed_at("lane.mended"))
+        with pytest.raises(KilledError):
+            flow.run()
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+
+
+def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
+    """Committed, half marked, and aborted by the transaction behind it: nobody goes on as if nothing were missing."""
+    flow.leave_open(position=True)
+    flow.end(flow.names.positions_topic, commit=True)
+    flow.end(flow.copy, commit=False)
+
+    report = flow.run()
+
+    assert report.ending is Ending.FAILED
+    ((topic, (code, text)),) = report.stopped_topics.items()
+    assert (topic, code) == (flow.topic, 4)
+    assert "the target dropped what was committed" in text
+    assert f"--adopt {flow.topic}-0={flow.position().prev}" in text
+
+
+def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) -> None:
+    """The other way round: the records are shown, and whoever believes the position writes them again."""
+    flow.leave_open(position=True)
+    flow.end(flow.copy, commit=True)
+    flow.end(flow.names.positions_topic, commit=False)
+
+    report = flow.run()
+
+    assert report.ending is Ending.FAILED
+    ((topic, (code, text)),) = report.stopped_topics.items()
+    assert (topic, code) == (flow.topic, 4)
+    assert "the target dropped the position of what was committed" in text
+
+
+def test_what_became_of_records_is_told_without_reading_them(careless: LocalCluster, topic_name: str) -> None:
+    """Of every partition, and not only of the first one in the broker's answer, which alone has room for a batch."""
+    properties = {name: str(value) for name, value in careless.client_properties.items()}
+    create_topic(properties, topic_name, 4)
+    client = LeftOpen(properties)
+    with_value = [(b"k", b"v" * 1000)] * 20
+    for commit in (True, False, True):
+        lane = Forgetful(properties["bootstrap.servers"], topic_name)
+        for number in range(4):
+            lane.write(topic_name, number, with_value)
+        numbers = [(topic_name, number) for number in range(4)]
+        client.end(topic_name, numbers, commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
+        wait_for(lambda: not client.open(numbers, TIMEOUT))  # noqa: B023  called before the next turn
+    Forgetful(properties["bootstrap.servers"], topic_name).write(topic_name, 3, with_value)
+
+    # three transactions of 20 records and a marker each, the second of them aborted
+    expected = {5: "shown", 25: "doubtful", 45: "shown", 63: "open", 99: "gone"}
+    for offset, fate in expected.items():
+        last = {3: fate} if fate in {"open", "gone"} else dict.fromkeys(range(4), fate)
+        asked = [(topic_name, number, offset) for number in last]
+        assert {number: told for _, number, told, _ in client.fates(asked, TIMEOUT)} == last
+    ours = {lane.producer_id}
+    behind = {
+        offset: client.shown_behind((topic_name, 0, offset), ours, 1_000_000, TIMEOUT)
+        for offset in (-1, 19, 61)
+    }
+    assert behind == {-1: True, 19: True, 61: False}
+    assert not client.shown_behind((topic_name, 0, -1), {lane.producer_id + 1}, 1_000_000, TIMEOUT)
+    # aborted records of ours alone stand behind it
+    assert not client.shown_behind((topic_name, 3, 61), ours, 1_000_000, TIMEOUT)
+
+
+def test_an_aborted_record_that_the_index_knows_is_told_from_a_committed_one(
+    careless: LocalCluster, topic_name: str
+) -> None:
+    """Data of one record, where the offset index has an entry: a broker tells no transaction that begins there."""
+    properties = {name: str(value) for name, value in careless.client_properties.items()}
+    create_topic(properties, topic_name, 3)
+    client = LeftOpen(properties, TIMEOUT)
+    numbers = [(topic_name, number) for number in range(3)]
+    # with the marker before it, each is the first beyond the 4,096 bytes that lie between two entries
+    records = [(b"k", b"v" * 3980)]
+    outcomes = (True, False, True, False)
+    for commit in outcomes:
+        lane = Forgetful(properties["bootstrap.servers"], topic_name)
+        for number in range(3):
+            lane.write(topic_name, number, records)
+        client.end(topic_name, numbers, commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
+        wait_for(lambda: not client.open(numbers, TIMEOUT))
+
+    for turn, commit in enumerate(outcomes):
+        # a record and a marker each
+        told = client.fates([(*where, 2 * turn) for where in numbers], TIMEOUT)
+        assert {fate for _, _, fate, _ in told} == {"shown" if commit else "doubtful"}, turn
+
+
+@pytest.mark.parametrize("with_control", [True, False], ids=["layout-and-positions", "positions-only"])
+def test_what_the_owner_left_open_hides_the_layout_from_nobody(flow: Flow, with_control: bool) -> None:
+    """A layout and its first positions are shown together; positions of unknown partitions, never."""
+    owner = Forgetful(flow.west["bootstrap.servers"], flow.names.control_transactional_id)
+    stray = replace(flow.position(), topic=f"{flow.name}.stray", epoch=0, attempt=0, txn=0)
+    if with_control:
+        # of a partition that nobody has heard of, so that nothing follows from it
+        gap = Gap(topic="stray", partition=0, start=1, end=2, reason="r", run="r", timestamp=1)
+        owner.write(flow.names.control_topic, 0, [(gap.key(), gap.value())])
+    owner.write(flow.names.positions_topic, 3, [(stray.key(), stray.value())])
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+    assert (stray.source in flow.positions()) is with_control
+
+
+@SLOW
+def test_what_a_lane_of_an_older_layout_left_open_hides_no_positions(flow: Flow) -> None:
+    """The link had two lanes and has one: nobody else would ever write with the id of the second."""
+    former = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(1))
+    claim = AttemptClaim(
+        lane=1, generation=1, run="r", epoch=1, attempt=1, producer_id=former.producer_id,
+        producer_epoch=former.epoch, host="h", pid=1, timestamp=1,
+    )  # fmt: skip
+    former.write(flow.names.positions_topic, 1, [(claim.key(), claim.value())])
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+
+
+@SLOW
+@pytest.mark.parametrize("had_it_last", [True, False], ids=["its-position", "our-position"])
+def test_what_a_lane_of_an_older_layout_left_open_in_a_copy_is_ended(
+    flow: Flow, *, had_it_last: bool
+) -> None:
+    """The partition was the second lane's, whose aborted records are open in its copy."""
+    if had_it_last:
+        before = flow.position()
+        former = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(1))
+        theirs = replace(
+            before,
+            lane=1,
+            producer_id=former.producer_id,
+            producer_epoch=former.epoch,
+            txn=before.txn + 1,
+            prev=None,
+        )
+        former.write(flow.names.positions_topic, 1, [(theirs.key(), theirs.value())])
+        flow.end(flow.names.positions_topic, commit=True, lane=1)
+    former = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(1))
+    former.write(flow.copy, 0, [(b"never", b"shown")])
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+
+
+@SLOW
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_gap_that_a_lane_left_open_in_control_keeps_nobody_from_starting(
+    flow: Flow, *, committed: bool
+) -> None:
+    """Its position says whether it was committed."""
+    start = flow.position().offset - (5 if committed else 0)
+    gap = Gap(topic=flow.topic, partition=0, start=start, end=start + 5, reason="r", run="r", timestamp=1)
+    lane = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(0))
+    lane.write(flow.names.control_topic, 0, [(gap.key(), gap.value())])
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+    assert (gap in flow.control().gaps) is committed
