@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sim_kafka import DATA
+from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, AbortsCopies, SimLeftovers
 from sim_network import SimProducer
 from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
 from eomirror.formats.dead_letter import DeadLetter
+from eomirror.formats.names import LinkNames
 from eomirror.lane.parking import is_successor
 from eomirror.lane.plane import (
     Account,
@@ -279,7 +281,8 @@ class SimPlane:
         accounts = tuple(
             Account(
                 source=source, target_topic=f"east.{source.topic}", target_partition=source.partition,
-                records=len(self._batch[source]), bytes=len(self._batch[source]), dropped={}, target_offset=None,
+                records=len(self._batch[source]), bytes=len(self._batch[source]), dropped={},
+                target_offset=self._tx.foreseen(("data", source), len(self._batch[source])),
                 source_timestamp=None, first_source_offset=first, offset_map=b"", digest=digest,
                 dead_letters=tuple(self._letters.get(source, ())),
             )
@@ -326,7 +329,10 @@ class SimAttempt:
             topics=SimTopics(world, self),
             mailbox=self.mailbox,
             clock=world,
+            leftovers=None if world.mutation == NOT_LOOKED_FOR else SimLeftovers(world, self),
         )
+        if world.mutation == ALWAYS_ABORTED:
+            self.pump._mending = AbortsCopies(LinkNames("l"), SimLeftovers(world, self))
         self.next: Command = self.pump.machine.first()
 
     def resume(self, world: World) -> bool:
@@ -350,6 +356,8 @@ class SimAttempt:
         if world.trace is not None:
             world.say(self, "->", self.next.value)
         event = self.pump._carry_out(self.next)
+        if self.pump.stopped:
+            world.oracle.stopped(self.pump.stopped)
         self.next = self.pump.machine.step(event)
         if world.trace is not None:
             world.say(self, "<-", event.value, self.pump.outcome.reason)

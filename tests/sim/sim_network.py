@@ -38,6 +38,7 @@ class SimProducer:
         "failures",
         "id",
         "name",
+        "offsets",
         "queue",
         "sequences",
     )
@@ -51,14 +52,19 @@ class SimProducer:
         self.failures = 0
         self.sequences: dict[Any, int] = {}
         self.added: set[Any] = set()
+        # of the last record that this transaction wrote to a partition
+        self.offsets: dict[Any, int] = {}
         self.queue: list[tuple[Any, list[Any]]] = []
 
-    def init(self) -> ProducerIdentity:
+    def init(self, held: ProducerIdentity | None = None) -> ProducerIdentity:
+        """InitProducerId; with an identity only if the id still has it (KIP-360)."""
         world = self._world
+        epoch = None if held is None else held.producer_epoch
         for _ in range(_WAITS):
             status, self.id, self.epoch = self._ask(
-                INIT, lambda: world.target.init_producer(self.name, world.now)
+                INIT, lambda: world.target.init_producer(self.name, epoch)
             )
+            self._fenced(INIT, status)
             if status == OK:
                 self.copies = self.failures = 0
                 return ProducerIdentity(self.id, self.epoch)
@@ -68,46 +74,62 @@ class SimProducer:
     def begin(self) -> None:
         self.copies = self.failures = 0
         self.added.clear()
+        self.offsets.clear()
 
     def produce(self, where: Any, items: list[Any]) -> None:
         """Queue records; the library sends them when it likes, at the latest in `flush`."""
         self.queue.append((where, items))
 
     def flush(self) -> None:
-        world, target, name = self._world, self._world.target, self.name
+        target, name = self._world.target, self.name
         while self.queue:
             where, items = self.queue.pop(0)
-            epoch = self.epoch
-            if where not in self.added:
-                for _ in range(_WAITS):
-                    status = self._ask(ADD, _AddPartition(world, name, epoch, where))[0]
-                    if status != CONCURRENT:
-                        break
-                    world.wait(self._actor)
-                self._judge(ADD, status)
-                self.added.add(where)
+            self.add(where)
             sequence = self.sequences.get(where, 0)
-            request = _Produce(target, name, epoch, where, sequence, items)
-            self._judge(PRODUCE, self._ask(PRODUCE, request)[0])
+            status, last = self._ask(PRODUCE, _Produce(target, name, self.epoch, where, sequence, items))
+            self._judge(PRODUCE, status)
             self.sequences[where] = sequence + len(items)
+            self.offsets[where] = last
+
+    def add(self, where: Any) -> None:
+        """Make a partition part of the open transaction, or open one with it."""
+        if where in self.added:
+            return
+        for _ in range(_WAITS):
+            status = self._ask(ADD, _AddPartition(self._world, self.name, self.epoch, where))[0]
+            if status != CONCURRENT:
+                break
+            self._world.wait(self._actor)
+        self._judge(ADD, status)
+        self.added.add(where)
+
+    def foreseen(self, where: Any, records: int) -> int | None:
+        """Offset that the last of so many records for a partition has, or will have if nobody else writes there."""
+        queued = sum(len(items) for name, items in self.queue if name == where)
+        if not queued and (where in self.offsets or not records):
+            return self.offsets.get(where)
+        return len(self._world.target.log(where).entries) + (queued or records) - 1
 
     def commit(self) -> CommitOutcome:
+        """Commit, and tell whether a copy of the request may still travel."""
+        self.end(commit=True)
+        return CommitOutcome.SUSPECT if self.copies or self.failures else CommitOutcome.CLEAN
+
+    def end(self, *, commit: bool) -> None:
         """EndTxn, repeated inside the library for as long as it takes."""
         target, name, epoch = self._world.target, self.name, self.epoch
         for _ in range(_WAITS):
             try:
-                status = self._ask(END, lambda: (target.end(name, epoch, commit=True),))[0]
+                status = self._ask(END, lambda: (target.end(name, epoch, commit=commit),))[0]
             except TransactionFailedError as error:
                 raise OutcomeUnknownError(str(error)) from error
             if status != CONCURRENT:
                 break
             self.copies += 1
             self._world.wait(self._actor)
-        if status == FENCED:
-            raise FencedError("EndTxn: a newer producer has the id")
+        self._fenced(END, status)
         if status != OK:
             raise OutcomeUnknownError(f"EndTxn: {status}")
-        return CommitOutcome.SUSPECT if self.copies or self.failures else CommitOutcome.CLEAN
 
     def abort(self) -> None:
         self.queue.clear()
@@ -122,9 +144,12 @@ class SimProducer:
         if status == OK:
             return
         self.failures += 1
+        self._fenced(what, status)
+        raise TransactionFailedError(f"{what}: {status}")
+
+    def _fenced(self, what: str, status: str) -> None:
         if status == FENCED:
             raise FencedError(f"{what}: a newer producer has the id")
-        raise TransactionFailedError(f"{what}: {status}")
 
     def _ask(self, what: str, request: Callable[[], Any]) -> Any:
         """Send one request and wait for its answer; every copy beyond the first makes the commit suspect."""
@@ -172,5 +197,7 @@ class _Produce:
         self._target, self._name, self._epoch = target, name, epoch
         self._where, self._sequence, self._items = where, sequence, items
 
-    def __call__(self) -> tuple[str]:
-        return (self._target.produce(self._name, self._epoch, self._where, self._sequence, self._items),)
+    def __call__(self) -> tuple[str, int]:
+        status = self._target.produce(self._name, self._epoch, self._where, self._sequence, self._items)
+        # of a copy too: the broker remembers what it gave the request before
+        return status, self._target.last_offset(self._name, self._where)

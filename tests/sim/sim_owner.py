@@ -1,7 +1,9 @@
 """
 The owner of the link in the model: the steps of `eomirror.kafka.ownership.LinkOwner`, one per action.
 
-Its decisions are the real ones (`eomirror.lane.ownership`); its I/O is the simulated cluster's.
+Its decisions are the real ones (`eomirror.lane.ownership`, `eomirror.lane.mending`); its I/O is the simulated
+cluster's.  Markers of its own transactions are never left out, so what `eomirror.kafka.control_producer` does about
+that is not in the model.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim_lane import SimAttempt, spec_of
+from sim_left_open import SimLeftovers
 from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
-from eomirror.errors import LaneError, MirrorError
+from eomirror.errors import LaneError, MirrorError, TransactionFailedError
 from eomirror.formats.control import Claim, Generation
+from eomirror.formats.names import LinkNames
 from eomirror.formats.position import Position
+from eomirror.lane.mending import Mending
 from eomirror.lane.ownership import (
     AfterFencing,
     Looked,
@@ -37,14 +42,16 @@ if TYPE_CHECKING:
 
 
 _TRIES = 5
+# three seconds, as in `eomirror.kafka.control_producer`
+_HELD_WAITS = 6
 
 
 class SimOwner:
     """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
 
     __slots__ = (
-        "_attempts", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes", "layout", "name",
-        "producer", "refused", "relayout", "run", "running", "take_over",
+        "_attempts", "_leftovers", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes",
+        "layout", "name", "producer", "refused", "relayout", "run", "running", "take_over",
     )  # fmt: skip
 
     def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
@@ -59,6 +66,7 @@ class SimOwner:
         self.producer: SimProducer | None = None
         self._world = world
         self._state = SimState(world, self)
+        self._leftovers = SimLeftovers(world, self)
         self._attempts = 0
         self._sequence = 0
         self._steps = self._life()
@@ -134,6 +142,12 @@ class SimOwner:
         producer = self.producer = SimProducer(world, self, "control")
         producer.init()
         yield "initialized"
+        if self._is_held():
+            # a gap that a lane left open there is ended first, with all that its lane may still do
+            newest = self._view(wait_for_open=False).generation
+            if newest is not None:
+                yield from self._fence(newest.highest_lane)
+                yield from self._end_left_open(newest.highest_lane)
         view = self._view()
         yield "control read"
         positions = state.read("positions", wait_for_open=False)
@@ -147,10 +161,34 @@ class SimOwner:
         self._publish(generation, [item for item in generation.assignment.partitions if item not in known])
         self.layout = generation
         yield f"published generation {generation.generation}"
-        for lane in range(generation.highest_lane + 1):
-            SimProducer(world, self, f"lane-{lane}").init()
-            yield f"fenced lane {lane}"
+        yield from self._fence(generation.highest_lane)
         world.fenced_generation = max(world.fenced_generation, generation.generation)
+        yield from self._end_left_open(generation.highest_lane)
+
+    def _is_held(self) -> bool:
+        for _ in range(_HELD_WAITS):
+            if not self._leftovers.open([(LinkNames("l").control_topic, 0)]):
+                return False
+            self._world.wait(self)
+        return True
+
+    def _fence(self, highest: int) -> Iterator[str]:
+        for lane in range(highest + 1):
+            SimProducer(self._world, self, f"lane-{lane}").init()
+            yield f"fenced lane {lane}"
+
+    def _end_left_open(self, highest: int) -> Iterator[str]:
+        """What lanes of older layouts left open in control and positions; they may never run again."""
+        for _ in range(_TRIES):
+            mending = Mending(LinkNames("l"), self._leftovers)
+            if not mending.state_left_open(
+                range(self._world.positions),
+                lambda: self._leftovers.lanes(highest),
+                lambda: self._state.read("positions", wait_for_open=False),
+            ):
+                return
+            yield f"ended {mending.end({})}"
+        raise TransactionFailedError("what lanes left open stays open, also after it was ended")
 
     def _publish(self, generation: Generation, fresh: Sequence[SourcePartition]) -> None:
         world, producer = self._world, self.producer

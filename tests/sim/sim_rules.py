@@ -1,7 +1,14 @@
-"""The rules, asked of the target's committed view at every decision and at every marker; ids as in design and code."""
+"""
+The rules, asked of the target's committed view at every decision and at every marker; ids as in design and code.
+
+A transaction is believed when it is decided.  Where its markers were left out it may turn out otherwise: `Oracle.ended`
+takes back what was believed of it, and remembers the partitions whose data and position ended differently (EO-8).
+Their topic must be stopped by name, with the error that says so, and none of them may go on.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,8 +19,20 @@ from eomirror.formats.position import Position, decode_key, decode_position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from sim_kafka import Coordinated
+    from collections.abc import Mapping, Sequence
+
+    from sim_kafka import Coordinated, Transaction
     from sim_world import World
+
+#: Id of the rule that everything is mirrored in the end.
+STUCK = "EO-progress"
+
+# of the errors that stop a topic for what the target left out, and dropped by it (`eomirror.lane.left_open`)
+_LEFT_OUT = ("the target dropped", "the target left out how transactions ended")
+_DROPPED = _LEFT_OUT[0]
+
+# what tells how a transaction ended: copies and positions, not what only accompanies them
+_TELLING = frozenset({"data", "positions"})
 
 
 class BrokenRuleError(AssertionError):
@@ -24,16 +43,35 @@ class BrokenRuleError(AssertionError):
         self.rule = rule
 
 
+class UnsolvedError(Exception):
+    """A schedule came to what the product neither prevents nor notices yet (docs/adr/0012); it ends there."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A committed position, and what came with it instead of records."""
+
+    transaction: Transaction
+    position: Position
+    gap: tuple[int, int] | None = None
+    letters: frozenset[int] = frozenset()
+
+
 class Oracle:
     """Follows what is committed, from the outside, with every log of the source in its hands."""
 
-    __slots__ = ("_shown", "_world", "decided", "gaps", "letters")
+    __slots__ = ("_shown", "_world", "decided", "left_out", "menders", "steps", "torn")
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.decided: dict[SourcePartition, Position] = {}
-        self.gaps: dict[SourcePartition, list[tuple[int, int]]] = {}
-        self.letters: dict[SourcePartition, set[int]] = {}
+        self.steps: dict[SourcePartition, list[Step]] = {}
+        # partitions of which data and position ended differently
+        self.torn: dict[SourcePartition, str] = {}
+        # transactional.id and epoch of producers that only end what was left open
+        self.menders: set[tuple[str, int]] = set()
+        # topics that were stopped for it
+        self.left_out: set[str] = set()
         self._shown: dict[Any, int] = {}
 
     def decision(self, it: Coordinated) -> None:
@@ -98,7 +136,11 @@ class Oracle:
                 f"{it.name} moves {source} from {position.prev} to {position.offset}, "
                 f"committed is {None if before is None else before.offset}",
             )
+        if source in self.torn:
+            raise BrokenRuleError("EO-8", f"{it.name} goes on to {position.offset}: {self.torn[source]}")
+        step = Step(it.transaction, position)
         self.decided[source] = position
+        self.steps.setdefault(source, []).append(step)
         if position.prev is None:
             self._world.began[source] = position.offset
             return
@@ -107,7 +149,7 @@ class Oracle:
                 "EO-5", f"{source}: records of another incarnation than {position.topic_id}"
             )
         if (*source, position.prev, position.offset) in accepted:
-            self.gaps.setdefault(source, []).append((position.prev, position.offset))
+            step.gap = position.prev, position.offset
             if items:
                 raise BrokenRuleError("EO-6", f"{source}: records in an accepted gap")
             return
@@ -117,7 +159,7 @@ class Oracle:
         left_out = set(letters)
         if not all(self._world.refuses(source, offset) for offset in left_out):
             raise BrokenRuleError("EO-7", f"{source}: {letters} are left out, which the target would take")
-        self.letters.setdefault(source, set()).update(left_out)
+        step.letters = frozenset(left_out)
         readable = log.readable(position.prev, position.offset)
         if not left_out <= set(readable):
             raise BrokenRuleError("EO-7", f"{source}: letters {letters} beside the transaction's records")
@@ -140,10 +182,119 @@ class Oracle:
             last = item[3]
         self._shown[where] = last
 
+    def ended(self, where: Any, found: Sequence[tuple[Transaction, Any]], by: Transaction) -> None:
+        """What hung in a partition was ended there, by the marker of another transaction."""
+        commit = by.commit is True
+        if by.asked and (by.name, by.epoch) in self.menders:
+            for transaction in {one for one, _ in found}:
+                self._mended(where, transaction, commit=commit)
+        if where[0] == "data":
+            for transaction in {one for one, _ in found}:
+                named = next(
+                    (shown for name, shown in transaction.hanging.items() if name[0] == "positions"),
+                    transaction.commit,
+                )
+                if named is not None:
+                    self._compare(where[1], transaction, data=commit, position=named)
+        elif where[0] == "positions":
+            for transaction, (_, key, value, _) in found:
+                source = decode_key(key, where="")
+                if not isinstance(source, int):
+                    position = decode_position(source, value, where="")
+                    self._position_ended(source, transaction, position, commit=commit)
+            aborted = {transaction for transaction, _ in found} if not commit else set()
+            for source, steps in self.steps.items():
+                self._take_back(source, steps, aborted)
+
+    def _mended(self, where: Any, transaction: Transaction, *, commit: bool) -> None:
+        """Who ends a transaction on purpose ends it as it ended elsewhere."""
+        if where[0] not in _TELLING or commit == transaction.commit:
+            return
+        elsewhere = {
+            transaction.hanging.get(other, transaction.commit)
+            for other in transaction.wrote
+            if other != where and other[0] in _TELLING
+        }
+        if transaction.commit in elsewhere and commit not in elsewhere:
+            said = "committed" if transaction.commit else "aborted"
+            raise BrokenRuleError(
+                "EO-8", f"{where} is mended to the opposite of what {transaction.name} has {said} elsewhere"
+            )
+
+    def _position_ended(
+        self, source: SourcePartition, transaction: Transaction, position: Position, *, commit: bool
+    ) -> None:
+        data = transaction.hanging.get(("data", source), transaction.commit if position.records else commit)
+        if data is not None:
+            self._compare(source, transaction, data=data, position=commit)
+        latest = self.decided.get(source)
+        if commit and not transaction.commit and (latest is None or latest.offset < position.offset):
+            self.decided[source] = position
+            self.steps.setdefault(source, []).append(Step(transaction, position))
+
+    def _compare(
+        self, source: SourcePartition, transaction: Transaction, *, data: bool, position: bool
+    ) -> None:
+        if data != position:
+            which = "records are shown without their position" if data else "the position lies"
+            said = "committed" if transaction.commit else "aborted"
+            self.torn[source] = f"{source}: {which}, of a transaction of {transaction.name} that was {said}"
+            self._world.say(None, "torn:", self.torn[source])
+            if data:
+                self._first_of_all(source, transaction)
+
+    def _first_of_all(self, source: SourcePartition, transaction: Transaction) -> None:
+        """Before the first position of a lane nobody can tell what is ours in a copy (docs/adr/0012)."""
+        steps = self.steps.get(source, [])
+        at = next((at for at, step in enumerate(steps) if step.transaction is transaction), len(steps))
+        mutated = self._world.mutation not in {"", "poison"}
+        if not mutated and all(step.position.target_offset is None for step in steps[:at]):
+            raise UnsolvedError(self.torn[source])
+
+    def _take_back(self, source: SourcePartition, steps: list[Step], aborted: set[Transaction]) -> None:
+        """Positions that were believed and are aborted: what was built on them must be aborted with them."""
+        first = next((at for at, step in enumerate(steps) if step.transaction in aborted), None)
+        if first is None:
+            return
+        for step in steps[first:]:
+            if step.transaction not in aborted:
+                raise BrokenRuleError(
+                    "EO-3",
+                    f"{source}: position {step.position.offset} was built on {steps[first].position.offset}, "
+                    "which is aborted",
+                )
+        del steps[first:]
+        if steps:
+            self.decided[source] = steps[-1].position
+        else:
+            del self.decided[source]
+
+    def undecidable(self) -> str:
+        """Positions that stay open for a person, because nobody can tell what is right for all; empty for none."""
+        for where, log in self._world.target.logs.items():
+            for _, offsets in log.open.values() if where[0] == "positions" else ():
+                told = [log.transactions[at] for at in offsets if _names_records(log.entries[at])]
+                shown = [one.shown() for one in dict.fromkeys(told) if one is not None]
+                if shown and not shown[-1] and any(shown):
+                    return f"positions-{where[1]} holds several transactions, of which the last is not shown"
+        return ""
+
+    def stopped(self, topics: Mapping[str, tuple[int, str]]) -> None:
+        """An attempt has stopped topics, and says why."""
+        for topic, (_, text) in topics.items():
+            if topic in self.left_out or not any(words in text for words in _LEFT_OUT):
+                continue
+            if _DROPPED in text and not any(source.topic == topic for source in self.torn):
+                raise BrokenRuleError("EO-8", f"topic {topic} is stopped for nothing: {text}")
+            self.left_out.add(topic)
+
     def missing(self) -> str:
         """What is not mirrored yet, of all that can be; empty when everything is."""
         world = self._world
-        stopped = set()
+        for source, text in self.torn.items():
+            if source.topic not in self.left_out:
+                return f"{text}, and its topic is not stopped"
+        stopped = set(self.left_out)
         for source, position in self.decided.items():
             log = world.source[source]
             gap = log.start > position.offset and world.on_gap == "stop"
@@ -159,15 +310,23 @@ class Oracle:
             if latest is None or latest.offset != log.stable:
                 return f"{source}: position {None if latest is None else latest.offset}, end {log.stable}"
             seen = [item[3] for _, item in world.target.log(("data", source)).visible]
-            lost = self.gaps.get(source, [])
+            steps = self.steps[source]
+            lost = [step.gap for step in steps if step.gap is not None]
+            letters = frozenset().union(*(step.letters for step in steps))
             first = world.began.get(source, 0)
             wanted = [
                 offset
                 for offset in log.committed
                 if first <= offset < log.stable
-                and offset not in self.letters.get(source, ())
+                and offset not in letters
                 and not any(start <= offset < end for start, end in lost)
             ]
             if seen != wanted:
                 return f"{source}: {wanted} wanted, {seen} visible"
         return ""
+
+
+def _names_records(item: Any) -> bool:
+    """Whether a record of the positions topic is a position that came with records."""
+    source = decode_key(item[1], where="")
+    return not isinstance(source, int) and decode_position(source, item[2], where="").records > 0

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sim_rules import BrokenRuleError
+from sim_rules import STUCK, BrokenRuleError
 from sim_world import Choices, World
 
 if TYPE_CHECKING:
@@ -47,15 +47,20 @@ class Outcome:
         taken: Arrows of the lane's state machine that at least one of them took.
         failed: Seeds of those that failed, each with the rule that it broke; empty when the lane raised what it must
             not.
+        unsolved: Seeds of those that ended at what is known and not solved, each with what that is.
     """
 
     schedules: int = 0
     taken: frozenset[tuple[LaneState, Event]] = frozenset()
     failed: tuple[tuple[int, str], ...] = ()
+    unsolved: tuple[tuple[int, str], ...] = ()
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
-            self.schedules + other.schedules, self.taken | other.taken, (*self.failed, *other.failed)
+            self.schedules + other.schedules,
+            self.taken | other.taken,
+            (*self.failed, *other.failed),
+            (*self.unsolved, *other.unsolved),
         )
 
 
@@ -96,6 +101,7 @@ def run_seeds(first: int, count: int, actions: int = ACTIONS) -> Outcome:
     """The schedules of these seeds, in this process."""
     taken: set[tuple[LaneState, Event]] = set()
     failed: list[tuple[int, str]] = []
+    unsolved: list[tuple[int, str]] = []
     for seed in range(first, first + count):
         world = World(Choices(seed), mutation=mutation_of(seed))
         try:
@@ -105,7 +111,9 @@ def run_seeds(first: int, count: int, actions: int = ACTIONS) -> Outcome:
         except Exception:  # noqa: BLE001  the caller runs this seed again, and is shown where it was raised
             failed.append((seed, ""))
         taken |= world.taken
-    return Outcome(count, frozenset(taken), tuple(failed))
+        if world.unsolved:
+            unsolved.append((seed, world.unsolved))
+    return Outcome(count, frozenset(taken), tuple(failed), tuple(unsolved))
 
 
 def run_schedules(
@@ -137,7 +145,7 @@ def run_schedules(
 
 def first_broken(mutation: str, seconds: float) -> Found | None:
     """
-    The first seed whose schedule breaks a rule while this safeguard is switched off.
+    The first seed whose schedule breaks a rule while this safeguard is switched off; to be stuck is not enough.
 
     Args:
         mutation: The safeguard.
@@ -150,6 +158,7 @@ def first_broken(mutation: str, seconds: float) -> Found | None:
         try:
             World(choices, mutation=mutation).run(MUTANT_ACTIONS)
         except BrokenRuleError as error:
-            return Found(seed, choices.drawn, error.rule, str(error), spent)
+            if error.rule != STUCK:
+                return Found(seed, choices.drawn, error.rule, str(error), spent)
         seed += 1
     return None

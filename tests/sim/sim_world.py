@@ -14,9 +14,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim_kafka import SourceLog, Target
+from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
 from sim_owner import SimOwner
-from sim_rules import BrokenRuleError, Oracle
+from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
 import eomirror.lane.pump
 import eomirror.lane.refusal_steps
@@ -27,6 +27,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sim_kafka import Coordinated
     from sim_lane import SimAttempt
 
     from eomirror.lane.machine import Event, LaneState
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     Actor = SimAttempt | SimOwner
 
 _TIMEOUT = 15.0
+# of 16, and all above are for all
+_LEAVE_OUT_ONE = 13
 _CALM_ROUNDS = 400
 _DEPTH = 3
 
@@ -100,7 +103,10 @@ class World:
         self.target = Target(_TIMEOUT)
         self.oracle = Oracle(self)
         self.target.on_decision = self.oracle.decision
+        self.target.on_ended = self.oracle.ended
         self.target.on_visible = self.oracle.visible
+        # the target leaves markers out
+        self.forgetful = self.draw(4) == 3
         self.positions = 1 + self.draw(2)
         self.on_gap = ("accept", "stop")[self.draw(2)]
         self.poison = mutation == "poison"
@@ -117,6 +123,8 @@ class World:
         self.owners = [SimOwner(self, "run1", 1 + self.draw(2), take_over=False)]
         self._runs = 1
         self.taken: set[tuple[LaneState, Event]] = set()
+        # what this schedule ended with, if that is known and not solved
+        self.unsolved = ""
         self.steps = 0
 
     # -- what the target refuses -------------------------------------------------------------------
@@ -169,7 +177,28 @@ class World:
         unmarked = self.target.unmarked()
         if unmarked:
             it = unmarked[self.draw(len(unmarked)) if not self.calm else 0]
-            self.target.write_marker(it, 0 if self.calm else self.draw(len(it.partitions)))
+            which = 0 if self.calm else self.draw(len(it.partitions))
+            if not self._leave_out(it, which):
+                self.target.write_marker(it, which)
+
+    def _leave_out(self, it: Coordinated, which: int) -> bool:
+        """
+        Sometimes partitions have no leader when their markers are due: mostly all, as with a single broker.
+
+        Those of the owner's transactions are always written; see `sim_owner`.
+        """
+        if (
+            self.calm
+            or not self.forgetful
+            or it.name == "control"
+            or (kind := self.draw(16)) < _LEAVE_OUT_ONE
+        ):
+            return False
+        said = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}[it.state]
+        chosen = [it.partitions[which]] if kind == _LEAVE_OUT_ONE else list(it.partitions)
+        self.target.leave_out(it, chosen)
+        self.say(None, f"markers of {it.name} ({said}) are left out in", *chosen)
+        return True
 
     def trouble(self) -> None:
         """Sometimes a call fails for a reason of its own."""
@@ -200,6 +229,12 @@ class World:
         Raises:
             BrokenRuleError: A rule does not hold.
         """
+        try:
+            self._storm_and_calm(actions)
+        except UnsolvedError as error:
+            self.unsolved = str(error)
+
+    def _storm_and_calm(self, actions: int) -> None:
         for _ in range(actions):
             self.act()
         self.calm = True
@@ -213,7 +248,9 @@ class World:
             self._round()
             if not self.target.unmarked() and not self.oracle.missing():
                 return
-        raise BrokenRuleError("EO-progress", f"after {_CALM_ROUNDS} calm rounds {self.oracle.missing()}")
+        if undecidable := self.oracle.undecidable():
+            raise UnsolvedError(undecidable)
+        raise BrokenRuleError(STUCK, f"after {_CALM_ROUNDS} calm rounds {self.oracle.missing()}")
 
     def act(self) -> None:
         """One action; 0 is a step of the first actor that is free."""
