@@ -158,3 +158,26 @@ def test_groups_move_with_a_file_and_with_two_lines(
     other = {**document, "cluster_id": "other"}
     with pytest.raises(UsageError, match="made for cluster id other"):
         import_offsets(flow.config, other)
+
+
+def test_a_run_that_ends_when_it_has_caught_up_has_moved_its_groups(
+    east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
+) -> None:
+    """What a group has read on the source, it does not read on the target; of a link that mirrored nothing new, too."""
+    flow = Flow(east, west, topic_name, tmp_path, spark_context)
+    group = f"{topic_name}.billing"
+    counts = (120, 7)
+    flow.reads(flow.east, flow.topic, group, counts)
+    settings = yaml.safe_load(flow.path.read_text())
+    settings["links"][0] |= {"sync_group_offsets": True, "group_interval": "10s"}
+    flow.path.write_text(yaml.safe_dump(settings))
+
+    with Mirror(flow.config, spark=spark_context) as mirror:
+        assert mirror.run(until="caught-up").exit_code == 0
+
+    copies = read_committed(flow.west, flow.copy)
+    expected = {number: [record[1] for record in copies[number][counts[number] :]] for number in range(2)}
+    there = Consumer({**flow.west, "group.id": group})
+    places = there.committed([TopicPartition(flow.copy, number) for number in range(2)], timeout=30)
+    there.close()
+    assert rest(flow.west, places, sum(map(len, expected.values()))) == expected

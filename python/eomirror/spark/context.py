@@ -1,8 +1,8 @@
 """
 The Spark context that a mirror runs on: its own, or the user's.
 
-An own context has no SQL, no UI, and a JVM in a session of its own: a lost terminal or a SIGHUP to the driver, which
-means reload, must not reach the JVM, because a dying JVM takes all lanes with it.  The JVM still ends with the
+An own context has no SQL, no UI, and a JVM in a session of its own: a lost terminal or a SIGHUP, which ends nothing in
+the driver, must not reach the JVM, because a dying JVM takes all lanes with it.  The JVM still ends with the
 driver, whose end of a pipe it watches.  Numbers in reference to these choices: docs/adr/, "Spark is the engine".
 """
 

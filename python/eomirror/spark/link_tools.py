@@ -112,6 +112,9 @@ class Follower(Protocol):
     def snapshot(self) -> GroupsSnapshot:
         """Where following stands."""
 
+    def waits(self) -> bool:
+        """Whether the last round failed, or saw an offset that only waits for the mirror."""
+
     def close(self) -> None:
         """Close all clients."""
 

@@ -21,6 +21,7 @@ from eomirror.config.frozen import FrozenMapping
 from eomirror.errors import StoppedError, TopicError, UnreachableError
 from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
 from eomirror.progress import LinkSnapshot, Progress
+from eomirror.spark.following import Following
 from eomirror.spark.frames import encode_groups
 from eomirror.spark.helpers import Helpers
 from eomirror.spark.lanes import LaneThread
@@ -46,8 +47,6 @@ REFRESH_SECONDS = 5.0
 #: MirrorMaker 2's own pace.
 HEARTBEAT_SECONDS = 1.0
 
-# after a fault in following groups
-_FOLLOW_AGAIN_SECONDS = 30.0
 
 # of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
 _LANES_SECONDS = 2.8
@@ -92,8 +91,6 @@ class LinkThread:
         self._make_discovery = discovery
         self._make_owner = owner
         self._make_heart = heart
-        self._make_follower = follower
-        self._follower: Follower | None = None
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -106,6 +103,13 @@ class LinkThread:
         self._lanes: dict[int, LaneThread] = {}
         self._known: set[SourcePartition] = set()
         self._helpers = Helpers(self, self._over)
+        self._following = Following(
+            self._helpers,
+            lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
+            self._mirrored,
+            over=self._over,
+            clock=tools.clock,
+        )
         self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
 
     def start(self) -> None:
@@ -130,9 +134,10 @@ class LinkThread:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all goals are reached."""
+        """Whether all goals are reached, and the groups are where they stood then."""
         with self._lock:
-            return self.aimed and self._progress.caught_up
+            reached = self.aimed and self._progress.caught_up
+        return reached and self._following.settled()
 
     @property
     def idle_for_good(self) -> bool:
@@ -155,18 +160,17 @@ class LinkThread:
         """Where the link stands."""
         with self._lock:
             shown = self._progress.snapshot(self._tools.clock.monotonic())
-        follower = self._follower
-        return shown if follower is None else replace(shown, groups=follower.snapshot())
+        groups = self._following.snapshot()
+        return shown if groups is None else replace(shown, groups=groups)
 
     # -- the channel's callbacks -----------------------------------------------------------------
 
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """What an attempt that has just connected must know."""
         lane = self._lanes.get(attempt.lane)
-        if self._follower is not None:
-            with self._lock:
-                lanes = self._progress.lanes
-            self._follower.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
+        with self._lock:
+            lanes = self._progress.lanes
+        self._following.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
         return [] if lane is None else lane.greeting(attempt)
 
     def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
@@ -189,8 +193,7 @@ class LinkThread:
 
     def heard_groups(self, offsets: tuple[GroupOffset, ...]) -> None:
         """What a lane says about offsets of groups."""
-        if self._follower is not None:
-            self._follower.heard(offsets)
+        self._following.heard(offsets)
 
     # -- LaneHost --------------------------------------------------------------------------------
 
@@ -345,7 +348,9 @@ class LinkThread:
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
         self._helpers.start(lambda: self._plan(discovery), "planner")
-        self._helpers.start(lambda: self._helpers.guard("groups_not_followed", self._follow), "follower")
+        self._helpers.start(
+            lambda: self._helpers.guard("groups_not_followed", self._following.run), "follower"
+        )
         self._tools.wake()
         self._over.wait()
 
@@ -414,28 +419,9 @@ class LinkThread:
         finally:
             heart.close()
 
-    def _follow(self) -> None:
-        follower = self._helpers.obtained(
-            "groups_not_followed",
-            lambda: self._make_follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
-            until=self._over,
-        )
-        if follower is None:
-            return
-        self._follower = follower
-        try:
-            pause = 0.0
-            while not self._over.wait(pause):
-                with self._lock:
-                    mirrored = Mirrored(self._progress.lanes, self._progress.stopped)
-                try:
-                    pause = follower.round(mirrored)
-                except Exception:
-                    # a fault of ours; records are mirrored all the same
-                    log.exception("groups_not_followed", link=self.name)
-                    pause = _FOLLOW_AGAIN_SECONDS
-        finally:
-            follower.close()
+    def _mirrored(self) -> Mirrored:
+        with self._lock:
+            return Mirrored(self._progress.lanes, self._progress.stopped)
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):

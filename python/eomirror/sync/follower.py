@@ -21,6 +21,7 @@ from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.progress import GroupsSnapshot
 from eomirror.sync.groups import (
     ASK_AGAIN_SECONDS,
+    WAITS,
     Committed,
     DeletedGroups,
     GroupBook,
@@ -175,6 +176,10 @@ class GroupFollower:
             deleted=self._removed,
             error=self._problem,
         )
+
+    def waits(self) -> bool:
+        """Whether the last round failed, or saw an offset that only waits for the mirror."""
+        return bool(self._problem) or (not self._link.guard and WAITS in self._pending)
 
     def close(self) -> None:
         """Close all clients."""

@@ -29,6 +29,7 @@ __all__ = [
     "ASK_AGAIN_SECONDS",
     "GONE_SECONDS",
     "RETELL_SECONDS",
+    "WAITS",
     "Committed",
     "DeletedGroups",
     "GroupBook",
@@ -51,7 +52,8 @@ GONE_SECONDS = 10.0
 
 _IDLE = frozenset({"empty", "dead"})
 
-_WAITS = "wait for the mirror"
+#: Why an offset has no checkpoint yet where only the mirror has to get there.
+WAITS = "wait for the mirror"
 
 TargetPartition = tuple[str, int]
 
@@ -102,7 +104,7 @@ class _Entry:
         self.looked_up = False
         # when the map may be asked: an answer costs all of it, where it does not know
         self.ask_at = float("-inf")
-        self.why = _WAITS
+        self.why = WAITS
         # the last one that was committed: a group that commits all the time has moved on whenever one is
         self.checkpoint = checkpoint
 
@@ -114,7 +116,7 @@ def _unknown_to_lane(entry: _Entry | None) -> bool:
     A lane's answer comes after a look, and by the next one a group that commits all the time has moved on: where it is
     then is looked up in its stead, or none of its offsets ever were.  After that the lane is asked again.
     """
-    return entry is not None and entry.looked_up and entry.downstream is None and entry.why == _WAITS
+    return entry is not None and entry.looked_up and entry.downstream is None and entry.why == WAITS
 
 
 def _behind(entry: _Entry | None, committed: Committed) -> GroupOffset | None:
