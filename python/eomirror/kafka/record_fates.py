@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 _SECONDS = 60.0
 # of one partition in one answer; a batch that is larger comes all the same, one in each answer
 _FETCH_BYTES = 32 * 1024
+# likewise, where all of a range is read: over a long way each answer takes its time
+_RANGE_BYTES = 1024 * 1024
 # what says that there is nothing at this offset any more
 _GONE = frozenset({Action.SOURCE_GAP, Action.TOPIC_GONE})
 
@@ -96,7 +98,7 @@ class RecordFates:
         Keys and values of all records of ``[start, end)``, open and aborted ones too, in log order.
 
         Raises:
-            UnreachableError: It does not come to the end in time.
+            UnreachableError: Nothing of it comes for a while.
             MirrorError: The cluster refuses us.
         """
         records: list[tuple[bytes | None, bytes | None]] = []
@@ -106,7 +108,7 @@ class RecordFates:
                 records.append((message.key(), message.value()))
             return bool(message.offset() >= end - 1)
 
-        self._each({(topic, partition): start}, "read_uncommitted", take)
+        self._each({(topic, partition): start}, "read_uncommitted", take, fetch_bytes=_RANGE_BYTES)
         return records
 
     # -- inside ----------------------------------------------------------------------------------
@@ -124,9 +126,11 @@ class RecordFates:
             self._each(records, isolation, take)
         return present
 
-    def _each(self, starts: Mapping[_Where, int], isolation: str, take: Any) -> None:
+    def _each(
+        self, starts: Mapping[_Where, int], isolation: str, take: Any, *, fetch_bytes: int = _FETCH_BYTES
+    ) -> None:
         """Hand out records and ends of partitions, until ``take`` says of each partition that it has seen enough."""
-        consumer = self._consumer(isolation)
+        consumer = self._consumer(isolation, fetch_bytes)
         waiting = set(starts)
         deadline = Deadline(_SECONDS, self._clock)
         try:
@@ -136,6 +140,9 @@ class RecordFates:
                 done = set()
                 for message in consumer.consume(1_000, 0.05):
                     where = message.topic(), message.partition()
+                    if message.error() is None:
+                        # however long a range is
+                        deadline = Deadline(_SECONDS, self._clock)
                     if where in waiting and self._enough(where, message, take):
                         done.add(where)
                 waiting -= done
@@ -168,14 +175,14 @@ class RecordFates:
             raise to_mirror_error(error, doing=f"read {where[0]}-{where[1]}", cluster=self._cluster.alias)
         return False
 
-    def _consumer(self, isolation: str) -> Any:
+    def _consumer(self, isolation: str, fetch_bytes: int) -> Any:
         properties = consumer_properties(
             self._cluster,
             client_id=self._client_id,
             **{
                 "fetch.wait.max.ms": 10,
                 "fetch.queue.backoff.ms": 10,
-                "fetch.message.max.bytes": _FETCH_BYTES,
+                "fetch.message.max.bytes": fetch_bytes,
                 "queued.min.messages": 1,
             },
         )
