@@ -213,9 +213,20 @@ class TargetLeftovers:
         try:
             found = self._told(lambda client: client.open(partitions, _SECONDS))
         except AuthorizationError as error:
-            log.warning("open_transactions_not_told", partitions=len(partitions), reason=error.message)
-            ours = [where for where in partitions if where[0].startswith("eomirror.")]
-            found = self._told(lambda client: client.open(ours, _SECONDS)) if ours else None
+            asked = [(*where, 0) for where in partitions]
+            fates = self._told(lambda client: client.fates(asked, _SECONDS)) or ()
+            hidden = {topic for topic, _, fate, _ in fates if fate == "unreadable"}
+            log.warning(
+                "open_transactions_not_told",
+                topics=sorted(hidden),
+                reason=error.message,
+                fix="grant Read on these topics of the target",
+            )
+            left = [where for where in partitions if where[0] not in hidden]
+            if not hidden:
+                # it is not Read that is missing; nothing is believed of our own topics all the same
+                left = [where for where in partitions if where[0].startswith("eomirror.")]
+            found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:

@@ -1,0 +1,57 @@
+"""What is asked of a target whose client is played."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eomirror.config import Cluster, Link
+from eomirror.errors import AuthorizationError
+from eomirror.native.left_open import TargetLeftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+READABLE, HIDDEN, STATE = ("east.a", 0), ("east.b", 0), ("eomirror.l.positions", 0)
+
+
+class BusyAdmin:
+    """Something is open everywhere."""
+
+    def offsets(self, partitions: Collection[tuple[str, int]], *, read_committed: bool, **_: Any) -> Any:
+        """The ends."""
+        return dict.fromkeys(partitions, 5 if read_committed else 10)
+
+
+class Guarded:
+    """A client that may not read one topic."""
+
+    def open(self, partitions: Sequence[tuple[str, int]], _: float) -> list[tuple[str, int, int, int, int]]:
+        """All or nothing, as the answer is read."""
+        if HIDDEN in partitions:
+            raise AuthorizationError(
+                "DescribeProducers of east.b-0: TOPIC_AUTHORIZATION_FAILED", fix="grant it"
+            )
+        return [(*where, 7, 0, 5) for where in partitions]
+
+    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+        """Of each what may be told."""
+        return [
+            (topic, number, "unreadable" if (topic, number) == HIDDEN else "shown", 5)
+            for topic, number, _ in records
+        ]
+
+
+def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
+    """Whoever grants Read on some copies has what is open there ended."""
+    admin: Any = BusyAdmin()
+    leftovers: Any = TargetLeftovers(
+        Link(name="l", source="east", target="west", topics=("t",)),
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
+        admin,
+        client_id="c",
+    )
+    leftovers._made = Guarded()
+
+    found = leftovers.open([READABLE, HIDDEN, STATE])
+
+    assert {one.where for one in found} == {READABLE, STATE}
