@@ -57,6 +57,7 @@ __all__ = [
     "ahead_error",
     "copy_was_committed",
     "lost_error",
+    "orphaned_error",
     "positions_were_committed",
     "state_was_committed",
     "unclear_error",
@@ -191,6 +192,18 @@ def ahead_error(position: Position) -> DataLossError:
         "leaves the end of a transaction out in partitions that have no leader at that moment",
         fix="`eomirror verify` tells how far the copy goes; say where to go on: "
         f"--adopt {position.source}=OFFSET",
+        topic=position.topic,
+    )
+
+
+def orphaned_error(position: Position, found: OpenRange) -> UnreachableError:
+    """The error that names a copy that is open by a producer id which the transactional.id of its lane has no more."""
+    where = f"{found.topic}-{found.partition}"
+    return UnreachableError(
+        f"{position.source}: a transaction was left open on the target in {where}, from offset {found.start} on, by "
+        f"producer {found.producer_id}, which no lane has any more: nobody reads what is behind it",
+        fix=f"kafka-transactions.sh abort --topic {found.topic} --partition {found.partition} --start-offset "
+        f"{found.start}, then compare with `eomirror verify`; the topic is tried again by itself",
         topic=position.topic,
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from eomirror.errors import DataLossError, TransactionFailedError
+from eomirror.errors import DataLossError, MirrorError, TransactionFailedError
 from eomirror.formats.offset_map import offset_map_partition
 from eomirror.formats.position import decode_key, decode_position
 from eomirror.lane.left_open import (
@@ -14,6 +14,7 @@ from eomirror.lane.left_open import (
     ahead_error,
     copy_was_committed,
     lost_error,
+    orphaned_error,
     positions_were_committed,
     state_was_committed,
     unclear_error,
@@ -94,8 +95,9 @@ class Mending:
         *,
         topics: StateTopics,
         letters: bool,
+        mine: Mapping[int, int],
         lanes: Callable[[], Mapping[int, int]],
-        stop: Callable[[Position, DataLossError], object],
+        stop: Callable[[Position, MirrorError], object],
     ) -> bool:
         """
         Look at the copies of partitions, and at what describes them.
@@ -104,8 +106,8 @@ class Mending:
             positions: The valid ones, with nothing of theirs left open.
             topics: The link's topics that lanes write.
             letters: Whether there is a topic for dead letters.
-            lanes: Asked where something is open: producer id -> lane, of the lane that mirrors these partitions and of
-                all that may have mirrored them before.
+            mine: Producer id -> lane, of the lane that mirrors these partitions.
+            lanes: Asked where a copy is open for another producer: likewise, of all that may have mirrored them before.
             stop: Takes a position whose topic cannot go on, and why.
 
         Raises:
@@ -118,12 +120,16 @@ class Mending:
         if letters:
             state.append((topics.dead_letter, 0))
         found = self._leftovers.open([*copies, *state])
-        known = lanes() if found else {}
+        # other lanes write to the offset map all the time, and each of them costs some round trips
+        others = any(one.where in copies and one.producer_id not in mine for one in found)
+        known = {**lanes(), **mine} if others else mine
         for one in found:
             lane = known.get(one.producer_id)
-            if lane is None:
-                continue
             position = copies.get(one.where)
+            if lane is None:
+                if position is not None and position.producer_id == one.producer_id:
+                    stop(position, orphaned_error(position, one))
+                continue
             try:
                 if position is None:
                     commit = self._state_committed(one, positions)
@@ -172,7 +178,9 @@ class Mending:
             for one in positions
             if one.target_offset is not None and one.epoch > 0
         }
-        behind = self._leftovers.shown_behind(ours, lambda: lanes().keys()) if ours else frozenset()
+        # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
+        earlier = {one.producer_id for one in positions}
+        behind = self._leftovers.shown_behind(ours, lambda: lanes().keys() | earlier) if ours else frozenset()
         now = again() if behind else {}
         for one in positions:
             where = one.target_topic, one.target_partition

@@ -423,11 +423,13 @@ class LanePump:
                 self._log_stopped(position.topic, error)
 
         topics, letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
-        found = mending.copies_left_open(looked, topics=topics, letters=letters, lanes=self._lanes, stop=stop)
+        mine = {self._identity.producer_id: self._spec.lane}
+        found = mending.copies_left_open(
+            looked, topics=topics, letters=letters, mine=mine, lanes=self._lanes, stop=stop
+        )
         if not found:
             left = [one for source, one in looked.items() if source in self._partitions.positions]
-            again = self._state.read_positions
-            mending.stop_what_is_torn(left, lanes=self._lanes, again=again, stop=stop)
+            mending.stop_what_is_torn(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
             mending.rest()
         return found
 

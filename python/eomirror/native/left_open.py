@@ -19,7 +19,7 @@ from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.at_once import run_all
 from eomirror.kafka.record_fates import RecordFates
-from eomirror.lane.left_open import Fate, OpenRange
+from eomirror.lane.left_open import Fate, OpenRange, unclear_error
 from eomirror.lane.plane import ProducerIdentity
 from eomirror.native.tokens import as_text, with_tokens
 
@@ -72,8 +72,6 @@ class TargetLeftovers:
         self._made: LeftOpen | None = None
         # last stable offsets, as `fates` has seen them
         self._stable: Mapping[_Where, int] = {}
-        # why nobody can look; empty while somebody can
-        self._blind = ""
 
     def open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
         """
@@ -196,9 +194,15 @@ class TargetLeftovers:
         whose = self._names.control_transactional_id if lane is None else self._names.transactional_id(lane)
         client, asked = self._client(), list(partitions)
         before = None if held is None else (held.producer_id, held.producer_epoch)
-        producer_id, epoch = client.end(
-            whose, asked, commit=commit, transaction_timeout=self._timeout, seconds=_SECONDS, held=before
-        )
+        try:
+            producer_id, epoch = client.end(
+                whose, asked, commit=commit, transaction_timeout=self._timeout, seconds=_SECONDS, held=before
+            )
+        except (AuthorizationError, UnreachableError):
+            raise
+        except ClusterError as error:
+            # the coordinator is in another state than we took it for, and the next attempt sees in which
+            raise unclear_error(whose, error.message) from error
         # the coordinator answers before the markers are written; where they are left out again, the next look tells
         deadline = Deadline(_MARKED_SECONDS, self._clock)
         while not deadline.passed and producer_id in {one[2] for one in client.open(asked, _SECONDS)}:
@@ -231,14 +235,12 @@ class TargetLeftovers:
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
         """What the extension's client says; None where it cannot serve this cluster."""
-        if self._blind:
-            return None
         try:
             return ask(self._client())
         except (AuthorizationError, UnreachableError):
             raise
         except ClusterError as error:
-            self._blind = error.message
+            # a broker that does not know the request may be replaced by one that does
             log.warning("open_transactions_not_told", cluster=self._target.alias, reason=error.message)
             return None
 

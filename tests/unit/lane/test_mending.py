@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, FakeState, position
 
-from eomirror.errors import DataLossError, FencedError, TransactionFailedError, UnreachableError
+from eomirror.errors import FencedError, TransactionFailedError, UnreachableError
 from eomirror.formats.names import LinkNames
+from eomirror.formats.offset_map import offset_map_partition
 from eomirror.lane.left_open import Fate, OpenRange
 from eomirror.lane.mending import Mending
 from eomirror.lane.plane import ProducerIdentity
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from eomirror.errors import MirrorError
     from eomirror.formats.position import Position
 
 NAMES = LinkNames("east.west")
@@ -109,7 +111,7 @@ class Look:
     def __init__(self, *found: OpenRange, **facts: Any) -> None:
         self.leftovers = FakeLeftovers(list(found), **facts)
         self.mending = Mending(NAMES, self.leftovers)
-        self.stopped: dict[str, DataLossError] = {}
+        self.stopped: dict[str, MirrorError] = {}
 
     def state(self, *valid: Position) -> bool:
         """Look at control and positions."""
@@ -122,6 +124,7 @@ class Look:
             {one.source: one for one in valid},
             topics=TOPICS,
             letters=letters,
+            mine={MINE: LANE},
             lanes=lambda: LANES,
             stop=self._stop,
         )
@@ -136,7 +139,7 @@ class Look:
         self.mending.end({LANE: HELD})
         return [(lane, partitions, commit) for lane, partitions, commit, _ in self.leftovers.ended]
 
-    def _stop(self, one: Position, error: DataLossError) -> None:
+    def _stop(self, one: Position, error: MirrorError) -> None:
         self.stopped[one.topic] = error
 
 
@@ -263,6 +266,32 @@ def test_a_copy_in_which_somebody_else_writes_is_left_alone() -> None:
 
     assert not look.copies(wrote())
     assert not look.stopped
+
+
+def test_what_other_lanes_write_to_the_map_asks_no_coordinator() -> None:
+    """It is open whenever somebody looks, and to ask costs round trips for each lane of the link."""
+    number = offset_map_partition(ORDERS, TOPICS.offset_map_partitions)
+    look = Look(left((TOPICS.offset_map, number), 3, 5, producer_id=OLD))
+
+    def lanes() -> dict[int, int]:
+        raise AssertionError("asked")
+
+    found = look.mending.copies_left_open(
+        {ORDERS: wrote()}, topics=TOPICS, letters=False, mine={MINE: LANE}, lanes=lanes, stop=look._stop
+    )
+
+    assert not found
+
+
+def test_a_copy_that_is_open_by_an_id_that_no_lane_has_any_more_is_named() -> None:
+    """A transactional.id gets another producer id when its epochs are used up; what hung under the old one stays."""
+    gone = 4_711
+    look = Look(left(COPY, 205, 209, producer_id=gone))
+
+    assert not look.copies(wrote(producer_id=gone))
+
+    (error,) = look.stopped.values()
+    assert "--start-offset 205" in error.fix
 
 
 def test_a_copy_that_was_committed_in_part_stops_its_topic_and_no_other() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from eomirror.config import Cluster, Link
-from eomirror.errors import AuthorizationError
+from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.native.left_open import TargetLeftovers
 
 if TYPE_CHECKING:
@@ -55,3 +57,26 @@ def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     found = leftovers.open([READABLE, HIDDEN, STATE])
 
     assert {one.where for one in found} == {READABLE, STATE}
+
+
+class Confused:
+    """A client whose coordinator is in another state."""
+
+    def end(self, *_: Any, **__: Any) -> Any:
+        """It says so."""
+        raise ClusterError("EndTxn of eomirror.l.0: INVALID_TXN_STATE", fix="look into the broker's log")
+
+
+def test_what_a_coordinator_refuses_is_looked_at_again() -> None:
+    """The attempt ends, and the next one sees in which state it is; the link does not fail."""
+    admin: Any = BusyAdmin()
+    leftovers: Any = TargetLeftovers(
+        Link(name="l", source="east", target="west", topics=("t",)),
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
+        admin,
+        client_id="c",
+    )
+    leftovers._made = Confused()
+
+    with pytest.raises(UnreachableError, match="INVALID_TXN_STATE"):
+        leftovers.end(0, [READABLE], commit=False)
