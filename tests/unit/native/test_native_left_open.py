@@ -80,3 +80,50 @@ def test_what_a_coordinator_refuses_is_looked_at_again() -> None:
 
     with pytest.raises(UnreachableError, match="INVALID_TXN_STATE"):
         leftovers.end(0, [READABLE], commit=False)
+
+
+class SlowClock:
+    """Goes on while a partition is read."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+class FarAway:
+    """A client of copies that others have written much to."""
+
+    def __init__(self, clock: SlowClock) -> None:
+        self._clock = clock
+        self.looks = 0
+
+    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+        """They all go on behind the record."""
+        return [(topic, number, "shown", 1_000_000) for topic, number, _ in records]
+
+    def shown_behind(self, *_: Any) -> bool:
+        """Nothing of ours, after a while."""
+        self._clock.now += 20
+        self.looks += 1
+        return False
+
+
+def test_many_copies_that_others_write_to_are_looked_at_for_a_while() -> None:
+    """Fifty partitions, each of which takes its time: the lane is to start all the same."""
+    clock: Any = SlowClock()
+    leftovers: Any = TargetLeftovers(
+        Link(name="l", source="east", target="west", topics=("t",)),
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
+        BusyAdmin(),  # type: ignore[arg-type]
+        client_id="c",
+        clock=clock,
+    )
+    leftovers._made = client = FarAway(clock)
+
+    records = {("t", number): 5 for number in range(50)}
+    leftovers.fates(records)
+
+    assert not leftovers.shown_behind(records, lambda: {7})
+    assert 1 <= client.looks <= 3
