@@ -13,7 +13,7 @@ use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
 use eomirror_core::transaction::Identity;
 use eomirror_core::transaction::code;
 
-use crate::client::{Client, RETRY};
+use crate::client::Client;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Meaning};
 use crate::fetch::TopicPartition;
@@ -279,92 +279,6 @@ impl Client {
             }
             self.rest_before(what, started, deadline, &trouble.to_string())?;
         }
-    }
-
-    fn rest_before(
-        &mut self,
-        what: &'static str,
-        started: Instant,
-        deadline: Instant,
-        trouble: &str,
-    ) -> Result<(), Error> {
-        let now = self.clock().now();
-        if now + RETRY >= deadline {
-            return Err(Error::TimedOut {
-                what,
-                waited: now - started,
-                last: trouble.to_owned(),
-            });
-        }
-        self.pause(now + RETRY);
-        Ok(())
-    }
-
-    /// Asks the leader of each partition, again while leaders change, until the deadline. `read` tells topic, number,
-    /// error code and what was said, of each partition of an answer.
-    pub(crate) fn of_leaders<R: Request, T>(
-        &mut self,
-        partitions: &[(&str, i32)],
-        deadline: Instant,
-        ask: impl Fn(&Directory, &[(&str, i32)]) -> R,
-        read: impl Fn(R::Answer) -> Vec<(String, i32, i16, T)>,
-    ) -> Result<Vec<(TopicPartition, T)>, Error> {
-        let what = R::API.name;
-        let started = self.clock().now();
-        let mut missing: Vec<(&str, i32)> = partitions.to_vec();
-        let mut found = Vec::with_capacity(partitions.len());
-        let mut trouble = String::new();
-        while !missing.is_empty() {
-            let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
-            topics.sort_unstable();
-            topics.dedup();
-            // what is known is believed until a broker says otherwise, which saves a round trip
-            let known = |(topic, partition): &(&str, i32)| {
-                let leader = self.directory().leader(topic, *partition);
-                leader.is_some()
-            };
-            if !trouble.is_empty() || !missing.iter().all(known) {
-                self.metadata(&topics, deadline)?;
-            }
-            let mut led: BTreeMap<i32, Vec<(&str, i32)>> = BTreeMap::new();
-            for (topic, partition) in &missing {
-                if let Some((leader, _)) = self.directory().leader(topic, *partition) {
-                    led.entry(leader).or_default().push((topic, *partition));
-                }
-            }
-            for (leader, asked) in led {
-                let request = ask(self.directory(), &asked);
-                let answer = match self.call(Peer::Broker(leader), &request, what, deadline) {
-                    Ok(answer) => answer,
-                    Err(error) if error.is_final() => return Err(error),
-                    Err(error) => {
-                        trouble = error.to_string();
-                        continue;
-                    }
-                };
-                for (topic, partition, code, said) in read(answer) {
-                    let code = ErrorCode(code);
-                    let about = format!("{what} of {topic}-{partition}");
-                    match code.meaning() {
-                        Meaning::Fine => {
-                            missing.retain(|asked| *asked != (topic.as_str(), partition));
-                            found.push((TopicPartition::new(topic, partition), said));
-                        }
-                        Meaning::Moved | Meaning::Unknown | Meaning::Later => {
-                            trouble = format!("{about}: {code}");
-                        }
-                        _ => return Err(Error::Refused { what: about, code }),
-                    }
-                }
-            }
-            if let Some((topic, partition)) = missing.first() {
-                if trouble.is_empty() {
-                    trouble = format!("no leader is known for {topic}-{partition}");
-                }
-                self.rest_before(what, started, deadline, &trouble)?;
-            }
-        }
-        Ok(found)
     }
 }
 

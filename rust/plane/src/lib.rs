@@ -30,6 +30,7 @@ mod fetch;
 mod frame;
 mod handshake;
 pub mod lane;
+mod leaders;
 mod left_open;
 mod network;
 mod oauth;
