@@ -291,9 +291,6 @@ class Oracle:
     def missing(self) -> str:
         """What is not mirrored yet, of all that can be; empty when everything is."""
         world = self._world
-        for source, text in self.torn.items():
-            if source.topic not in self.left_out:
-                return f"{text}, and its topic is not stopped"
         stopped = set(self.left_out)
         for source, position in self.decided.items():
             log = world.source[source]
@@ -303,6 +300,10 @@ class Oracle:
             waiting = log.readable(position.offset, log.stable)
             if world.on_refused != "dead-letter" and any(world.refuses(source, at) for at in waiting):
                 stopped.add(source.topic)
+        # also one that is stopped for its source alone goes no further
+        for source, text in self.torn.items():
+            if source.topic not in stopped:
+                return f"{text}, and its topic is not stopped"
         for source in {**dict.fromkeys(world.first), **self.decided}:
             if source.topic in stopped:
                 continue
