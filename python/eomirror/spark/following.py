@@ -4,6 +4,7 @@ The thread that follows the consumer groups of a link, one round after the other
 A run that ends when everything is mirrored ends when its groups are where they were as well: from the moment that
 somebody asks for it (`Following.settled`), rounds come without a pause, until one that began later finds no offset that
 only waits for the mirror.  A group that commits all the time never gets there, so that has an end of its own.
+Where the last round found no groups, nobody waits.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Following:
         self._asked: float | None = None
         self._hurried = 0
         self._settled = threading.Event()
+        # whether the last round found groups to follow; None before the first
+        self._some: bool | None = None
 
     def run(self) -> None:
         """Follow, until the link is to end."""
@@ -99,6 +102,8 @@ class Following:
 
     def settled(self) -> bool:
         """Whether groups are where they stood when this was asked first, as far as that is possible."""
+        if self._some is False:
+            return True
         if self._asked is None:
             self._asked = self._clock.monotonic()
         return self._settled.is_set()
@@ -114,9 +119,11 @@ class Following:
                 # a fault of ours; records are mirrored all the same
                 log.exception("groups_not_followed", link=self._helpers.link.name)
                 pause = _AGAIN_SECONDS
+            waits = follower.waits()
+            self._some = waits or follower.snapshot().followed > 0
             if self._asked is not None and began >= self._asked:
                 self._hurried += 1
-                if self._hurried >= _MOST_HURRIED or not follower.waits():
+                if self._hurried >= _MOST_HURRIED or not waits:
                     self._settled.set()
             self._rest(pause)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
+from eomirror.progress import GroupsSnapshot
 from eomirror.spark.following import Following
 from eomirror.spark.helpers import Helpers
 from records import wait_for
@@ -29,8 +30,8 @@ class Link:
 class Rounds:
     """A follower whose offsets wait for the mirror in so many rounds."""
 
-    def __init__(self, waiting: int, pause: float = 3600.0) -> None:
-        self.waiting, self.pause = waiting, pause
+    def __init__(self, waiting: int, pause: float = 3600.0, followed: int = 1) -> None:
+        self.waiting, self.pause, self.followed = waiting, pause, followed
         self.rounds = 0
         self.closed = False
 
@@ -42,6 +43,9 @@ class Rounds:
     def waits(self) -> bool:
         self.waiting -= 1
         return self.waiting >= 0
+
+    def snapshot(self) -> GroupsSnapshot:
+        return GroupsSnapshot(followed=self.followed)
 
     def close(self) -> None:
         self.closed = True
@@ -64,7 +68,8 @@ def following(follower: Any, over: threading.Event) -> Following:
 
 def test_groups_are_settled_when_a_later_round_finds_nothing_that_waits(over: threading.Event) -> None:
     """The first round was before anybody asked; the next ones do not wait for the interval."""
-    rounds = Rounds(waiting=2)
+    # of the round before anybody asks, and two more
+    rounds = Rounds(waiting=3)
     made = following(rounds, over)
     wait_for(lambda: rounds.rounds == 1)
 
@@ -82,6 +87,16 @@ def test_what_never_settles_is_not_waited_for_forever(over: threading.Event) -> 
     wait_for(made.settled)
 
     assert rounds.rounds <= 22
+
+
+def test_nobody_waits_for_groups_that_are_not_there(over: threading.Event) -> None:
+    """The last round found none."""
+    rounds = Rounds(waiting=0, followed=0)
+    made = following(rounds, over)
+
+    wait_for(made.settled)
+
+    assert rounds.rounds <= 2
 
 
 def test_nobody_waits_where_nobody_follows(over: threading.Event) -> None:
