@@ -160,6 +160,7 @@ def test_groups_move_with_a_file_and_with_two_lines(
         import_offsets(flow.config, other)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_when_it_has_caught_up_has_moved_its_groups(
     east: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:

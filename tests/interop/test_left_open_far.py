@@ -15,7 +15,7 @@ from rig.rules import Hold, Match
 if TYPE_CHECKING:
     from rig.clusters import Rig
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(120)]
 
 NOBODY = {-7}
 MOST = 1_000_000_000
@@ -29,7 +29,7 @@ def test_what_others_wrote_behind_a_position_keeps_no_lane_from_starting(rig: Ri
     records = [(None, b"v" * 100_000, 1_700_000_000_000, ())] * 60
     produce(side.direct, topic_name, 1, records, transactional_id=topic_name, abort_every=0)
     properties = {name: str(value) for name, value in side.proxied.items()}
-    client = LeftOpen(properties, 15.0)
+    client = LeftOpen(properties)
     side.proxy.arm("slow", Hold(match=Match(api_key=Api.FETCH), nth=2, cut=False))
     started = time.monotonic()
     try:
