@@ -22,7 +22,7 @@ from eomirror.lane.left_open import (
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.formats.names import LinkNames
     from eomirror.formats.position import Position
@@ -107,7 +107,7 @@ class Mending:
             topics: The link's topics that lanes write.
             letters: Whether there is a topic for dead letters.
             mine: Producer id -> lane, of the lane that mirrors these partitions.
-            lanes: Asked where a copy is open for another producer: likewise, of all that may have mirrored them before.
+            lanes: Asked where a copy is open for another producer: that lane, and all that may have had them before.
             stop: Takes a position whose topic cannot go on, and why.
 
         Raises:
@@ -122,7 +122,7 @@ class Mending:
         found = self._leftovers.open([*copies, *state])
         # other lanes write to the offset map all the time, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
-        known = {**lanes(), **mine} if others else mine
+        known = lanes() if others else mine
         for one in found:
             lane = known.get(one.producer_id)
             position = copies.get(one.where)
@@ -164,20 +164,12 @@ class Mending:
             TransactionFailedError: They have moved, so somebody else runs the lane.
             MirrorError: The target does not answer.
         """
-        named = {
-            (one.target_topic, one.target_partition): one.target_offset
-            for one in positions
-            if one.target_offset is not None
-        }
+        named = _named(positions)
         if not named:
             return
         fates = self._leftovers.fates(named)
         # what the owner sets is not behind all that lanes wrote: the user may want it again
-        ours = {
-            (one.target_topic, one.target_partition): one.target_offset
-            for one in positions
-            if one.target_offset is not None and one.epoch > 0
-        }
+        ours = _named(one for one in positions if one.epoch > 0)
         # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
         earlier = {one.producer_id for one in positions}
         behind = self._leftovers.shown_behind(ours, lambda: lanes().keys() | earlier) if ours else frozenset()
@@ -241,11 +233,7 @@ class Mending:
 
     def _fates(self, positions: Sequence[Position], producer_id: int) -> Collection[Fate]:
         """What became of the records that these name, of the last one in each partition."""
-        named = {
-            (one.target_topic, one.target_partition): one.target_offset
-            for one in positions
-            if one.target_offset is not None
-        }
+        named = _named(positions)
         fates = self._leftovers.fates(named) if named else {}
         hidden = [where for where, fate in fates.items() if fate is Fate.OPEN]
         found = [one for one in self._open(hidden) if one.start <= named[one.where]]
@@ -289,6 +277,15 @@ class Mending:
         # a chunk too few makes translated offsets earlier, one too many makes them wrong; a letter too few is a record
         # that nobody hears of, one too many comes twice
         return state_was_committed(behind, in_doubt=found.topic != self._names.offset_map_topic)
+
+
+def _named(positions: Iterable[Position]) -> dict[_Where, int]:
+    """The records of the target that positions name, of several in one partition the last one's."""
+    return {
+        (one.target_topic, one.target_partition): one.target_offset
+        for one in positions
+        if one.target_offset is not None
+    }
 
 
 def _transaction(position: Position) -> tuple[int, int, int, int]:

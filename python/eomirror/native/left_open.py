@@ -3,7 +3,7 @@ Sees and ends what transactional ids left open on a cluster (`eomirror.lane.left
 
 librdkafka has no call for it (its `Producer` neither describes producers nor adds partitions without records), so the
 extension's own client does it, on either plane.  Where that client cannot honour a property of the cluster, or the
-cluster does not know the request, nobody looks, and the log says so once.
+cluster does not know the request, nobody looks, and the log says so.
 """
 
 from __future__ import annotations

@@ -24,6 +24,20 @@ class BusyAdmin:
         return dict.fromkeys(partitions, 5 if read_committed else 10)
 
 
+def asking(client: Any, **options: Any) -> Any:
+    """What asks this client."""
+    admin: Any = BusyAdmin()
+    made: Any = TargetLeftovers(
+        Link(name="l", source="east", target="west", topics=("t",)),
+        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
+        admin,
+        client_id="c",
+        **options,
+    )
+    made._made = client
+    return made
+
+
 class Guarded:
     """A client that may not read one topic."""
 
@@ -45,14 +59,7 @@ class Guarded:
 
 def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     """Whoever grants Read on some copies has what is open there ended."""
-    admin: Any = BusyAdmin()
-    leftovers: Any = TargetLeftovers(
-        Link(name="l", source="east", target="west", topics=("t",)),
-        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
-        admin,
-        client_id="c",
-    )
-    leftovers._made = Guarded()
+    leftovers = asking(Guarded())
 
     found = leftovers.open([READABLE, HIDDEN, STATE])
 
@@ -69,14 +76,7 @@ class Confused:
 
 def test_what_a_coordinator_refuses_is_looked_at_again() -> None:
     """The attempt ends, and the next one sees in which state it is; the link does not fail."""
-    admin: Any = BusyAdmin()
-    leftovers: Any = TargetLeftovers(
-        Link(name="l", source="east", target="west", topics=("t",)),
-        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
-        admin,
-        client_id="c",
-    )
-    leftovers._made = Confused()
+    leftovers = asking(Confused())
 
     with pytest.raises(UnreachableError, match="INVALID_TXN_STATE"):
         leftovers.end(0, [READABLE], commit=False)
@@ -113,14 +113,8 @@ class FarAway:
 def test_many_copies_that_others_write_to_are_looked_at_for_a_while() -> None:
     """Fifty partitions, each of which takes its time: the lane is to start all the same."""
     clock: Any = SlowClock()
-    leftovers: Any = TargetLeftovers(
-        Link(name="l", source="east", target="west", topics=("t",)),
-        Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
-        BusyAdmin(),  # type: ignore[arg-type]
-        client_id="c",
-        clock=clock,
-    )
-    leftovers._made = client = FarAway(clock)
+    client = FarAway(clock)
+    leftovers = asking(client, clock=clock)
 
     records = {("t", number): 5 for number in range(50)}
     leftovers.fates(records)
