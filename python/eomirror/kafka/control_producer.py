@@ -94,7 +94,7 @@ class ControlProducer:
         for _ in range(_TRIES):
             try:
                 self._take()
-                found = self._left_open()
+                found = self._left_open(self._places())
             except (LaneError, MirrorError):
                 # whoever finds a producer here takes it for one that has been initialized and looked for
                 self.drop()
@@ -144,7 +144,8 @@ class ControlProducer:
         """
         self.commit(records)
         deadline = Deadline(_SHOWN_SECONDS, self._clock)
-        while found := self._left_open():
+        places = self._places()
+        while found := self._left_open(places):
             if deadline.passed:
                 self._end(found)
                 raise TransactionFailedError(
@@ -191,12 +192,18 @@ class ControlProducer:
             raise AssertionError("initialize sets the producer")
         return self._producer
 
-    def _left_open(self) -> Sequence[OpenRange]:
-        """What is open by our producer; a commit that was suspect has none any more, and its successor looks."""
+    def _places(self) -> Sequence[tuple[str, int]]:
+        """Partitions that it writes to, if somebody looks at them."""
         if self._leftovers is None or self._producer is None:
             return ()
         positions = [(self._names.positions_topic, number) for number in range(self._partitions())]
-        found = self._leftovers.open([(self._names.control_topic, 0), *positions])
+        return [(self._names.control_topic, 0), *positions]
+
+    def _left_open(self, places: Sequence[tuple[str, int]]) -> Sequence[OpenRange]:
+        """What is open by our producer; a commit that was suspect has none any more, and its successor looks."""
+        if self._leftovers is None or self._producer is None:
+            return ()
+        found = self._leftovers.open(places)
         # librdkafka tells the id a tenth of a second later: it is asked for only where somebody has something open
         ours = self._producer.identity().producer_id if found else -1
         return [one for one in found if one.producer_id == ours]
