@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror
 from eomirror.adopt import mm2
-from eomirror.errors import TopicError
+from eomirror.errors import StateError, SupersededError, TopicError, UsageError
 from eomirror.formats.connect import Mm2Flow, encode_source_offset
 from eomirror.types import SourcePartition
-from records import create_topic, read_committed
+from records import create_topic, read_committed, wait_for
 from rig.mm2_link import Mm2Link
 
 if TYPE_CHECKING:
@@ -48,12 +49,25 @@ class Flow(Mm2Link):
         self._flow = Mm2Flow.dedicated(name, "west")
         create_topic(self.west, self._flow.offsets_topic, 5, **{"cleanup.policy": "compact"})
 
-    def commit(self, offset: int) -> None:
+    def commit(self, offset: int, topic: str = "") -> None:
         """What MM2 commits behind the record at this offset."""
-        key, value = encode_source_offset(SourcePartition(self.topic, 0), offset, self._flow)
+        key, value = encode_source_offset(SourcePartition(topic or self.topic, 0), offset, self._flow)
         producer = Producer(self.west)
         producer.produce(self._flow.offsets_topic, value, key, 0)
         assert producer.flush(30) == 0
+
+    def filled_by_mm2(self, *, count: int, mirrored: int) -> str:
+        """Another topic of the link, of which MM2 has mirrored and committed so many records."""
+        later = f"{self.topic}-later"
+        self.take_too(later)
+        for properties, topic, records in (
+            (self.east, later, count),
+            (self.west, self.copy(later), mirrored),
+        ):
+            create_topic(properties, topic, 1)
+            write(properties, topic, range(records))
+        self.commit(mirrored - 1, later)
+        return later
 
     def verified(self) -> tuple[int, int, dict[str, int]]:
         """Exit code of `verify`, records that match, and differences."""
@@ -105,6 +119,46 @@ def test_a_run_of_mm2_that_got_far_and_crashed_is_seen_behind_a_short_one(flow: 
     assert copied[5010:] == [b"value %d" % number for number in range(5000, 6000)]
 
 
+def test_a_link_that_has_run_takes_over_topics_that_are_added(flow: Flow) -> None:
+    """Its own positions stay; the new topic goes on behind the last of MM2's records."""
+    write(flow.east, flow.topic, range(20))
+    write(flow.west, flow.copy(), range(10))
+    flow.commit(9)
+    mm2.adopt_mm2(flow.config)
+    later = flow.filled_by_mm2(count=30, mirrored=12)
+    with pytest.raises(UsageError, match="behind its own position"):
+        mm2.adopt_mm2(flow.config, at={SourcePartition(flow.topic, 0): 3})
+    assert mm2.adopt_mm2(flow.config, dry_run=True).generation is None
+
+    adopted = mm2.adopt_mm2(flow.config)
+
+    assert (adopted.generation, adopted.left_out) == (2, ())
+    assert [(each.source.topic, each.resume) for each in adopted.partitions] == [(later, 12)]
+    with pytest.raises(StateError, match="positions of its own"):
+        mm2.adopt_mm2(flow.config)
+    flow.catch_up()
+    for topic in (flow.topic, later):
+        assert read_committed(flow.west, flow.copy(topic)) == read_committed(flow.east, topic)
+    code, told = flow.command("verify")
+    assert code == 0
+    assert sorted(each["matched"] for each in told["links"][0]["partitions"]) == [20, 30]
+
+
+@pytest.mark.slow
+def test_a_link_that_runs_takes_nothing_over(flow: Flow) -> None:
+    """Its mirror goes on undisturbed, and nothing is committed."""
+    write(flow.east, flow.topic, range(20))
+    flow.catch_up()
+    later = flow.filled_by_mm2(count=30, mirrored=12)
+    with Mirror(flow.config, spark=flow.spark) as mirror, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(mirror.run, until=20.0)
+        wait_for(lambda: flow.state() == "running", 60)
+        with pytest.raises(SupersededError, match="is owned by"):
+            mm2.adopt_mm2(flow.config)
+        assert running.result(60).exit_code == 0
+    assert flow.mirrored(later) == 12
+
+
 @pytest.mark.slow
 def test_a_topic_that_mm2_has_filled_is_left_out_of_a_link_that_has_run(flow: Flow) -> None:
     """Topics are taken over in groups; what MM2 has mirrored of the next one is not mirrored again."""
@@ -113,11 +167,7 @@ def test_a_topic_that_mm2_has_filled_is_left_out_of_a_link_that_has_run(flow: Fl
     flow.commit(9)
     mm2.adopt_mm2(flow.config)
     flow.catch_up()
-    later = f"{flow.topic}-later"
-    flow.take_too(later)
-    for properties, topic, count in ((flow.east, later, 30), (flow.west, flow.copy(later), 12)):
-        create_topic(properties, topic, 1)
-        write(properties, topic, range(count))
+    later = flow.filled_by_mm2(count=30, mirrored=12)
 
     with pytest.raises(TopicError, match=later):
         flow.catch_up()

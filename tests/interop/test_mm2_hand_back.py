@@ -11,7 +11,6 @@ from eomirror import DifferenceError, StateError
 from eomirror.adopt import mm2
 from eomirror.adopt.hand_back import hand_back_to_mm2
 from eomirror.kafka import ownership
-from eomirror.kafka.status_reader import StatusReader
 from records import create_topic, produce, read_committed, wait_for
 from rig.mm2_link import Mm2Link
 
@@ -66,14 +65,6 @@ class Flow(Mm2Link):
         """0 lost, 0 twice, all in order."""
         found = {topic: read_committed(self.west, self.copy(topic)) for topic in self.written}
         assert found == self.written
-
-    def state(self) -> str:
-        """What `eomirror status` calls the link's state."""
-        reader = StatusReader(self.config.links[0], *map(self.config.clusters.get, (self.alias, "west")))
-        try:
-            return reader.read().state
-        finally:
-            reader.close()
 
 
 class _KilledError(Exception):

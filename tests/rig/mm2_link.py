@@ -11,6 +11,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
+from eomirror.kafka.status_reader import StatusReader
 from records import create_topic, read_committed
 from rig.mm2 import MirrorMaker
 
@@ -80,6 +81,14 @@ class Mm2Link:
         """The link runs until it has caught up."""
         with Mirror(self.config, spark=self.spark) as mirror:
             assert mirror.run(until="caught-up").exit_code == 0
+
+    def state(self) -> str:
+        """What `eomirror status` calls the link's state."""
+        reader = StatusReader(self.config.links[0], *map(self.config.clusters.get, (self.alias, "west")))
+        try:
+            return reader.read().state
+        finally:
+            reader.close()
 
     def command(self, name: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         """Exit code and JSON of a command of ours on this link."""

@@ -11,6 +11,9 @@ The order is what makes it exact:
    tells the offset map, in one transaction (`eomirror.kafka.ownership`).  A link that was handed back to MM2 gets a new
    generation; its positions, and that it may run again, are committed together behind that.
 
+A link that has run gets a new generation too, with first positions of the partitions that it has none of; the others
+keep theirs.  So topics are taken over in groups: none of them is mirrored twice, or by nobody knows whom.
+
 Nothing is committed unless every partition is certain, or its offset was given by hand.
 """
 
@@ -20,9 +23,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eomirror.adopt.alignment import Alignment, align
-from eomirror.adopt.verdict import PartitionAdoption, PartitionFacts, furthest_sync, judge
+from eomirror.adopt.verdict import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
-from eomirror.errors import DifferenceError, StateError, SupersededError, UsageError
+from eomirror.errors import DifferenceError, StateError, SupersededError
 from eomirror.formats.connect import Mm2Flow
 from eomirror.formats.control import Adopted
 from eomirror.formats.names import LinkNames
@@ -113,7 +116,9 @@ def adopt_mm2(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Adoption:
     """
-    Make MM2's next records the next records of a link that never ran, or that was handed back to MM2.
+    Make MM2's next records the next records of a link, in the partitions of which it has no position of its own.
+
+    Those are all, of a link that never ran or that was handed back to MM2.
 
     Args:
         config: The configuration that the mirror will run with.
@@ -130,9 +135,10 @@ def adopt_mm2(
 
     Raises:
         UsageError: The configuration has several links and none was named, or ``at`` names a partition that the link
-            does not mirror.
+            does not mirror, or has a position of.
         DifferenceError: MM2 still runs, or wrote while we looked.
-        StateError: The link has run before and was not handed back, or what MM2 left is not readable.
+        SupersededError: A mirror runs the link.
+        StateError: The link has positions of all that it mirrors, or what MM2 left is not readable.
         MirrorError: A cluster cannot be reached or refuses us.
     """
     chosen = config.only_link(link)
@@ -149,36 +155,6 @@ def adopt_mm2(
         return look.run(dry_run=dry_run)
     finally:
         look.close()
-
-
-def refuse_unknown(
-    chosen: Collection[SourcePartition],
-    targets: Mapping[str, str],
-    partitions: Collection[SourcePartition],
-) -> None:
-    """
-    Refuse offsets that nothing would come of (pure).
-
-    Args:
-        chosen: Partitions of which the user says where they go on.
-        targets: Target topic of every source topic of the link.
-        partitions: Those that have a copy.
-
-    Raises:
-        UsageError: The link does not mirror one of them, or it has no copy; names it.
-    """
-    for source in sorted(set(chosen) - set(partitions)):
-        if source.topic not in targets:
-            raise UsageError(
-                f"--at {source}: the link does not mirror this partition",
-                fix="name a topic and partition that the link's topics match",
-            )
-        raise UsageError(
-            f"--at {source}: the source or {targets[source.topic]} on the target has no such partition, so that there "
-            "is nothing to take over",
-            fix=f"correct the number; a partition without a copy begins as the link's `start` says, or at another "
-            f"offset with `eomirror run CONFIG --adopt {source}=OFFSET`",
-        )
 
 
 class _Look:
@@ -214,13 +190,16 @@ class _Look:
 
     def run(self, *, dry_run: bool) -> Adoption:
         plan = self._discovery.plan()
-        self._refuse_a_link_that_ran()
+        positioned = self._positioned()
         targets = dict(plan.targets)
-        copies = self._copies(targets.values())
-        partitions = self._partitions(targets, copies)
-        refuse_unknown(self._at, targets, partitions)
+        existing = self._partitions(targets, self._copies(targets.values()))
+        partitions = [source for source in existing if source not in positioned]
+        if positioned and not partitions:
+            raise self._has_run()
+        refuse_unknown(self._at, targets, partitions, positioned)
+        copies = {targets[source.topic] for source in partitions}
         # where names are equal, others may write the copies as well
-        own = () if self._link.naming.kind == "identity" else tuple(copies)
+        own = () if self._link.naming.kind == "identity" else tuple(sorted(copies))
         before = self._refuse_running(own)
         tasks = self._state.tasks()
         if tasks and not dry_run:
@@ -230,7 +209,7 @@ class _Look:
             before = self._state.signs(own)
         committed = self._state.committed()
         adoption = self._judged(
-            targets, copies, partitions, committed, transactional=bool(tasks) and committed.transactional
+            targets, positioned, partitions, committed, transactional=bool(tasks) and committed.transactional
         )
         if not adoption.problems and all(each.resume is None for each in adoption.partitions):
             raise self._nothing(committed)
@@ -238,7 +217,7 @@ class _Look:
             return adoption
         if self._state.signs(own) != before:
             raise self._running("its topics have grown while they were read")
-        return self._commit(adoption, own, before)
+        return self._commit(adoption, positioned, own, before)
 
     def close(self) -> None:
         for tail in self._tails.values():
@@ -251,18 +230,24 @@ class _Look:
 
     # -- may it be taken? ------------------------------------------------------------------------
 
-    def _refuse_a_link_that_ran(self) -> None:
+    def _positioned(self) -> frozenset[SourcePartition]:
+        """Partitions of which the link has positions that count: none if it was handed back."""
         topic = self._names.control_topic
         if self._target.describe_topics([topic])[topic] is None:
-            return
+            return frozenset()
         records = self._control.read(topic, wait_for_open=False)[1]
         view = control_view(records)
-        if view.generation is not None and view.handed_over is None:
-            raise StateError(
-                f"link {self._link.name} has positions of its own: it has run since generation 1, or adopted before",
-                fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --adopt "
-                "TOPIC-PARTITION=OFFSET`",
-            )
+        if view.generation is None or view.handed_over is not None:
+            return frozenset()
+        return view.generation.assignment.known
+
+    def _has_run(self) -> StateError:
+        return StateError(
+            f"link {self._link.name} has positions of its own of every partition that it mirrors and that has a copy: "
+            "it has run, or adopted before",
+            fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --adopt "
+            "TOPIC-PARTITION=OFFSET`",
+        )
 
     def _refuse_running(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
         """Wait until nobody is in its group, then watch its topics; what they end with."""
@@ -324,7 +309,7 @@ class _Look:
     def _judged(
         self,
         targets: Mapping[str, str],
-        copies: Mapping[str, int],
+        positioned: Collection[SourcePartition],
         partitions: Sequence[SourcePartition],
         committed: Committed,
         *,
@@ -336,7 +321,7 @@ class _Look:
         stables = self._source.offsets(partitions, at="latest", read_committed=True) if partitions else {}
         copy_starts = self._target.offsets(here, at="earliest", read_committed=False) if here else {}
         copy_ends = self._target.offsets(here, at="latest", read_committed=True) if here else {}
-        kept = self._target.topic_configs(sorted(set(copies)))
+        kept = self._target.topic_configs(sorted({topic for topic, _ in here}))
         synced = self._state.synced()
         found = []
         for number, source in enumerate(partitions):
@@ -356,7 +341,7 @@ class _Look:
                 syncs=synced.get(source, ()),
             )
             found.append(judge(facts))
-        known = set(partitions)
+        known = {*partitions, *positioned}
         return Adoption(
             link=self._link.name,
             place=self._flow.offsets_topic,
@@ -433,7 +418,11 @@ class _Look:
     # -- going on --------------------------------------------------------------------------------
 
     def _commit(
-        self, adoption: Adoption, own: Sequence[str], before: Mapping[tuple[str, int], int]
+        self,
+        adoption: Adoption,
+        positioned: Collection[SourcePartition],
+        own: Sequence[str],
+        before: Mapping[tuple[str, int], int],
     ) -> Adoption:
         run = new_run_id()
         now = self._clock.wall_ms()
@@ -463,7 +452,8 @@ class _Look:
             *self._clusters,
             run=run,
             clock=self._clock,
-            take_back=True,
+            # one that has run is not taken back: whoever hands it back now did not ask for that
+            take_back=not positioned,
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
             on_event=self._tell,
@@ -473,9 +463,16 @@ class _Look:
             # the last look before the positions are committed
             if {where: end for where, end in self._state.signs(own).items() if where in before} != before:
                 raise self._running("its topics have grown since they were read")
+            if self._positioned() != positioned:
+                raise StateError(
+                    f"link {self._link.name} has run meanwhile, or was handed back",
+                    fix="nothing was committed; see `eomirror status CONFIG`, and repeat this",
+                )
             layout = owner.acquire(self._link.lanes, partitions)
             owner.release()
         except SupersededError as error:
+            if positioned:
+                raise
             raise StateError(
                 f"link {self._link.name} was taken by another mirror meanwhile: {error.message}",
                 fix="stop that mirror; it began without what MirrorMaker 2 left",

@@ -11,14 +11,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.adopt.alignment import Alignment, LoggedRecord
     from eomirror.formats.mm2 import OffsetSync
     from eomirror.types import SourcePartition
 
-__all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge"]
+__all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge", "refuse_unknown"]
 
 #: So many candidates are shown; that there is more than one is known then.
 MOST_CANDIDATES = 8
@@ -226,3 +228,40 @@ def _ranges(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], .
         else:
             found.append((source, target, 1))
     return tuple(found)
+
+
+def refuse_unknown(
+    chosen: Collection[SourcePartition],
+    targets: Mapping[str, str],
+    partitions: Collection[SourcePartition],
+    positioned: Collection[SourcePartition] = (),
+) -> None:
+    """
+    Refuse offsets that nothing would come of (pure).
+
+    Args:
+        chosen: Partitions of which the user says where they go on.
+        targets: Target topic of every source topic of the link.
+        partitions: Those that have a copy, and that the link has no position of.
+        positioned: Those that it has one of.
+
+    Raises:
+        UsageError: The link does not mirror one of them, it has no copy, or it goes on by itself; names it.
+    """
+    for source in sorted(set(chosen) - set(partitions)):
+        if source.topic not in targets:
+            raise UsageError(
+                f"--at {source}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match",
+            )
+        if source in positioned:
+            raise UsageError(
+                f"--at {source}: the link mirrors this partition already, and goes on behind its own position",
+                fix=f"leave it out; to move it all the same, `eomirror run CONFIG --adopt {source}=OFFSET`",
+            )
+        raise UsageError(
+            f"--at {source}: the source or {targets[source.topic]} on the target has no such partition, so that there "
+            "is nothing to take over",
+            fix=f"correct the number; a partition without a copy begins as the link's `start` says, or at another "
+            f"offset with `eomirror run CONFIG --adopt {source}=OFFSET`",
+        )

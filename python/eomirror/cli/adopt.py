@@ -51,11 +51,11 @@ def adopt(
     """
     Take a link of CONFIG over from MirrorMaker 2, in place: `run` then goes on at its very next record.
 
-    The link never ran, or was handed back.  Stop MirrorMaker 2 first; one that still runs is noticed and refused.  Its
-    transactional ids are fenced.  What it committed is compared with the ends of both logs.  Where they do not tell
-    one offset, the candidates are shown and nothing is committed.  Otherwise all positions are committed in one
-    transaction.  Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs or a partition is not certain, 78 the
-    configuration is refused.
+    What the link mirrors already is left as it is.  Stop MirrorMaker 2 first, and the mirror; one that still runs is
+    noticed and refused.  MirrorMaker 2's transactional ids are fenced.  What it committed is compared with the ends of
+    both logs.  Where they do not tell one offset, the candidates are shown and nothing is committed.  Otherwise all
+    positions are committed in one transaction.  Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs or a partition is
+    not certain, 5 a mirror runs the link, 78 the configuration is refused.
     """
     from eomirror.adopt.mm2 import adopt_mm2
     from eomirror.cli.run import parse_offsets

@@ -248,8 +248,8 @@ def without_filled(
             topic=topic,
             reason=f"it is new to the link, but {copy} has records, and MirrorMaker 2 has kept source offsets in "
             f"{_offsets_of_mm2(link)}: what it has mirrored would be written a second time",
-            fix=f"give {topic} a link of its own (`name`), and go on where MirrorMaker 2 stopped with `eomirror adopt "
-            "CONFIG --link NAME`; or say where each partition goes on, at 0 if these records are not MirrorMaker 2's: "
+            fix="stop the mirror and MirrorMaker 2, and go on where that stopped: `eomirror adopt CONFIG`; or say "
+            "where each partition goes on, at 0 if these records are not MirrorMaker 2's: "
             f"`eomirror run CONFIG --adopt {topic}-0=OFFSET`",
         )
     return [item for item in items if item.source in known or item.source.topic not in found]

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eomirror.adopt.alignment import Alignment, LoggedRecord
-from eomirror.adopt.mm2 import refuse_unknown
-from eomirror.adopt.verdict import PartitionFacts, furthest_sync, judge
+from eomirror.adopt.verdict import PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.errors import UsageError
 from eomirror.formats.mm2 import OffsetSync
 from eomirror.types import SourcePartition
@@ -123,6 +122,7 @@ def test_contradicting_offsets_are_refused_until_one_is_chosen() -> None:
         ("b-0", "does not mirror"),
         ("a-7", "no such partition"),
         ("late-0", "east.late on the target has no such"),
+        ("late-1", "goes on behind its own position"),
     ],
 )
 def test_an_offset_for_what_cannot_be_taken_over_is_refused(chosen: str, said: str) -> None:
@@ -130,5 +130,10 @@ def test_an_offset_for_what_cannot_be_taken_over_is_refused(chosen: str, said: s
     topic, _, number = chosen.rpartition("-")
     targets = {"a": "east.a", "late": "east.late"}
     with pytest.raises(UsageError, match=said):
-        refuse_unknown([SourcePartition(topic, int(number))], targets, [SourcePartition("a", 0)])
+        refuse_unknown(
+            [SourcePartition(topic, int(number))],
+            targets,
+            [SourcePartition("a", 0)],
+            [SourcePartition("late", 1)],
+        )
     refuse_unknown([SourcePartition("a", 0)], targets, [SourcePartition("a", 0)])
