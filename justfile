@@ -7,6 +7,9 @@ venv := justfile_directory() / ".venv"
 export VIRTUAL_ENV := venv
 export PATH := venv / "bin:" + env("PATH")
 
+# fault tests that CI runs beside the others: about half of their time
+kills := "test_crash_points.py or test_kill.py or test_network.py or test_broker_phases.py or test_neighbours.py"
+
 # show the recipes
 _default:
     @just --list --unsorted
@@ -82,10 +85,10 @@ faults *ARGS:
     python scripts/ci.py --suite faults -m "not slow" "$@"
 
 # those that kill and cut; CI runs them beside the others
-faults-kills: (faults "-k" "test_crash_points.py or test_kill.py or test_network.py")
+faults-kills: (faults "-k" kills)
 
 # the others
-faults-rest: (faults "-k" "not test_crash_points.py and not test_kill.py and not test_network.py")
+faults-rest: (faults "-k" "not (" + kills + ")")
 
 # all faults over and over for hours, seeded: --hours N; writes docs/reports/DATE-faults-PLANE.md
 faults-long *ARGS:
