@@ -136,7 +136,9 @@ def _clusters() -> Iterator[Site]:
         )
         folder = Path(tempfile.mkdtemp(prefix="eomirror-bench-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder)
+        pids = ([broker.pid for broker in cluster.brokers] for cluster in (source, target))
+        brokers = dict(zip(("source", "target"), pids, strict=True))
+        yield Site(source.bootstrap_servers, target.bootstrap_servers, folder, brokers)
 
 
 def _compare(

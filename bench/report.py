@@ -94,6 +94,7 @@ _COLUMNS = (
     "MB/s",
     "CPU us/record",
     "cores",
+    "brokers us/record",
     "PSS MiB (JVM, driver, workers, one of them)",
     "steady s",
     "verified",
@@ -112,6 +113,8 @@ def _rows(comparison: Comparison) -> list[list[str]]:
                 f"{one.megabytes_per_second:,.1f}",
                 f"{one.cpu_microseconds_per_record:,.2f}",
                 f"{one.cpu_cores:.2f}",
+                # source, target
+                " + ".join(f"{used:,.2f}" for used in one.brokers_microseconds_per_record.values()) or "-",
                 f"{memory['total']} ({memory['jvm']}, {memory['driver']}, {memory['workers']}, {memory['worker']})",
                 # a bulk copy that was completed ran out of records, so its steady state may be short
                 f"{one.seconds:.1f}{'*' if one.complete and not comparison.paced else ''}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from bench.topics import Topics
 from bench.verify import Ledger, WrongCopyError, check_copy, read_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from bench.peers.process import MirrorProcess, Peer, Site
     from bench.workloads import Workload
 
@@ -77,6 +80,8 @@ class Figures:
         cpu_cores: Mean number of cores in use by the mirror's processes.
         cpu_microseconds_per_record: CPU time by records.
         cpu_cores_by_kind: The same for driver, JVM and workers.
+        brokers_microseconds_per_record: CPU time of the brokers of each cluster, by records: what a mirror makes of
+            them counts on a machine that they share.
         memory: Peaks of PSS from the start on, in MiB.
         markers: Offsets on the target that hold no record.
         first_record_seconds: From the start of its process to the first record on the target.
@@ -94,6 +99,7 @@ class Figures:
     cpu_cores: float
     cpu_microseconds_per_record: float
     cpu_cores_by_kind: dict[str, float] = field(default_factory=dict)
+    brokers_microseconds_per_record: dict[str, float] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     markers: int = 0
     first_record_seconds: float = 0.0
@@ -159,9 +165,12 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
     feeder = Feeder(site.source, workload) if workload.paced else contextlib.nullcontext()
     started = time.monotonic()
     neighbours = Neighbours()
+    brokers = {name: [TreeMeter(pid) for pid in pids] for name, pids in site.brokers.items()}
     with peer.start(site, workload) as process:
         meter = TreeMeter(process.pid)
-        meter.start()
+        meters = [meter, *itertools.chain.from_iterable(brokers.values())]
+        for each in meters:
+            each.start()
         try:
             with feeder:
                 if timing.whole and source is not None:
@@ -173,7 +182,8 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
                 source = read_ledger(site.source, workload.topic, workload.partitions)
                 _await_copy(Topics(site.target), peer.target_topic(workload), source, process)
         finally:
-            meter.stop()
+            for each in meters:
+                each.stop()
     assert source is not None
     target = read_ledger(site.target, peer.target_topic(workload), workload.partitions)
     check_copy(source, target, complete=workload.paced or timing.whole)
@@ -195,6 +205,7 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
         target,
         window=window,
         meter=meter,
+        brokers=brokers,
         complete=target.records == source.records,
         first=first,
     )
@@ -253,6 +264,7 @@ def _figures(
     *,
     window: Window,
     meter: TreeMeter,
+    brokers: Mapping[str, Sequence[TreeMeter]],
     complete: bool,
     first: float,
 ) -> Figures:
@@ -274,6 +286,10 @@ def _figures(
         cpu_cores=round(cpu / seconds, 4),
         cpu_microseconds_per_record=round(cpu / max(1, records) * 1e6, 3),
         cpu_cores_by_kind={kind: round(used / seconds, 4) for kind, used in by_kind.items()},
+        brokers_microseconds_per_record={
+            name: round(sum(each.cpu_between(begin.at, end.at) for each in meters) / max(1, records) * 1e6, 3)
+            for name, meters in brokers.items()
+        },
         memory=as_megabytes(memory),
         markers=target.unused_offsets,
         first_record_seconds=round(first, 2),

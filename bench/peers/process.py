@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -38,11 +38,13 @@ class Site:
         source: Bootstrap servers.
         target: Bootstrap servers.
         folder: For its configuration and log; exists.
+        brokers: Processes of the brokers, by the name of their cluster; none where nobody asks what they take.
     """
 
     source: str
     target: str
     folder: Path
+    brokers: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class Peer(Protocol):

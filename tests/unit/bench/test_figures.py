@@ -118,6 +118,14 @@ def test_ratios_are_ours_by_theirs() -> None:
     assert "throughput 2.00x, CPU per record 0.5x, memory 1.00x" in table(comparison)
 
 
+def test_what_a_mirror_makes_of_the_brokers_stands_beside_it() -> None:
+    """The source's and the target's, in that order; nothing where nobody looked."""
+    ours = replace(OURS, brokers_microseconds_per_record={"source": 1.0, "target": 2.5})
+    told = table(Comparison(workload="100b", title="100 B", figures=[ours, THEIRS]))
+    assert [line.split().count("+") for line in told.splitlines()[2:4]] == [1, 0]
+    assert "1.00 + 2.50" in told
+
+
 def test_a_small_share_of_the_cpu_is_told_as_a_part_too() -> None:
     """0.02 could be a fiftieth or a sixtieth."""
     ours = replace(OURS, cpu_microseconds_per_record=0.12)
