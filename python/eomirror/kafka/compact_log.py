@@ -27,7 +27,6 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.formats.control import ControlView, decode_control
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 
@@ -103,8 +102,7 @@ class CompactLogReader:
                     "fetch.wait.max.ms": 10,
                     "fetch.queue.backoff.ms": 10,
                 },
-            )
-            | {"logger": ClientLog(client=client_id)},
+            ),
         )
 
     def read(

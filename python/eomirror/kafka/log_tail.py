@@ -13,7 +13,6 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
 from eomirror.formats.names import HOPS_HEADER
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 
@@ -48,7 +47,7 @@ class LogTailReader:
         )
         if uncommitted:
             properties["isolation.level"] = "read_uncommitted"
-        self._consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
+        self._consumer = made(Consumer, cluster, properties)
 
     def read(
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool

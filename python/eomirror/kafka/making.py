@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from eomirror.config import Secret
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.kafka.classify import Action, classify_making
+from eomirror.kafka.client_log import ClientLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ Client = TypeVar("Client")
 
 def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]) -> Client:
     """
-    A client of one cluster; nothing is sent yet.
+    A client of one cluster; nothing is sent yet.  What librdkafka says goes to our log, not to stderr.
 
     Args:
         kind: ``Consumer``, ``Producer`` or ``AdminClient``.
@@ -40,7 +41,7 @@ def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties:
         ClusterError: librdkafka does not take the properties.
     """
     try:
-        return kind(dict(properties))
+        return kind({"logger": ClientLog(client=properties.get("client.id", cluster.alias)), **properties})
     except KafkaException as raised:
         error = raised.args[0]
         said = error.str()

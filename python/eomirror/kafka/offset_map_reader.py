@@ -24,7 +24,6 @@ from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
@@ -90,8 +89,7 @@ class OffsetMapReader:
         self._consumer = made(
             Consumer,
             target,
-            consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10})
-            | {"logger": ClientLog(client=role)},
+            consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10}),
         )
 
     def positions(self) -> Mapping[SourcePartition, Position]:

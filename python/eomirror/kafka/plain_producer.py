@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
 from eomirror.errors import MirrorError
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class PlainProducer:
                 "message.timeout.ms": _DELIVERY_MS,
                 "queue.buffering.max.messages": _QUEUED,
                 "on_delivery": self._on_delivery,
-                "logger": ClientLog(client=client_id),
             }
         )
         self._complained = False

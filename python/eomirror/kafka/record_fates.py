@@ -17,7 +17,6 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 from eomirror.lane.left_open import Fate
@@ -186,7 +185,7 @@ class RecordFates:
                 "queued.min.messages": 1,
             },
         )
-        properties |= {"isolation.level": isolation, "logger": ClientLog(client=self._client_id)}
+        properties |= {"isolation.level": isolation}
         return made(Consumer, self._cluster, properties)
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["StatusReader"]
 
 _PEEK_SECONDS = 2.0
+# who looks because the source is lost has no time for what every other command waits for it
+_SOURCE_SECONDS = 10.0
 # between two looks at a claim that is watched
 _LOOK_SECONDS = 0.5
 
@@ -57,7 +59,7 @@ class StatusReader:
         self._offset_ms = 0
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("status")
-        self._source = ClusterAdmin(source, client_id=role)
+        self._source = ClusterAdmin(source, client_id=role, timeout=_SOURCE_SECONDS)
         self._target = ClusterAdmin(target, client_id=role)
         self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
         self._peek = made(

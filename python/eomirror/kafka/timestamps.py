@@ -9,7 +9,6 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.kafka.classify import Action, classify_fetch
-from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class TimestampReader:
                 "queued.min.messages": 1,
             },
         )
-        self._consumer = made(Consumer, cluster, properties | {"logger": ClientLog(client=client_id)})
+        self._consumer = made(Consumer, cluster, properties)
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """

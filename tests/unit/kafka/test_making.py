@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from eomirror.config import Cluster, Link, Secret
@@ -49,6 +49,17 @@ def test_a_file_that_is_away_or_half_written_passes(tmp_path: Path, name: str, k
         error = refused(cluster(**{name: str(path)}), kind)
         assert isinstance(error, UnreachableError)
         assert name in error.message
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, AdminClient])
+def test_what_a_client_says_does_not_go_to_stderr(capfd: pytest.CaptureFixture[str], kind: Any) -> None:
+    """Nobody listens there: librdkafka writes a line to stderr for each try, unless it is given somebody to tell."""
+    extra = {"group.id": "none"} if kind is Consumer else {}
+    one = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"})
+    client = made(kind, one, {**one.properties, **extra})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=0.5)
+    assert not capfd.readouterr().err
 
 
 def test_a_key_store_that_is_away_passes(tmp_path: Path) -> None:
