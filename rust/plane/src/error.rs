@@ -340,6 +340,8 @@ impl ErrorCode {
     pub const OFFSET_OUT_OF_RANGE: Self = Self(1);
     /// The broker does not host this topic or partition.
     pub const UNKNOWN_TOPIC_OR_PARTITION: Self = Self(3);
+    /// We may not do that with this topic.
+    pub const TOPIC_AUTHORIZATION_FAILED: Self = Self(29);
     /// The broker speaks no such version.
     pub const UNSUPPORTED_VERSION: Self = Self(35);
     /// The broker does not host this topic id.
@@ -425,6 +427,12 @@ impl ErrorCode {
             29..=31 | 53 | 58 => Meaning::Refused,
             _ => Meaning::Final,
         }
+    }
+
+    /// Whether it is about who we are or what we may do at all, also where it is said of a partition: a leader says it
+    /// of all that a request names.
+    pub(crate) const fn concerns_everything(self) -> bool {
+        matches!(self.meaning(), Meaning::Refused) && self.0 != Self::TOPIC_AUTHORIZATION_FAILED.0
     }
 }
 

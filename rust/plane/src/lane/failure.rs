@@ -199,7 +199,10 @@ impl Failure {
                 _ => (FailureKind::Abortable, "look into the broker's log"),
             },
         };
-        let mut failure = Self::new(kind, format!("{partition}: {stop}"), fix).about(partition);
+        let mut failure = Self::new(kind, format!("{partition}: {stop}"), fix);
+        if !matches!(stop, Stop::Refused { code } if code.concerns_everything()) {
+            failure = failure.about(partition);
+        }
         if let Stop::OutOfRange { log: Some(log) } = stop {
             failure.gap = Some(Gap {
                 position,
@@ -450,6 +453,15 @@ mod tests {
             assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
             assert_eq!(failure.gap, None);
         }
+        // who we are is no fault of a topic
+        let unknown = Stop::Refused {
+            code: ErrorCode(58),
+        };
+        let failure = Failure::stopped(&at, 5, &unknown);
+        assert_eq!(
+            (failure.kind, failure.partition),
+            (FailureKind::Unauthorized, None)
+        );
     }
 
     #[test]

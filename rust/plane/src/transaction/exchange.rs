@@ -152,19 +152,24 @@ impl TransactionalProducer {
         reasons: &BTreeMap<TopicPartition, String>,
     ) {
         let SourceRange { first, last, .. } = refused.source;
+        let code = ErrorCode(refused.code);
         let reason = reasons
             .get(&refused.target)
             .map_or_else(String::new, |reason| format!(" ({reason})"));
-        let what = format!(
-            "{} does not take source offsets {first} to {last}{reason}",
-            refused.target
-        );
+        // said of every partition of the request: the first of them has nothing to do with it
+        let (what, batch) = if code.concerns_everything() {
+            let whose = &self.settings.transactional_id;
+            (format!("writing as transactional.id {whose}{reason}"), None)
+        } else {
+            let what = format!(
+                "{} does not take source offsets {first} to {last}{reason}",
+                refused.target
+            );
+            (what, Some((refused.target, refused.source)))
+        };
         self.coordinator.doom();
-        self.refused.get_or_insert(Error::MustAbort {
-            what,
-            batch: Some((refused.target, refused.source)),
-            code: ErrorCode(refused.code),
-        });
+        self.refused
+            .get_or_insert(Error::MustAbort { what, batch, code });
     }
 
     pub(super) fn ask_coordinator(&mut self, now: Instant) -> Result<(), Error> {
@@ -357,7 +362,7 @@ mod tests {
     use kafka_protocol::messages::{ProduceResponse, TopicName};
     use kafka_protocol::protocol::StrBytes;
 
-    use super::{Answer, Peer, Produced, TopicId, TransactionalProducer};
+    use super::{Answer, Error, Peer, Produced, TopicId, TransactionalProducer};
     use crate::client::Client;
     use crate::clock::SystemClock;
     use crate::fetch::TopicPartition;
@@ -434,6 +439,19 @@ mod tests {
         assert_eq!(ids, [OLD, NEW]);
         producer.forget();
         assert!(producer.written().is_empty());
+    }
+
+    #[test]
+    fn what_is_about_the_producer_names_no_partition() {
+        for (code, names) in [(29, true), (10, true), (31, false), (53, false)] {
+            let mut producer = open();
+            written(&mut producer, 1, NEW, code);
+            let Some(Error::MustAbort { what, batch, .. }) = producer.refused else {
+                panic!("{code}: {:?}", producer.refused);
+            };
+            assert_eq!(batch.is_some(), names, "{code}");
+            assert_eq!(what.contains("t-0"), names, "{code}: {what}");
+        }
     }
 
     #[test]
