@@ -34,6 +34,7 @@ mod leaders;
 mod left_open;
 mod network;
 mod oauth;
+mod pauses;
 mod pipeline;
 #[doc(hidden)]
 pub mod probe;

@@ -463,7 +463,7 @@ impl Network {
     }
 
     /// 0.8 to 1.2, so that the lanes of a mirror do not come back in step.
-    fn spread(&self) -> f64 {
+    pub(crate) fn spread(&self) -> f64 {
         let mut byte = [128];
         let _ = self.random.fill(&mut byte);
         0.8 + 0.4 * f64::from(byte[0]) / 255.0

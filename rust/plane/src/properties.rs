@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::oauth::{TokenSource, Tokens};
+use crate::pauses::Backoff;
 use crate::secret::Secret;
 
 use given::Given;
@@ -50,6 +51,8 @@ pub struct Properties {
     pub(crate) reconnect_backoff: Duration,
     pub(crate) reconnect_backoff_max: Duration,
     pub(crate) metadata_refresh: Duration,
+    /// While a leader is not known, or what is known is of no use.
+    pub(crate) metadata_backoff: Backoff,
     pub(crate) largest_answer: usize,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) receive_buffer: Option<usize>,

@@ -9,12 +9,10 @@ use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPar
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Network, Peer, RequestId, State};
+use crate::pauses::Pauses;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::metadata::MetadataRequest;
-
-/// At most ten times a second, however much goes wrong.
-const METADATA_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads partitions of one cluster.
 ///
@@ -37,7 +35,7 @@ pub struct Fetcher {
     /// Which broker an outstanding Fetch went to.
     fetches: BTreeMap<RequestId, i32>,
     metadata: Option<RequestId>,
-    metadata_not_before: Option<Instant>,
+    metadata_pauses: Pauses,
     metadata_due: Option<Instant>,
     fetched: Vec<FetchedPartition>,
     /// A failure that only a person can mend; told once, then tried again.
@@ -55,6 +53,7 @@ impl Fetcher {
         let properties = client.network().properties();
         // as Java's client has it: the leader is asked again when metadata is
         state.place(&properties.rack, properties.metadata_refresh);
+        let metadata_pauses = Pauses::new(properties.metadata_backoff);
         Self {
             process: std::process::id(),
             client,
@@ -63,7 +62,7 @@ impl Fetcher {
             limits,
             fetches: BTreeMap::new(),
             metadata: None,
-            metadata_not_before: None,
+            metadata_pauses,
             metadata_due: None,
             fetched: Vec::new(),
             failure: None,
@@ -83,7 +82,8 @@ impl Fetcher {
                 && state.position(&fetched.partition) == Some(fetched.offset)
         });
         // a new partition must not wait because another one was asked about lately
-        self.metadata_not_before = None;
+        let properties = self.client.network().properties();
+        self.metadata_pauses = Pauses::new(properties.metadata_backoff);
     }
 
     /// Says that records before `offset` were taken: the next fetch of the partition begins there. `leader_epoch` is
@@ -249,8 +249,14 @@ impl Fetcher {
                 Ok(()) => {
                     let fetched = self.state.compare(self.client.directory(), now);
                     self.fetched.extend(fetched);
+                    if self.state.is_well() {
+                        self.metadata_pauses.begin_anew();
+                    }
                 }
-                Err(error) => self.fail(error),
+                Err(error) => {
+                    self.state.doubt();
+                    self.fail(error);
+                }
             }
             return;
         }
@@ -298,7 +304,10 @@ impl Fetcher {
             self.wake(self.metadata_due);
             return;
         }
-        if let Some(at) = self.metadata_not_before.filter(|at| *at > now) {
+        if self.state.take_news() {
+            self.metadata_pauses.begin_anew();
+        }
+        if let Some(at) = self.metadata_pauses.until().filter(|at| *at > now) {
             self.wake(Some(at));
             return;
         }
@@ -315,7 +324,8 @@ impl Fetcher {
                     now,
                     Duration::ZERO,
                 ));
-                self.metadata_not_before = Some(now + METADATA_PAUSE);
+                let network = self.client.network();
+                self.metadata_pauses.asked(network.spread(), now);
                 self.metadata_due = Some(now + self.client.network().properties().metadata_refresh);
             }
             Ok(Err(again)) => self.wake(Some(again)),

@@ -63,6 +63,8 @@ pub(crate) struct FetchState {
     pub(super) talks: BTreeMap<i32, Talk>,
     pub(super) turn: u64,
     pub(super) stale: bool,
+    /// How often something has gone wrong with a partition that all was well with before.
+    news: u64,
     /// Brokers whose next request is to be answered at once.
     pub(super) hurried: BTreeSet<i32>,
     /// Whether topics ever went by name: an old broker compares no ids.
@@ -82,6 +84,7 @@ impl FetchState {
             talks: BTreeMap::new(),
             turn: 0,
             stale: false,
+            news: 0,
             hurried: BTreeSet::new(),
             by_name: false,
             revision: None,
@@ -252,6 +255,7 @@ impl FetchState {
                 continue;
             };
             tracked.phase = Phase::Idle;
+            let before = tracked.is_well();
             let topic_id = tracked.topic_id.unwrap_or_default();
             let Some(answered) = said.take(topic_id, partition) else {
                 match heard {
@@ -287,6 +291,7 @@ impl FetchState {
             } else {
                 let (outcome, stale) = tracked.take(answered, asked, moved, now, &self.limits);
                 self.stale |= stale;
+                self.news += u64::from(before && !tracked.is_well());
                 outcome
             };
             if let Some(outcome) = outcome {
@@ -319,6 +324,7 @@ impl FetchState {
         for tracked in self.partitions.values_mut() {
             if tracked.asked_by(ticket).is_some() {
                 tracked.phase = Phase::Idle;
+                self.news += u64::from(tracked.is_well());
                 // the network decides when the broker can be asked again
                 tracked.delay(reason.to_owned(), now, Duration::ZERO);
                 tracked.avoid(broker, now, &self.limits);
@@ -338,6 +344,7 @@ impl FetchState {
         self.stale = true;
         for tracked in self.partitions.values_mut() {
             if tracked.phase == Phase::Idle && tracked.source(now) == Some(broker) {
+                self.news += u64::from(tracked.is_well());
                 tracked.delay(reason.to_owned(), now, Duration::ZERO);
                 tracked.avoid(broker, now, &self.limits);
             }
@@ -353,6 +360,7 @@ impl FetchState {
             if tracked.phase == Phase::Stopped {
                 continue;
             }
+            let before = tracked.is_well();
             if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
                 tracked.phase = Phase::Stopped;
                 fetched.push(FetchedPartition {
@@ -367,8 +375,31 @@ impl FetchState {
             {
                 self.stale = true;
             }
+            self.news += u64::from(before && !tracked.is_well());
         }
         fetched
+    }
+
+    /// What is known of the cluster is out of date.
+    pub(crate) const fn doubt(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether something has gone wrong since the last call with a partition that all was well with before: then metadata
+    /// is asked for without the pauses that others have come to.
+    pub(crate) const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.news, 0) > 0
+    }
+
+    /// Whether all partitions can be read, as far as known.
+    pub(crate) fn is_well(&self) -> bool {
+        let active = |tracked: &&Tracked| tracked.phase != Phase::Stopped;
+        !self.stale
+            && self
+                .partitions
+                .values()
+                .filter(active)
+                .all(Tracked::is_well)
     }
 
     /// Partitions that cannot be read at the moment.

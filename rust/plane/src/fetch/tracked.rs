@@ -162,6 +162,11 @@ impl Tracked {
         self.phase == Phase::Idle && self.retry_at.is_none_or(|at| at <= now)
     }
 
+    /// Whether nothing is known that keeps it from being read.
+    pub(super) const fn is_well(&self) -> bool {
+        self.trouble.is_none()
+    }
+
     pub(super) fn delay(&mut self, reason: String, now: Instant, pause: Duration) {
         let since = self.trouble.take().map_or(now, |(since, _)| since);
         self.trouble = Some((since, reason));

@@ -11,6 +11,7 @@ use super::{
 use crate::clock::SystemClock;
 use crate::error::Error;
 use crate::oauth::{Tokens, UnsecuredTokens};
+use crate::pauses::Backoff;
 use crate::secret::Secret;
 
 /// What was given, by the names that this plane has for it.
@@ -210,6 +211,17 @@ impl Given {
         }))
     }
 
+    /// Between the questions who leads: as librdkafka has it.
+    fn metadata_backoff(&self) -> Result<Backoff, Error> {
+        let retry = self.millis("retry.backoff.ms", 100, 1, 300_000)?;
+        let fast = self.millis("topic.metadata.refresh.fast.interval.ms", 100, 1, 60_000)?;
+        let told = self.text("topic.metadata.refresh.fast.interval.ms");
+        Ok(Backoff {
+            first: told.map_or(retry, |_| fast),
+            longest: self.millis("retry.backoff.max.ms", 1000, 1, 300_000)?,
+        })
+    }
+
     pub(super) fn build(self, tls: Option<Tls>, sasl: Option<Sasl>) -> Result<Properties, Error> {
         let max_bytes = self.number("fetch.max.bytes", 52_428_800, 0, 2_147_483_135)?;
         let largest_answer =
@@ -252,6 +264,7 @@ impl Given {
                 10,
                 3_600_000,
             )?,
+            metadata_backoff: self.metadata_backoff()?,
             largest_answer: usize::try_from(largest_answer).unwrap_or(0),
             send_buffer: self.buffer("socket.send.buffer.bytes")?,
             receive_buffer: self.buffer("socket.receive.buffer.bytes")?,

@@ -20,7 +20,7 @@ pub enum Disposition {
     },
 }
 
-const HONOURED: [&str; 33] = [
+const HONOURED: [&str; 36] = [
     "bootstrap.servers",
     "broker.address.family",
     "client.id",
@@ -35,6 +35,8 @@ const HONOURED: [&str; 33] = [
     "receive.message.max.bytes",
     "reconnect.backoff.max.ms",
     "reconnect.backoff.ms",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
     "sasl.mechanism",
     "sasl.oauthbearer.config",
     "sasl.oauthbearer.method",
@@ -53,6 +55,7 @@ const HONOURED: [&str; 33] = [
     "ssl.endpoint.identification.algorithm",
     "ssl.key.location",
     "ssl.key.pem",
+    "topic.metadata.refresh.fast.interval.ms",
     "topic.metadata.refresh.interval.ms",
 ];
 
@@ -73,7 +76,7 @@ const METADATA: &str = "metadata is asked for when it is needed, and for the top
 const ALWAYS: &str = "it is always so here";
 const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
 
-const IGNORED: [(&str, &str); 96] = [
+const IGNORED: [(&str, &str); 93] = [
     ("acks", WRITER),
     (
         "allow.auto.create.topics",
@@ -191,14 +194,6 @@ const IGNORED: [(&str, &str); 96] = [
     ("request.required.acks", WRITER),
     ("request.timeout.ms", WRITER),
     ("retries", WRITER),
-    (
-        "retry.backoff.max.ms",
-        "fetch.error.backoff.ms says how long a reader pauses",
-    ),
-    (
-        "retry.backoff.ms",
-        "fetch.error.backoff.ms says how long a reader pauses",
-    ),
     ("sasl.kerberos.keytab", MECHANISM),
     ("sasl.kerberos.kinit.cmd", MECHANISM),
     ("sasl.kerberos.min.time.before.relogin", MECHANISM),
@@ -216,7 +211,6 @@ const IGNORED: [(&str, &str); 96] = [
     ("sticky.partitioning.linger.ms", WRITER),
     ("topic.metadata.propagation.max.ms", METADATA),
     ("topic.metadata.refresh.fast.cnt", METADATA),
-    ("topic.metadata.refresh.fast.interval.ms", METADATA),
     ("topic.metadata.refresh.sparse", METADATA),
 ];
 

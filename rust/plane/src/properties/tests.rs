@@ -101,6 +101,27 @@ fn what_does_not_matter_to_a_reader_is_ignored_with_its_reason() {
 }
 
 #[test]
+fn who_leads_is_asked_after_pauses_that_librdkafkas_properties_say() {
+    for (pairs, first, longest) in [
+        (&[][..], 100, 1000),
+        (&[("retry.backoff.ms", "7")], 7, 1000),
+        (
+            &[
+                ("retry.backoff.ms", "7"),
+                ("topic.metadata.refresh.fast.interval.ms", "250"),
+                ("retry.backoff.max.ms", "9000"),
+            ],
+            250,
+            9000,
+        ),
+    ] {
+        let backoff = with_servers(pairs).unwrap().metadata_backoff;
+        assert_eq!(backoff.first, Duration::from_millis(first));
+        assert_eq!(backoff.longest, Duration::from_millis(longest));
+    }
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let properties = with_servers(&[
         ("security.protocol", "sasl_ssl"),

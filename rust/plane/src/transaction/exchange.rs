@@ -67,7 +67,7 @@ impl TransactionalProducer {
 
     fn happened(&mut self, event: Event) {
         match event {
-            Event::Initialized => {}
+            Event::Initialized => self.leaders.begin_anew(),
             Event::Fenced(code) => {
                 self.over = Some(Error::Fenced {
                     transactional_id: self.settings.transactional_id.clone(),
@@ -91,7 +91,10 @@ impl TransactionalProducer {
                 });
                 self.ended = Some(event);
             }
-            Event::Committed | Event::Aborted | Event::NotCommitted(_) => self.ended = Some(event),
+            Event::Committed | Event::Aborted | Event::NotCommitted(_) => {
+                self.leaders.begin_anew();
+                self.ended = Some(event);
+            }
         }
     }
 

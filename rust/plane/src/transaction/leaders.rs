@@ -6,23 +6,34 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, RequestId};
+use crate::pauses::{Backoff, Pauses};
 use crate::protocol::metadata::MetadataRequest;
 
-/// At most ten times a second, however much goes wrong.
-const METADATA_PAUSE: Duration = Duration::from_millis(100);
-
 /// When to ask for metadata.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leaders {
     asked: Option<RequestId>,
-    not_before: Option<Instant>,
+    pauses: Pauses,
     stale: bool,
 }
 
 impl Leaders {
+    pub(super) const fn new(backoff: Backoff) -> Self {
+        Self {
+            asked: None,
+            pauses: Pauses::new(backoff),
+            stale: false,
+        }
+    }
+
     /// Notes that what is known may be out of date.
     pub(super) const fn doubt(&mut self) {
         self.stale = true;
+    }
+
+    /// A transaction was brought to its end, or can begin: whatever was wrong is over.
+    pub(super) fn begin_anew(&mut self) {
+        self.pauses.begin_anew();
     }
 
     /// Whether to ask. `lacking` says that a leader is not known.
@@ -37,7 +48,7 @@ impl Leaders {
         topics: BTreeSet<String>,
         now: Instant,
     ) -> Result<Option<Instant>, Error> {
-        if let Some(at) = self.not_before.filter(|at| *at > now) {
+        if let Some(at) = self.pauses.until().filter(|at| *at > now) {
             return Ok(Some(at));
         }
         match client.any_ready(now)? {
@@ -46,7 +57,7 @@ impl Leaders {
                     topics: topics.into_iter().collect(),
                 };
                 self.asked = Some(client.network().ask(peer, &request, now, Duration::ZERO));
-                self.not_before = Some(now + METADATA_PAUSE);
+                self.pauses.asked(client.network().spread(), now);
                 self.stale = false;
                 Ok(None)
             }

@@ -90,7 +90,8 @@ impl TransactionalProducer {
 
     /// The same without waiting, for a cluster whose `transaction.version` is known to be 2 or higher:
     /// [`TransactionalProducer::until_ready`] takes over the transactional id.
-    pub(crate) fn new(client: Client, settings: ProducerSettings) -> Self {
+    pub(crate) fn new(mut client: Client, settings: ProducerSettings) -> Self {
+        let leaders = Leaders::new(client.network().properties().metadata_backoff);
         Self {
             sequences: Sequences::new(settings.request_bytes),
             client,
@@ -98,7 +99,7 @@ impl TransactionalProducer {
             coordinator: Coordinator::new(),
             asked: None,
             produces: BTreeMap::new(),
-            leaders: Leaders::default(),
+            leaders,
             acknowledged: Vec::new(),
             refused: None,
             over: None,

@@ -240,3 +240,37 @@ fn a_broker_that_stands_still_is_named_until_it_answers() {
     reader.answer(1, vec![said(0, b"")]);
     assert!(reader.delays().is_empty());
 }
+
+#[test]
+fn what_goes_on_to_be_wrong_is_news_only_once() {
+    let mut reader = reading(&[0, 1]);
+    assert!(!reader.state.take_news() && reader.state.is_well());
+    for expected in [true, false] {
+        reader.asked(1);
+        reader.answer(1, vec![error(0, 6)]);
+        assert_eq!(reader.state.take_news(), expected);
+        assert!(!reader.state.is_well());
+        reader.now += LIMITS.retry;
+    }
+    for expected in [true, false] {
+        let directory = &reader.directory;
+        reader
+            .state
+            .unreachable(2, "refused", directory, reader.now);
+        assert_eq!(reader.state.take_news(), expected, "another partition");
+    }
+    let mut headless = metadata();
+    headless.topics[0].partitions[0].leader = -1;
+    headless.topics[0].partitions[0].leader_epoch = 8;
+    assert!(reader.learn(headless).is_empty());
+    assert!(!reader.state.take_news(), "it had trouble before");
+    let mut elected = metadata();
+    elected.topics[0].partitions[0].leader_epoch = 9;
+    assert!(reader.learn(elected).is_empty());
+    reader.now += LIMITS.retry;
+    assert_eq!(reader.asked(1), [(0, 10)]);
+    reader.answer(1, vec![said(0, b"")]);
+    reader.asked(1);
+    reader.answer(1, vec![error(0, 6)]);
+    assert!(reader.state.take_news(), "all was well in between");
+}

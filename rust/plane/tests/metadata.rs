@@ -1,0 +1,141 @@
+//! What a fetcher does while nobody says who leads. Brokers are threads with scripts.
+
+#![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
+
+mod frames;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use eomirror_plane::{
+    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, Outcome, Properties,
+    SystemClock,
+};
+use frames::{Asked, framed};
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, MetadataResponse};
+use kafka_protocol::protocol::Decodable as _;
+use uuid::Uuid;
+
+const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
+
+/// What a broker says.
+#[derive(Default)]
+struct Script {
+    metadata: Mutex<MetadataResponse>,
+    /// How often it was asked for metadata.
+    asked: AtomicUsize,
+}
+
+impl Script {
+    fn says(&self, metadata: MetadataResponse) {
+        *self.metadata.lock().unwrap() = metadata;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Starts a broker; gives its port.
+fn broker() -> (u16, Arc<Script>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = Arc::new(Script::default());
+    let played = Arc::clone(&script);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let script = Arc::clone(&played);
+            thread::spawn(move || {
+                while let Some(asked) = frames::next(&mut stream) {
+                    if stream.write_all(&answer(&script, asked)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (port, script)
+}
+
+fn answer(script: &Script, asked: Asked) -> Bytes {
+    let Asked {
+        key,
+        version,
+        correlation,
+        mut body,
+    } = asked;
+    match key {
+        18 => {
+            let apis = frames::versions(&[(1, 4, 17), (3, 0, 13), (18, 0, 4)]);
+            framed(correlation, false, &apis, version)
+        }
+        3 => {
+            script.asked.fetch_add(1, Ordering::SeqCst);
+            let metadata = script.metadata.lock().unwrap().clone();
+            framed(correlation, true, &metadata, version)
+        }
+        _ => {
+            let fetch = FetchRequest::decode(&mut body, version).unwrap();
+            let partition = PartitionData::default()
+                .with_partition_index(fetch.topics[0].partitions[0].partition)
+                .with_high_watermark(1000)
+                .with_records(Some(Bytes::from_static(b"a batch")));
+            let topic = FetchableTopicResponse::default()
+                .with_topic_id(TOPIC_ID)
+                .with_partitions(vec![partition]);
+            let answer = FetchResponse::default().with_responses(vec![topic]);
+            framed(correlation, true, &answer, version)
+        }
+    }
+}
+
+fn fetcher(port: u16) -> Fetcher {
+    let server = format!("127.0.0.1:{port}");
+    let pairs = [
+        ("bootstrap.servers", server.as_str()),
+        ("fetch.wait.max.ms", "50"),
+        ("fetch.error.backoff.ms", "20"),
+    ];
+    let properties = Properties::parse(pairs).unwrap();
+    let limits = Limits::from_properties(&properties);
+    let client = Client::connect(properties, Arc::new(SystemClock), soon()).unwrap();
+    let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
+    fetcher.assign(&[Assignment::new("t", 0, 5)]);
+    fetcher
+}
+
+fn soon() -> Instant {
+    SystemClock.now() + Duration::from_secs(20)
+}
+
+fn gives_records(fetcher: &mut Fetcher) {
+    let polled = fetcher.poll(soon()).unwrap();
+    assert!(
+        matches!(polled[0].outcome, Outcome::Records(_)),
+        "{polled:?}"
+    );
+}
+
+#[test]
+fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
+    let (port, script) = broker();
+    let mut headless = frames::metadata(port, TOPIC_ID, &[0]);
+    headless.topics[0].partitions[0].leader_id = BrokerId(-1);
+    script.says(headless);
+    let mut fetcher = fetcher(port);
+    let polled = fetcher
+        .poll(SystemClock.now() + Duration::from_secs(3))
+        .unwrap();
+    assert!(polled.is_empty());
+    // one of connect(), and pauses of 0.1, 0.2, 0.4, 0.8 and 1 s between the others, which are spread by a fifth
+    let asked = script.asked();
+    assert!((5..=9).contains(&asked), "{asked} times in 3 s");
+    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    gives_records(&mut fetcher);
+}
