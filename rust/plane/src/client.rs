@@ -109,12 +109,19 @@ impl Client {
 
     /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
     pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Directory, Error> {
+        const WHAT: &str = "asking for metadata";
         let request = MetadataRequest {
             topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
         };
-        let answer = self.call_any(&request, "asking for metadata", deadline)?;
-        self.take_metadata(answer)?;
-        Ok(&self.directory)
+        let started = self.clock.now();
+        loop {
+            let answer = self.call_any(&request, WHAT, deadline)?;
+            match self.take_metadata(answer) {
+                Ok(()) => return Ok(&self.directory),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => self.rest_before(WHAT, started, deadline, &error.to_string())?,
+            }
+        }
     }
 
     /// Where partitions begin or end, asked of their leaders; again while leaders change, until the deadline.
@@ -323,10 +330,16 @@ impl Client {
     pub(crate) fn take_metadata(&mut self, metadata: ClusterMetadata) -> Result<(), Error> {
         let code = ErrorCode(metadata.error);
         if !code.is_none() {
-            return Err(Error::Refused {
+            let error = Error::Refused {
                 what: "Metadata".to_owned(),
                 code,
-            });
+            };
+            if code == ErrorCode::REBOOTSTRAP_REQUIRED {
+                // whom we know is not the cluster any more, and would say so again and again
+                self.directory.forget_brokers();
+                self.network.begin_anew(&error, self.clock.now());
+            }
+            return Err(error);
         }
         self.directory.apply(metadata, self.clock.now());
         self.network.set_brokers(self.directory.brokers());

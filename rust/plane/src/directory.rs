@@ -115,6 +115,17 @@ impl Directory {
         }
     }
 
+    /// The brokers that are known are not to be asked any more. What topics are, and how far their leader epochs had
+    /// come, stays: whoever is found next is to be compared with it.
+    pub(crate) fn forget_brokers(&mut self) {
+        self.revision += 1;
+        self.brokers.clear();
+        let topics = self.topics.values_mut();
+        for facts in topics.flat_map(|topic| topic.partitions.values_mut()) {
+            facts.leader = None;
+        }
+    }
+
     /// A broker that does not lead a partition said who does. False when that is no news, or about a topic that has been
     /// created anew since: epochs of the old one are larger, and nobody would be believed for a while. `id` is that of the
     /// topic it was asked of, if it went by id.
@@ -248,6 +259,21 @@ mod tests {
         assert_eq!(directory.leader("a", 0), Some((1, 5)));
         directory.apply(metadata(1, 0, 2, 3), after(121));
         assert_eq!(directory.leader("a", 0), Some((2, 3)));
+    }
+
+    #[test]
+    fn brokers_that_are_forgotten_lead_nothing_and_topics_stay_what_they_were() {
+        let start = Instant::now();
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, 1, 5), start);
+        directory.forget_brokers();
+        assert!(directory.brokers().is_empty());
+        assert_eq!(directory.leader("a", 0), None);
+        assert_eq!(directory.topic("a").unwrap().id, TopicId([1; 16]));
+        directory.apply(metadata(1, 0, 2, 4), start);
+        assert_eq!(directory.leader("a", 0), None, "an older epoch");
+        directory.apply(metadata(1, 0, 2, 5), start);
+        assert_eq!(directory.leader("a", 0), Some((2, 5)));
     }
 
     #[test]

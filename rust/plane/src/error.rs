@@ -346,6 +346,8 @@ impl ErrorCode {
     pub const UNSUPPORTED_VERSION: Self = Self(35);
     /// The broker does not host this topic id.
     pub const UNKNOWN_TOPIC_ID: Self = Self(100);
+    /// The cluster is to be looked for at the bootstrap servers (KIP-1102).
+    pub const REBOOTSTRAP_REQUIRED: Self = Self(129);
 
     /// Whether there is none.
     #[must_use]
@@ -422,7 +424,7 @@ impl ErrorCode {
             // the log of this replica is being read while it changes; Java's client tries again, and so do we
             -1 | 2 | 7 | 78 | 89 => Meaning::Later,
             // 75: the broker has older metadata than we do; it will learn, or metadata will show that we were wrong
-            5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 => Meaning::Moved,
+            5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 | 129 => Meaning::Moved,
             3 | 100 => Meaning::Unknown,
             29..=31 | 53 | 58 => Meaning::Refused,
             _ => Meaning::Final,

@@ -200,6 +200,17 @@ impl Network {
         }
     }
 
+    /// Gives up all brokers, and every connection to a bootstrap server: where its name leads to now, and who is there,
+    /// has to be found out anew. Those that were connected rest for a moment, so that others have their turn.
+    pub(crate) fn begin_anew(&mut self, why: &Error, now: Instant) {
+        self.set_brokers(&BTreeMap::new());
+        let connected = |(peer, link): (&Peer, &Link)| link.connection.is_some().then_some(*peer);
+        let peers: Vec<Peer> = self.links.iter().filter_map(connected).collect();
+        for peer in peers {
+            self.fail(peer, why.clone(), now);
+        }
+    }
+
     /// Whether it is known where a peer is.
     pub(crate) fn is_known(&self, peer: Peer) -> bool {
         self.links.contains_key(&peer)

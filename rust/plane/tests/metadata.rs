@@ -1,4 +1,4 @@
-//! What a fetcher does while nobody says who leads. Brokers are threads with scripts.
+//! What a fetcher does while nobody says who leads, and when it is told to begin anew. Brokers are threads with scripts.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -23,11 +23,15 @@ use kafka_protocol::protocol::Decodable as _;
 use uuid::Uuid;
 
 const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
+const REBOOTSTRAP_REQUIRED: i16 = 129;
+const NOT_LEADER: i16 = 6;
 
 /// What a broker says.
 #[derive(Default)]
 struct Script {
     metadata: Mutex<MetadataResponse>,
+    /// Of each partition that is fetched.
+    code: Mutex<i16>,
     /// How often it was asked for metadata.
     asked: AtomicUsize,
 }
@@ -84,6 +88,7 @@ fn answer(script: &Script, asked: Asked) -> Bytes {
             let fetch = FetchRequest::decode(&mut body, version).unwrap();
             let partition = PartitionData::default()
                 .with_partition_index(fetch.topics[0].partitions[0].partition)
+                .with_error_code(*script.code.lock().unwrap())
                 .with_high_watermark(1000)
                 .with_records(Some(Bytes::from_static(b"a batch")));
             let topic = FetchableTopicResponse::default()
@@ -138,4 +143,46 @@ fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
     assert!((5..=9).contains(&asked), "{asked} times in 3 s");
     script.says(frames::metadata(port, TOPIC_ID, &[0]));
     gives_records(&mut fetcher);
+}
+
+#[test]
+fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
+    let (front, door) = broker();
+    let (old, leaving) = broker();
+    let (new, staying) = broker();
+    door.says(frames::metadata(old, TOPIC_ID, &[0]));
+    leaving.says(frames::metadata(old, TOPIC_ID, &[0]));
+    let mut fetcher = fetcher(front);
+    gives_records(&mut fetcher);
+    // the cluster is somewhere else now, and those that were it say so
+    let gone = MetadataResponse::default().with_error_code(REBOOTSTRAP_REQUIRED);
+    leaving.says(gone.clone());
+    *leaving.code.lock().unwrap() = NOT_LEADER;
+    door.says(gone);
+    fetcher.advance(&eomirror_plane::TopicPartition::new("t", 0), 6, 3);
+    let polled = fetcher
+        .poll(SystemClock.now() + Duration::from_secs(3))
+        .unwrap();
+    assert!(polled.is_empty(), "{polled:?}");
+    let asked = leaving.asked() + door.asked();
+    assert!(asked <= 14, "{asked} times in 3 s");
+    let before = leaving.asked();
+    door.says(frames::metadata(new, TOPIC_ID, &[0]));
+    staying.says(frames::metadata(new, TOPIC_ID, &[0]));
+    gives_records(&mut fetcher);
+    assert_eq!(leaving.asked(), before, "nobody went back there");
+}
+
+#[test]
+fn a_call_begins_anew_as_well() {
+    let (front, door) = broker();
+    door.says(MetadataResponse::default().with_error_code(REBOOTSTRAP_REQUIRED));
+    let told = Arc::clone(&door);
+    thread::spawn(move || {
+        while told.asked() < 2 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        told.says(frames::metadata(front, TOPIC_ID, &[0]));
+    });
+    gives_records(&mut fetcher(front));
 }

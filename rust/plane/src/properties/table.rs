@@ -170,7 +170,7 @@ const IGNORED: [(&str, &str); 93] = [
     ("metadata.recovery.rebootstrap.trigger.ms", METADATA),
     (
         "metadata.recovery.strategy",
-        "bootstrap.servers are asked again whenever no known broker answers",
+        "bootstrap.servers are asked again whenever no known broker answers, or one asks for it",
     ),
     ("metadata.request.timeout.ms", "socket.timeout.ms covers it"),
     ("msg_order_cmp", WRITER),
