@@ -22,6 +22,7 @@ Everything that eomirror raises on purpose.
     |-- FencedError                   a newer producer took this transactional.id
     |-- TransactionFailedError        abort; then rebuild the lane from rule 2
     |   `-- SourceDamagedError        a batch of the source does not match its checksum
+    |       `-- SourceUnreadableError its leader cannot read it, and does not say why
     `-- OutcomeUnknownError           the commit may have happened; never guess, rebuild
 
 A MirrorError reaches users: its text is one screen at most, lower case, names what and where, and
@@ -50,6 +51,7 @@ __all__ = [
     "OutcomeUnknownError",
     "RecordRefusedError",
     "SourceDamagedError",
+    "SourceUnreadableError",
     "StateError",
     "StoppedError",
     "SupersededError",
@@ -218,6 +220,10 @@ class SourceDamagedError(TransactionFailedError):
     def __init__(self, message: str, source: SourcePartition) -> None:
         super().__init__(message)
         self.source = source
+
+
+class SourceUnreadableError(SourceDamagedError):
+    """The leader of a source partition cannot read it, and does not say why; asked again it may."""
 
 
 class OutcomeUnknownError(LaneError):

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integrat
 
 # of a record batch v2: base offset and length, and how many records it holds; then come the records
 _BEGIN = struct.Struct(">qi")
-_COUNT = struct.Struct(">i")
-_COUNT_AT, _HEADER = 57, 61
+_LENGTH = _COUNT = struct.Struct(">i")
+_LENGTH_AT, _COUNT_AT, _HEADER = 8, 57, 61
 
 
 class Batch(NamedTuple):
@@ -70,6 +70,13 @@ def damage(log: Path, batch: Batch) -> None:
         file.write(bytes([byte ^ 0x10]))
 
 
+def hollow(log: Path, batch: Batch) -> None:
+    """Take the length of a batch away: its leader cannot find what begins there, and says CORRUPT_MESSAGE."""
+    with log.open("r+b") as file:
+        file.seek(batch.at - _HEADER + _LENGTH_AT)
+        file.write(_LENGTH.pack(0))
+
+
 def write_batch(link: TestLink, word: str, records: list[Record]) -> None:
     """Write without transactions, as one batch; remembered as written."""
     producer = Producer({**link.east, "linger.ms": 200, "batch.num.messages": 10_000})
@@ -103,6 +110,30 @@ def test_a_batch_that_is_damaged_for_good_stops_its_topic_only(link: TestLink, e
     del link.written["damaged"][0][60:behind]
     assert link.stopped(adopt={SourcePartition(link.topic("damaged"), 0): behind}) == (0, {})
     link.check("damaged")
+
+
+@pytest.mark.slow
+def test_a_log_that_its_leader_cannot_read_stops_its_topic_only(link: TestLink, east: Any) -> None:
+    """It is asked for again a few times, for the log may only be changing; other topics go on meanwhile."""
+    link.create("hollow", "healthy")
+    for seed in range(3):
+        write_batch(link, "hollow", some_records(seed, 60))
+    log = log_of(east, link.topic("hollow"))
+    hollow(log, next(batch for batch in batches(log) if batch.offset == 60))
+
+    with link.running() as run:
+        run.wait(lambda: len(link.found("hollow").get(0, ())) == 60)
+        link.write("healthy")
+        run.wait(lambda: link.whole("healthy"))
+        text = run.wait(lambda: run.stopped.get(link.topic("hollow")), 180)
+        link.write("healthy")
+        run.wait(lambda: link.whole("healthy"))
+
+    where = f"{link.topic('hollow')}-0"
+    assert f"{where}: the batch at offset 60 is damaged on the source" in text
+    assert f"--adopt {where}=OFFSET" in text
+    link.check("healthy")
+    assert link.found("hollow") == {0: link.written["hollow"][0][:60]}
 
 
 @pytest.mark.slow

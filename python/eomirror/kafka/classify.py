@@ -48,6 +48,7 @@ class Action(enum.StrEnum):
     SOURCE_TRUNCATED: the source's log diverges from what was mirrored.
     TOPIC_GONE: the topic does not exist (any more); recovery compares ids.
     DAMAGED: bytes of the source are not what they were; fetched again they may be.
+    UNREADABLE: a leader of the source cannot read a partition, and does not say why; asked again it may.
     UNAUTHORIZED: a right or a credential is missing; only a person can help.
     UNREACHABLE: no broker answers; again, with backoff.
     CONFIGURATION: a setting is refused; only a person can help.
@@ -62,6 +63,7 @@ class Action(enum.StrEnum):
     SOURCE_TRUNCATED = "source truncated"
     TOPIC_GONE = "topic gone"
     DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
     UNAUTHORIZED = "unauthorized"
     UNREACHABLE = "unreachable"
     CONFIGURATION = "configuration"
@@ -340,6 +342,9 @@ def classify_fetch(error: KafkaError) -> Verdict:
         return found
     if error.retriable() and not error.fatal():
         return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
+    if error.code() >= KafkaError.UNKNOWN and not error.fatal():
+        # a broker's code, and none of a fetch: UNKNOWN_SERVER_ERROR, when it cannot read its own files
+        return Verdict(Action.UNREADABLE, "the leader fails without saying how; fetch again")
     return Verdict(Action.REBUILD, "no better word for it; fetch again from the committed position")
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import KafkaError
 
-from eomirror.errors import DataLossError, LaneError, MirrorError, SourceDamagedError, TransactionFailedError
+from eomirror.errors import (
+    DataLossError,
+    LaneError,
+    MirrorError,
+    SourceDamagedError,
+    SourceUnreadableError,
+    TransactionFailedError,
+)
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.types import SourcePartition
 
@@ -40,6 +47,9 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     if action is Action.DAMAGED and message.topic():
         partition = SourcePartition(message.topic(), message.partition())
         return SourceDamagedError(f"{where}: {error.str()}", partition)
+    if action is Action.UNREADABLE and message.topic():
+        partition = SourcePartition(message.topic(), message.partition())
+        return SourceUnreadableError(f"{where}: {error.str()}", partition)
     if action is Action.SOURCE_TRUNCATED:
         return DataLossError(
             f"{where}: the source's log diverges from what was mirrored: {error.str()}",

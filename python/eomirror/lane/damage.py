@@ -1,17 +1,20 @@
 """
-Records that the source cannot give any more: a batch that does not match its checksum (pure).
+Records that the source cannot give: a batch that does not match its checksum, or that its leader cannot read (pure).
 
 What was damaged on the way is whole when it is fetched again, so an attempt that met such a batch ends, and the next
 one fetches again.  A batch that is damaged on the leader's disk comes back as it is, however often, and would keep all
 other topics of the lane from going on: after some attempts that end at the same position, its topic is stopped.
 Everything before the batch is mirrored by then, for both planes commit what precedes it before they tell of it.
+
+A leader that fails without saying why (UNKNOWN_SERVER_ERROR) may only be out of reach of its remote storage. That is no
+loss of data: its topic is set aside in the same way, and tried again by itself.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.errors import DataLossError
+from eomirror.errors import BrokerFailedError, DataLossError, SourceUnreadableError
 from eomirror.lane.spec import Damage
 
 if TYPE_CHECKING:
@@ -43,11 +46,19 @@ def after_damage(known: Iterable[Damage], error: SourceDamagedError, position: i
     return (*others, Damage(source=error.source, position=position, times=times))
 
 
-def damage_error(error: SourceDamagedError, damage: Damage) -> DataLossError | None:
+def damage_error(error: SourceDamagedError, damage: Damage) -> DataLossError | BrokerFailedError | None:
     """The error that stops the topic; None while it is worth another attempt."""
     if damage.times < MOST_DAMAGED:
         return None
     where = damage.source
+    if isinstance(error, SourceUnreadableError):
+        return BrokerFailedError(
+            f"{where}: the source's leader does not give what stands at offset {damage.position}: {error}; "
+            f"{damage.times} attempts in a row have met the same, and everything before it is mirrored",
+            fix="look into the log of the broker that leads the partition, or have another replica lead it; "
+            "a mirror that runs tries again by itself",
+            topic=where.topic,
+        )
     return DataLossError(
         f"{where}: the batch at offset {damage.position} is damaged on the source: {error}; "
         f"{damage.times} attempts in a row have read the same, and everything before it is mirrored",

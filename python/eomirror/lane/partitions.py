@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.errors import AuthorizationError, FencedError, MirrorError, UnreachableError
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    FencedError,
+    MirrorError,
+    UnreachableError,
+)
 from eomirror.formats.control import Gap
 from eomirror.lane.commit import behind_gap
 from eomirror.lane.plane import Sealed, Start
@@ -53,7 +59,7 @@ class LanePartitions:
         positions: As committed, of every partition whose topic goes on.
         gaps: Accepted, and to be recorded by the next claim (rule 6).
         stopped: Each stopped topic's exit code and text for the user.
-        unauthorized: Those of them that only lack a right, or a leader, and are tried again.
+        unauthorized: Those of them that only lack a right, or a leader that can serve them, and are tried again.
         targets: Target topics by source topic.
     """
 
@@ -160,7 +166,7 @@ class LanePartitions:
         fresh = topic not in self.stopped
         if fresh:
             self.stopped[topic] = (error.exit_code, str(error))
-            if isinstance(error, AuthorizationError | UnreachableError):
+            if isinstance(error, AuthorizationError | UnreachableError | BrokerFailedError):
                 self.unauthorized.add(topic)
         for source in [source for source in self.positions if source.topic == topic]:
             del self.positions[source]

@@ -18,6 +18,7 @@ from eomirror.errors import (
     OutcomeUnknownError,
     RecordRefusedError,
     SourceDamagedError,
+    SourceUnreadableError,
     TopicError,
     TransactionFailedError,
     UnreachableError,
@@ -136,6 +137,12 @@ def _damaged(failure: NativeFailureError) -> LaneError:
     return SourceDamagedError(failure.message, failure.partition)
 
 
+def _unreadable(failure: NativeFailureError) -> LaneError:
+    if failure.partition is None:
+        return _failed(failure)
+    return SourceUnreadableError(failure.message, failure.partition)
+
+
 def _refused(failure: NativeFailureError) -> MirrorError:
     refused = failure.refused
     if refused is None or refused.source is None:
@@ -171,6 +178,7 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     # recovery compares the ids, and says exactly what was replaced
     "topic-gone": _failed,
     "damaged": _damaged,
+    "unreadable": _unreadable,
     "topic": lambda failure: TopicError(failure.message, fix=failure.fix, topic=failure.topic),
     "unaccounted": lambda failure: TransactionFailedError(f"EO-7: {failure.message}"),
     "misuse": _failed,

@@ -1,8 +1,8 @@
 """
-When topics that lack a right, or a leader, are tried again: pure, times in, topics out.
+When topics that lack a right, or a leader that serves them, are tried again: pure, times in, topics out.
 
-A right that was revoked may be granted again, brokers that hold all replicas of a partition come back, and nobody
-should have to restart the mirror for that (fault F30).
+A right that was revoked may be granted again, brokers that hold all replicas of a partition come back, or can read
+again what they hold, and nobody should have to restart the mirror for that (fault F30).
 Trying costs the topic's lanes a short stop between two transactions, so the times between the tries double.
 """
 

@@ -231,7 +231,9 @@ impl Error {
             }
             Self::Refused { code, .. } => match code.meaning() {
                 Meaning::Refused => Kind::Unauthorized,
-                Meaning::Moved | Meaning::Unknown | Meaning::Later => Kind::Unreachable,
+                Meaning::Moved | Meaning::Unknown | Meaning::Later | Meaning::Failing => {
+                    Kind::Unreachable
+                }
                 _ => Kind::Protocol,
             },
         }
@@ -321,6 +323,8 @@ pub(crate) enum Meaning {
     Unknown,
     /// Passing trouble of the broker: again, after a pause.
     Later,
+    /// The broker cannot read its log, or does not say what it cannot do: again, and believe it after a while.
+    Failing,
     /// The offset is outside of the log.
     OutOfRange,
     /// A right or a credential is missing.
@@ -421,8 +425,9 @@ impl ErrorCode {
         match self.0 {
             0 => Meaning::Fine,
             1 => Meaning::OutOfRange,
-            // the log of this replica is being read while it changes; Java's client tries again, and so do we
-            -1 | 2 | 7 | 78 | 89 => Meaning::Later,
+            7 | 78 | 89 => Meaning::Later,
+            // the log of this replica may be read while it changes, and then it passes
+            -1 | 2 => Meaning::Failing,
             // 75: the broker has older metadata than we do; it will learn, or metadata will show that we were wrong
             5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 | 129 => Meaning::Moved,
             3 | 100 => Meaning::Unknown,

@@ -93,7 +93,8 @@ pub struct Limits {
     pub patience_bytes: u64,
     /// Pause before a partition is asked for again that a broker could not serve.
     pub retry: Duration,
-    /// How long a topic may be unknown to the cluster before it counts as gone: brokers learn of new topics late.
+    /// How long a topic may be unknown to the cluster before it counts as gone, for brokers learn of new topics late; and
+    /// how long a leader may fail to read a partition before that counts.
     pub patience: Duration,
 }
 
@@ -189,6 +190,11 @@ pub enum Stop {
     },
     /// The topic, or this partition of it, does not exist.
     Gone,
+    /// For a while now its leader has said that it cannot read the log there.
+    Unreadable {
+        /// The broker's words.
+        code: ErrorCode,
+    },
     /// A right is missing, or the broker cannot serve this at all.
     Refused {
         /// The broker's words.
@@ -214,6 +220,7 @@ impl fmt::Display for Stop {
             }
             Self::Replaced { found } => write!(f, "the topic was created anew, its id is {found}"),
             Self::Gone => write!(f, "the partition does not exist"),
+            Self::Unreadable { code } => write!(f, "its leader cannot read it: {code}"),
             Self::Refused { code } => write!(f, "the broker refuses: {code}"),
         }
     }

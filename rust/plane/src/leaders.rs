@@ -61,7 +61,7 @@ impl Client {
                             missing.retain(|asked| *asked != (topic.as_str(), partition));
                             found.push((TopicPartition::new(topic, partition), said));
                         }
-                        Meaning::Moved | Meaning::Unknown | Meaning::Later => {
+                        Meaning::Moved | Meaning::Unknown | Meaning::Later | Meaning::Failing => {
                             trouble = format!("{about}: {code}");
                         }
                         _ => return Err(Error::Refused { what: about, code }),

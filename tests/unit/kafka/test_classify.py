@@ -186,13 +186,22 @@ def test_every_code_of_the_library_gets_an_answer() -> None:
     for code in codes:
         for table, decide in PLACES.values():
             if code not in table:
-                assert decide(KafkaError(code)).action in {Action.REBUILD, Action.FATAL}
+                assert decide(KafkaError(code)).action in {Action.REBUILD, Action.FATAL, Action.UNREADABLE}
 
 
 def test_an_unknown_error_of_a_transaction_is_never_guessed() -> None:
     """Rule 8: nothing set means rebuild, not retry."""
     assert classify_transaction(error("UNKNOWN")).action is Action.REBUILD
     assert classify_delivery(error("UNKNOWN", retriable=True)).action is Action.REBUILD
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("UNKNOWN", Action.UNREADABLE), ("INVALID_REQUEST", Action.UNREADABLE), ("_STATE", Action.REBUILD)],
+)
+def test_a_leader_that_fails_to_read_is_told_from_a_consumer_that_does(name: str, action: Action) -> None:
+    """The partition's topic can be set aside; a consumer is made anew."""
+    assert classify_fetch(error(name)).action is action
 
 
 @pytest.mark.parametrize("decide", [classify_transaction, classify_fetch, classify_admin])

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, DataLossError, SourceDamagedError, TransactionFailedError
+from eomirror.errors import (
+    AuthorizationError,
+    DataLossError,
+    SourceDamagedError,
+    SourceUnreadableError,
+    TransactionFailedError,
+)
 from eomirror.kafka.fetch_errors import fetch_failure, sort_out
 
 
@@ -39,6 +45,12 @@ class Message:
         (Message("_TRANSPORT"), None),
         (Message("_BAD_MSG"), SourceDamagedError),
         (Message("_BAD_MSG", topic=None), TransactionFailedError),
+        (Message("INVALID_MSG"), SourceDamagedError),
+        (Message("UNKNOWN"), SourceUnreadableError),
+        (Message("UNKNOWN", topic=None), TransactionFailedError),
+        # a broker's code that is none of a fetch, and one of librdkafka's own
+        (Message("INVALID_REQUEST"), SourceUnreadableError),
+        (Message("_STATE"), TransactionFailedError),
         (Message("_LOG_TRUNCATION"), DataLossError),
         (Message("OFFSET_OUT_OF_RANGE"), TransactionFailedError),
         (Message("TOPIC_AUTHORIZATION_FAILED"), AuthorizationError),
@@ -48,7 +60,7 @@ def test_what_a_lane_must_not_go_on_behind(message: Message, kind: type[Exceptio
     """What passes by itself is no failure; a damaged batch is one of its partition."""
     failure: Any = fetch_failure(message)
     assert (None if failure is None else type(failure)) is kind
-    if kind is SourceDamagedError:
+    if kind in {SourceDamagedError, SourceUnreadableError}:
         assert failure.source == ("orders", 2)
     if kind in {DataLossError, AuthorizationError}:
         assert failure.topic == "orders"

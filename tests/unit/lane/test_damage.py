@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fakes import ORDERS, PAYMENTS
 
-from eomirror.errors import SourceDamagedError
+from eomirror.errors import BrokerFailedError, SourceDamagedError, SourceUnreadableError
 from eomirror.lane.damage import MOST_DAMAGED, after_damage, damage_error
 from eomirror.lane.spec import Damage
 
@@ -26,6 +28,21 @@ def test_the_same_damage_is_counted_and_stops_its_topic_in_the_end() -> None:
         in str(stopping)
     )
     assert "--adopt orders-0=OFFSET" in stopping.fix
+
+
+def test_a_leader_that_does_not_say_why_it_cannot_read_is_no_loss_of_data() -> None:
+    """Its topic is set aside by name after as many attempts, and may be tried again."""
+    error = SourceUnreadableError("UNKNOWN_SERVER_ERROR (-1)", ORDERS)
+    damage = Damage(source=ORDERS, position=7, times=MOST_DAMAGED)
+
+    assert damage_error(error, replace(damage, times=MOST_DAMAGED - 1)) is None
+    stopping = damage_error(error, damage)
+
+    assert type(stopping) is BrokerFailedError
+    assert (stopping.topic, stopping.exit_code) == ("orders", 1)
+    assert "orders-0: the source's leader does not give what stands at offset 7: UNKNOWN_SERVER" in str(
+        stopping
+    )
 
 
 def test_two_partitions_are_counted_apart() -> None:

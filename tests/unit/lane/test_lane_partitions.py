@@ -11,7 +11,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position, spec
 
-from eomirror.errors import AuthorizationError, FencedError, MirrorError, TopicError, UnreachableError
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    FencedError,
+    MirrorError,
+    TopicError,
+    UnreachableError,
+)
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.plane import Advance, Sealed
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -112,8 +119,9 @@ def test_what_is_told_twice_is_new_once() -> None:
     assert partitions.targets == {"orders": "east.orders", "payments": "east.payments"}
 
 
-def test_a_topic_without_a_leader_is_tried_again() -> None:
+@pytest.mark.parametrize("kind", [UnreachableError, BrokerFailedError])
+def test_a_topic_that_its_leader_does_not_serve_is_tried_again(kind: type[MirrorError]) -> None:
     """As one that lacks a right: nobody shall have to start the mirror again when its brokers are back."""
     partitions = holding(ORDERS)
-    assert partitions.stop("orders", UnreachableError("orders-0 has no leader", topic="orders"))
+    assert partitions.stop("orders", kind("orders-0 has no leader", topic="orders"))
     assert partitions.unauthorized == {"orders"}

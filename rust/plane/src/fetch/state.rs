@@ -259,7 +259,7 @@ impl FetchState {
             let topic_id = tracked.topic_id.unwrap_or_default();
             let Some(answered) = said.take(topic_id, partition) else {
                 match heard {
-                    Heard::News => tracked.trouble = None,
+                    Heard::News => tracked.get_well(),
                     Heard::SessionOver => {}
                     // a broker that throttles says nothing at all (KIP-219)
                     Heard::Everything if throttled => {}

@@ -50,6 +50,8 @@ pub(super) struct Tracked {
     pub(super) served: u64,
     pub(super) retry_at: Option<Instant>,
     pub(super) trouble: Option<(Instant, String)>,
+    /// Since when its leader cannot read it.
+    failing: Option<Instant>,
     /// High watermark, last stable offset and log start that were handed out last.
     pub(super) marks: Option<(i64, i64, i64)>,
     /// Whether the directory means the topic that is being read. Anybody may have asked for metadata in between.
@@ -76,6 +78,7 @@ impl Tracked {
             served: 0,
             retry_at: None,
             trouble: None,
+            failing: None,
             marks: None,
             agreed: false,
             leader: None,
@@ -104,6 +107,10 @@ impl Tracked {
             .is_some_and(|(broker, _)| !directory.brokers().contains_key(&broker));
         if gone || leader != self.leader {
             self.closer = None;
+        }
+        if leader != self.leader {
+            // what one replica cannot read, another one may have whole
+            self.failing = None;
         }
         self.leader = leader;
     }
@@ -167,6 +174,12 @@ impl Tracked {
         self.trouble.is_none()
     }
 
+    /// It was read.
+    pub(super) fn get_well(&mut self) {
+        self.trouble = None;
+        self.failing = None;
+    }
+
     pub(super) fn delay(&mut self, reason: String, now: Instant, pause: Duration) {
         let since = self.trouble.take().map_or(now, |(since, _)| since);
         self.trouble = Some((since, reason));
@@ -201,6 +214,9 @@ impl Tracked {
             self.delay(reason, now, Duration::ZERO);
             return (None, matches!(meaning, Meaning::Moved | Meaning::Unknown));
         }
+        if meaning != Meaning::Failing {
+            self.failing = None;
+        }
         let stop = match meaning {
             Meaning::Fine => match answered.diverging {
                 None => return (self.records(answered, asked), false),
@@ -222,6 +238,14 @@ impl Tracked {
                 self.delay(code.to_string(), now, limits.retry);
                 return (None, false);
             }
+            Meaning::Failing => {
+                let since = *self.failing.get_or_insert(now);
+                if now.saturating_duration_since(since) < limits.patience {
+                    self.delay(code.to_string(), now, limits.retry);
+                    return (None, false);
+                }
+                Stop::Unreadable { code }
+            }
             Meaning::OutOfRange => Stop::OutOfRange { log: None },
             Meaning::Refused | Meaning::Final => Stop::Refused { code },
         };
@@ -230,7 +254,7 @@ impl Tracked {
     }
 
     fn records(&mut self, answered: AnsweredPartition, asked: Asked) -> Option<Outcome> {
-        self.trouble = None;
+        self.get_well();
         let marks = (
             answered.high_watermark,
             answered.last_stable_offset,
@@ -272,7 +296,7 @@ impl Tracked {
                 return (now - facts.since >= limits.patience).then_some(Stop::Gone);
             }
             // a topic that is just being made has no leaders yet
-            Meaning::Moved | Meaning::Later => {
+            Meaning::Moved | Meaning::Later | Meaning::Failing => {
                 self.delay(facts.error.to_string(), now, limits.retry);
                 return None;
             }

@@ -35,8 +35,10 @@ pub enum FailureKind {
     Gap,
     /// A topic or a partition does not exist, or is another one than was meant, on either side.
     TopicGone,
-    /// Bytes were damaged on the way; from the source again they may be whole.
+    /// Bytes were damaged on the way, or the source finds them so; from the source again they may be whole.
     Damaged,
+    /// The source's leader cannot read a partition, and does not say why; asked again it may.
+    Unreadable,
     /// One topic cannot go on as it is; others can.
     Topic,
     /// Rule 7: the books do not balance.
@@ -47,7 +49,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Unhonoured,
         Self::Configuration,
         Self::Unauthorized,
@@ -61,6 +63,7 @@ impl FailureKind {
         Self::Gap,
         Self::TopicGone,
         Self::Damaged,
+        Self::Unreadable,
         Self::Topic,
         Self::Unaccounted,
         Self::Misuse,
@@ -83,6 +86,7 @@ impl FailureKind {
             Self::Gap => "gap",
             Self::TopicGone => "topic-gone",
             Self::Damaged => "damaged",
+            Self::Unreadable => "unreadable",
             Self::Topic => "topic",
             Self::Unaccounted => "unaccounted",
             Self::Misuse => "misuse",
@@ -139,6 +143,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// `CORRUPT_MESSAGE`.
+const CORRUPT: i16 = 2;
+
 /// `MESSAGE_TOO_LARGE`.
 const TOO_LARGE: i16 = 10;
 
@@ -186,6 +193,11 @@ impl Failure {
             Stop::Replaced { .. } | Stop::Gone => {
                 (FailureKind::TopicGone, "compare the topics' ids")
             }
+            Stop::Unreadable { code } if code.0 == CORRUPT => (
+                FailureKind::Damaged,
+                "have another replica lead the partition",
+            ),
+            Stop::Unreadable { .. } => (FailureKind::Unreadable, "look into the broker's log"),
             Stop::Refused { code } => match code.meaning() {
                 Meaning::Refused => (
                     FailureKind::Unauthorized,
@@ -196,7 +208,7 @@ impl Failure {
                     FailureKind::Configuration,
                     "use brokers of Kafka 3.9 or newer",
                 ),
-                _ => (FailureKind::Abortable, "look into the broker's log"),
+                _ => (FailureKind::Unreadable, "look into the broker's log"),
             },
         };
         let mut failure = Self::new(kind, format!("{partition}: {stop}"), fix);
@@ -443,7 +455,12 @@ mod tests {
         let denied = Stop::Refused {
             code: ErrorCode(29),
         };
+        let code = ErrorCode;
         for (stop, kind) in [
+            (Stop::Unreadable { code: code(2) }, FailureKind::Damaged),
+            (Stop::Unreadable { code: code(-1) }, FailureKind::Unreadable),
+            // a code that is none of a Fetch
+            (Stop::Refused { code: code(42) }, FailureKind::Unreadable),
             (Stop::OutOfRange { log: None }, FailureKind::Gap),
             (Stop::Gone, FailureKind::TopicGone),
             (truncated, FailureKind::Truncated),

@@ -1,8 +1,10 @@
 //! Leaders that move, topics that go, brokers that fail.
 
-use super::super::super::{Assignment, Stop};
+use super::super::super::{Assignment, Outcome, Stop};
 use super::super::SILENCE;
-use super::{A, B, LIMITS, MILLI, at, error, metadata, reading, reading_with, said, stop_of};
+use super::{
+    A, B, LIMITS, MILLI, Reader, at, error, metadata, reading, reading_with, said, stop_of,
+};
 use std::time::Duration;
 
 use crate::error::ErrorCode;
@@ -48,7 +50,7 @@ fn a_new_leader_that_the_old_one_names_is_asked_at_once() {
 
 #[test]
 fn passing_trouble_is_waited_for() {
-    for code in [-1, 2, 7, 78] {
+    for code in [7, 78, 89] {
         let mut reader = reading(&[0]);
         reader.asked(1);
         assert!(reader.answer(1, vec![error(0, code)]).is_empty());
@@ -59,6 +61,64 @@ fn passing_trouble_is_waited_for() {
         reader.now += LIMITS.retry;
         assert_eq!(reader.asked(1), [(0, 10)], "{code}");
     }
+}
+
+#[test]
+fn a_leader_that_cannot_read_is_asked_again_for_a_while_and_then_believed() {
+    for code in [-1, 2] {
+        let mut reader = reading(&[0, 2]);
+        let fails = |reader: &mut Reader| {
+            assert_eq!(reader.asked(1)[0], (0, 10), "{code}");
+            let fetched = reader.answer(1, vec![error(0, code), said(2, b"")]);
+            reader.now += LIMITS.retry;
+            let (of_it, others): (Vec<_>, Vec<_>) =
+                fetched.into_iter().partition(|one| one.partition == at(0));
+            assert!(
+                others
+                    .iter()
+                    .all(|one| matches!(one.outcome, Outcome::Records(_)))
+            );
+            of_it
+        };
+        let mut tries = 0;
+        let started = reader.now;
+        let stopped = loop {
+            let fetched = fails(&mut reader);
+            if !fetched.is_empty() {
+                break fetched;
+            }
+            assert_eq!(reader.delays()[0].reason, ErrorCode(code).to_string());
+            assert!(!reader.wants_metadata());
+            tries += 1;
+        };
+        let code = ErrorCode(code);
+        assert_eq!(stop_of(&stopped), &Stop::Unreadable { code });
+        assert!(tries > 10 && reader.now - started >= LIMITS.patience);
+        assert_eq!(reader.asked(1), [(2, 10)], "the other one goes on");
+    }
+}
+
+#[test]
+fn another_leader_and_what_was_read_in_between_give_the_whole_patience_again() {
+    let mut reader = reading(&[0]);
+    let mut elected = metadata();
+    elected.topics[0].partitions[0].leader_epoch = 8;
+    let almost = LIMITS.patience.checked_sub(MILLI).unwrap();
+    let fails = |reader: &mut Reader| {
+        assert_eq!(reader.asked(1), [(0, 10)]);
+        reader.answer(1, vec![error(0, 2)])
+    };
+    assert!(fails(&mut reader).is_empty());
+    reader.now += almost;
+    assert!(reader.learn(elected).is_empty());
+    assert!(fails(&mut reader).is_empty());
+    reader.now += almost;
+    reader.asked(1);
+    assert_eq!(reader.answer(1, vec![said(0, b"")]).len(), 1);
+    assert!(fails(&mut reader).is_empty());
+    reader.now += LIMITS.patience;
+    let code = ErrorCode(2);
+    assert_eq!(stop_of(&fails(&mut reader)), &Stop::Unreadable { code });
 }
 
 #[test]
