@@ -146,6 +146,28 @@ fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
 }
 
 #[test]
+fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
+    let (port, script) = broker();
+    let mut nowhere = frames::metadata(port, TOPIC_ID, &[0]);
+    nowhere.topics[0].partitions[0].leader_id = BrokerId(7);
+    script.says(nowhere);
+    let mut fetcher = fetcher(port);
+    let polled = fetcher
+        .poll(SystemClock.now() + Duration::from_millis(500))
+        .unwrap();
+    assert!(polled.is_empty());
+    assert_eq!(
+        fetcher.delays()[0].reason,
+        "nobody says where broker 7 is, which leads it"
+    );
+    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    let polled = fetcher
+        .poll(SystemClock.now() + Duration::from_secs(5))
+        .unwrap();
+    assert_eq!(polled.len(), 1, "it was not asked again");
+}
+
+#[test]
 fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     let (front, door) = broker();
     let (old, leaving) = broker();

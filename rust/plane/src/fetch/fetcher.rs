@@ -346,13 +346,16 @@ impl Fetcher {
                 State::Opening => {}
                 State::Resting { until, last } => {
                     self.wake(Some(until));
+                    // one that is known, and has not failed, only wants to be left alone
+                    let known = self.client.network().is_known(Peer::Broker(broker));
+                    let reason = match &last {
+                        Some(error) => error.to_string(),
+                        None if known => continue,
+                        None => format!("nobody says where broker {broker} is, which leads it"),
+                    };
+                    let directory = self.client.directory();
+                    self.state.unreachable(broker, &reason, directory, now);
                     if let Some(error) = last {
-                        self.state.unreachable(
-                            broker,
-                            &error.to_string(),
-                            self.client.directory(),
-                            now,
-                        );
                         self.fail(error);
                     }
                 }

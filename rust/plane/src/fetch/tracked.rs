@@ -288,7 +288,11 @@ impl Tracked {
         now: Instant,
         limits: &Limits,
     ) -> Option<Stop> {
-        let facts = directory.topic(&partition.topic)?;
+        let Some(facts) = directory.topic(&partition.topic) else {
+            let reason = "metadata says nothing of its topic".to_owned();
+            self.delay(reason, now, limits.retry);
+            return None;
+        };
         match facts.error.meaning() {
             Meaning::Fine => {}
             Meaning::Unknown => {

@@ -224,6 +224,20 @@ fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
 }
 
 #[test]
+fn a_topic_of_which_metadata_says_nothing_is_named_and_asked_about_again() {
+    let mut silent = metadata();
+    silent.topics.clear();
+    let mut reader = reading(&[1]);
+    reader.state.assign(&[Assignment::new("b", 0, 0)]);
+    assert!(reader.learn(silent).is_empty());
+    assert!(reader.wants_metadata());
+    assert_eq!(
+        reader.delays()[0].reason,
+        "metadata says nothing of its topic"
+    );
+}
+
+#[test]
 fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
     let mut reader = reading(&[0]);
     reader.state.assign(&[Assignment::new("a", 9, 0)]);
