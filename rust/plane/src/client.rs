@@ -341,6 +341,13 @@ impl Client {
             }
             return Err(error);
         }
+        if metadata.brokers.is_empty() {
+            // of a broker that is starting: it knows of no topic either, and nothing of that is a fact
+            return Err(Error::Unreachable {
+                peer: "the cluster".to_owned(),
+                reason: "the broker that was asked knows of no broker yet".to_owned(),
+            });
+        }
         self.directory.apply(metadata, self.clock.now());
         self.network.set_brokers(self.directory.brokers());
         Ok(())

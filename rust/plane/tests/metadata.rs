@@ -168,6 +168,30 @@ fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
 }
 
 #[test]
+fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
+    let (port, script) = broker();
+    script.says(MetadataResponse::default());
+    let told = Arc::clone(&script);
+    thread::spawn(move || {
+        while told.asked() < 2 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        told.says(frames::metadata(port, TOPIC_ID, &[0]));
+    });
+    let mut fetcher = fetcher(port);
+    assert_eq!(fetcher.client().directory().brokers().len(), 1);
+    gives_records(&mut fetcher);
+    // what is known is not lost by it
+    script.says(MetadataResponse::default());
+    let error = fetcher
+        .client()
+        .metadata(&[], SystemClock.now() + Duration::from_millis(300))
+        .unwrap_err();
+    assert!(error.to_string().contains("knows of no broker"), "{error}");
+    assert_eq!(fetcher.client().directory().leader("t", 0), Some((1, 3)));
+}
+
+#[test]
 fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     let (front, door) = broker();
     let (old, leaving) = broker();
