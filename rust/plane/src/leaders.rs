@@ -43,7 +43,7 @@ impl Client {
                     led.entry(leader).or_default().push((topic, *partition));
                 }
             }
-            for (leader, asked) in led {
+            for (leader, mut asked) in led {
                 let request = ask(self.directory(), &asked);
                 let answer = match self.call(Peer::Broker(leader), &request, what, deadline) {
                     Ok(answer) => answer,
@@ -54,6 +54,11 @@ impl Client {
                     }
                 };
                 for (topic, partition, code, said) in read(answer) {
+                    let Some(at) = asked.iter().position(|it| *it == (&*topic, partition)) else {
+                        // it was not asked about, or is said twice
+                        continue;
+                    };
+                    asked.swap_remove(at);
                     let code = ErrorCode(code);
                     let about = format!("{what} of {topic}-{partition}");
                     match code.meaning() {

@@ -13,13 +13,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use eomirror_plane::{
-    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, Outcome, Properties,
-    SystemClock,
+    Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
+    Properties, SystemClock,
 };
 use frames::{Asked, framed};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, MetadataResponse};
-use kafka_protocol::protocol::Decodable as _;
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::{
+    BrokerId, FetchRequest, FetchResponse, ListOffsetsResponse, MetadataResponse, TopicName,
+};
+use kafka_protocol::protocol::{Decodable as _, StrBytes};
 use uuid::Uuid;
 
 const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
@@ -76,8 +81,22 @@ fn answer(script: &Script, asked: Asked) -> Bytes {
     } = asked;
     match key {
         18 => {
-            let apis = frames::versions(&[(1, 4, 17), (3, 0, 13), (18, 0, 4)]);
+            let apis = frames::versions(&[(1, 4, 17), (2, 6, 10), (3, 0, 13), (18, 0, 4)]);
             framed(correlation, false, &apis, version)
+        }
+        2 => {
+            let partition = |index, code| {
+                ListOffsetsPartitionResponse::default()
+                    .with_partition_index(index)
+                    .with_error_code(code)
+                    .with_offset(90)
+            };
+            // of a partition that nobody has asked about, too
+            let topic = ListOffsetsTopicResponse::default()
+                .with_name(TopicName(StrBytes::from_static_str("t")))
+                .with_partitions(vec![partition(0, 0), partition(7, 0), partition(8, 42)]);
+            let answer = ListOffsetsResponse::default().with_topics(vec![topic]);
+            framed(correlation, true, &answer, version)
         }
         3 => {
             script.asked.fetch_add(1, Ordering::SeqCst);
@@ -189,6 +208,21 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
         .unwrap_err();
     assert!(error.to_string().contains("knows of no broker"), "{error}");
     assert_eq!(fetcher.client().directory().leader("t", 0), Some((1, 3)));
+}
+
+#[test]
+fn an_answer_about_what_was_not_asked_is_passed_over() {
+    let (port, script) = broker();
+    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    let mut fetcher = fetcher(port);
+    let listed = fetcher.client().list_offsets(
+        IsolationLevel::ReadCommitted,
+        OffsetSpec::Latest,
+        &[("t", 0)],
+        soon(),
+    );
+    let partitions: Vec<i32> = listed.unwrap().iter().map(|one| one.partition).collect();
+    assert_eq!(partitions, [0]);
 }
 
 #[test]
