@@ -143,6 +143,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Codes that a broker says again to whoever comes: `UNSUPPORTED_VERSION`, `PRINCIPAL_DESERIALIZATION_FAILURE`.
+const LASTING: [i16; 2] = [35, 97];
+
 /// `CORRUPT_MESSAGE`.
 const CORRUPT: i16 = 2;
 
@@ -302,8 +305,10 @@ fn kind_of(error: &Error) -> FailureKind {
         Error::Malformed { .. } => FailureKind::Abortable,
         // INVALID_TRANSACTION_TIMEOUT
         Error::Refused { code, .. } if code.0 == 50 => FailureKind::Configuration,
-        // of a coordinator that has lost what it knew: a new producer begins anew
-        Error::Refused { code, .. } if matches!(code.0, 45 | 47 | 48 | 49 | 59 | 120) => {
+        // of a coordinator that has lost what it knew, or that says what nobody foresaw: a new producer begins anew
+        Error::Refused { code, .. }
+            if code.meaning() == Meaning::Final && !LASTING.contains(&code.0) =>
+        {
             FailureKind::Abortable
         }
         _ => match error.kind() {
@@ -379,23 +384,21 @@ mod tests {
 
     #[test]
     fn a_coordinators_refusal_is_read_by_its_code() {
-        for (code, kind) in [
-            // sequences, the epoch, the state or the id are lost: a new producer begins anew
-            (45, FailureKind::Abortable),
-            (47, FailureKind::Abortable),
-            (48, FailureKind::Abortable),
-            (49, FailureKind::Abortable),
-            (59, FailureKind::Abortable),
-            (120, FailureKind::Abortable),
-            (50, FailureKind::Configuration),
-            (53, FailureKind::Unauthorized),
-        ] {
+        let kind_of = |code| {
             let error = Error::Refused {
                 what: "transactional.id t".to_owned(),
                 code: ErrorCode(code),
             };
-            assert_eq!(Failure::from(error).kind, kind, "{code}");
+            Failure::from(error).kind
+        };
+        // sequences, the epoch, the state or the id are lost, or nobody foresaw it: a new producer begins anew
+        for code in [45, 47, 48, 49, 59, 120, 42, 52, 999] {
+            assert_eq!(kind_of(code), FailureKind::Abortable, "{code}");
         }
+        assert_eq!(kind_of(-1), FailureKind::Unreachable);
+        assert_eq!(kind_of(35), FailureKind::Protocol);
+        assert_eq!(kind_of(50), FailureKind::Configuration);
+        assert_eq!(kind_of(53), FailureKind::Unauthorized);
         let fenced = Error::Fenced {
             transactional_id: "t".to_owned(),
             code: ErrorCode(90),
