@@ -1,0 +1,105 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::{ProduceResponse, TopicName};
+use kafka_protocol::protocol::StrBytes;
+
+use super::{Answer, Error, Peer, Produced, TopicId, TransactionalProducer};
+use crate::client::Client;
+use crate::clock::SystemClock;
+use crate::fetch::TopicPartition;
+use crate::network::RequestId;
+use crate::properties::Properties;
+use crate::protocol::oracle;
+use crate::transaction::ProducerSettings;
+use eomirror_core::transaction::{Identity, SourceRange};
+
+const OLD: TopicId = TopicId([1; 16]);
+const NEW: TopicId = TopicId([2; 16]);
+
+/// A producer with an open transaction.
+fn open() -> TransactionalProducer {
+    let properties = Properties::parse([("bootstrap.servers", "127.0.0.1:1")]).unwrap();
+    let settings = ProducerSettings::new("id", &properties);
+    let client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
+    let mut producer = TransactionalProducer::new(client, settings);
+    let identity = Identity {
+        producer_id: 7,
+        epoch: 0,
+    };
+    producer
+        .coordinator
+        .initialized(0, identity, Instant::now());
+    producer.coordinator.begin().unwrap();
+    producer
+}
+
+/// A batch goes to a topic of this id, and is answered with this code.
+fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code: i16) {
+    let range = SourceRange {
+        partition: 0,
+        first: 0,
+        last: 0,
+    };
+    let batch = crate::protocol::produce::FramedBatch {
+        head: [0; 61],
+        body: bytes::Bytes::new(),
+    };
+    let at = TopicPartition::new("t", 0);
+    producer.sequences.push(&at, batch, 61, 1, range);
+    let now = Instant::now();
+    let sent = producer.sequences.plan(1, |_| Some(1), now).unwrap();
+    let partition = PartitionProduceResponse::default()
+        .with_error_code(code)
+        .with_base_offset(5);
+    let topic = TopicProduceResponse::default()
+        .with_name(TopicName(StrBytes::default()))
+        .with_topic_id(uuid::Uuid::from_bytes(id.0))
+        .with_partition_responses(vec![partition]);
+    let answer = ProduceResponse::default().with_responses(vec![topic]);
+    producer.produces.insert(
+        RequestId::numbered(number),
+        Produced {
+            ticket: sent.ticket,
+            names: vec![(id, "t".to_owned())],
+        },
+    );
+    let answer = Answer {
+        id: RequestId::numbered(number),
+        peer: Peer::Broker(1),
+        body: Ok((13, oracle::write(&answer, 13))),
+    };
+    producer.take(answer, now).unwrap();
+}
+
+#[test]
+fn the_topics_that_took_something_are_remembered_until_the_next_transaction() {
+    let mut producer = open();
+    written(&mut producer, 1, NEW, 0);
+    written(&mut producer, 2, OLD, 0);
+    let ids: Vec<TopicId> = producer.written().keys().copied().collect();
+    assert_eq!(ids, [OLD, NEW]);
+    producer.forget();
+    assert!(producer.written().is_empty());
+}
+
+#[test]
+fn what_is_about_the_producer_names_no_partition() {
+    for (code, names) in [(29, true), (10, true), (31, false), (53, false)] {
+        let mut producer = open();
+        written(&mut producer, 1, NEW, code);
+        let Some(Error::MustAbort { what, batch, .. }) = producer.refused else {
+            panic!("{code}: {:?}", producer.refused);
+        };
+        assert_eq!(batch.is_some(), names, "{code}");
+        assert_eq!(what.contains("t-0"), names, "{code}: {what}");
+    }
+}
+
+#[test]
+fn a_topic_that_refused_has_taken_nothing() {
+    let mut producer = open();
+    written(&mut producer, 1, NEW, 100);
+    assert!(producer.written().is_empty());
+}
