@@ -41,23 +41,35 @@ impl TransactionalProducer {
         let Answer { peer, body, .. } = answer;
         let client = &mut self.client;
         let event = match ask {
-            Ask::Find => read::<FindCoordinator>(client, peer, body)
-                .map(|found| self.coordinator.found(found.error, found.broker, now)),
-            Ask::Init { .. } => read::<InitProducerId>(client, peer, body).map(|given| {
-                self.coordinator
-                    .initialized(given.error, identity(given), now)
+            Ask::Find => read::<FindCoordinator>(client, peer, body).map(|found| {
+                let event = self.coordinator.found(found.error, found.broker, now);
+                // that somebody is found does not say that he answers
+                let code = Some(found.error).filter(|code| *code != 0);
+                (code, event)
             }),
-            Ask::End { .. } => read::<EndTxn>(client, peer, body)
-                .map(|given| self.coordinator.ended(given.error, identity(given), now)),
+            Ask::Init { .. } => read::<InitProducerId>(client, peer, body).map(|given| {
+                let next = identity(given);
+                let event = self.coordinator.initialized(given.error, next, now);
+                (Some(given.error), event)
+            }),
+            Ask::End { .. } => read::<EndTxn>(client, peer, body).map(|given| {
+                let event = self.coordinator.ended(given.error, identity(given), now);
+                (Some(given.error), event)
+            }),
         };
         match event {
-            Ok(event) => {
+            Ok((code, event)) => {
+                if let Some(code) = code.map(ErrorCode) {
+                    let said = || format!("the coordinator says {code}");
+                    self.hindrance = (!code.is_none()).then(said);
+                }
                 if let Some(event) = event {
                     self.happened(event);
                 }
                 Ok(())
             }
             Err(error) => {
+                self.hindrance = None;
                 self.coordinator.lost(now);
                 self.leaders.doubt();
                 passing(Err(error))
@@ -105,6 +117,7 @@ impl TransactionalProducer {
         now: Instant,
     ) -> Result<(), Error> {
         let Answer { peer, body, .. } = answer;
+        self.hindrance = None;
         let answer = match read::<ProduceRequest>(&mut self.client, peer, body) {
             Ok(answer) => answer,
             Err(error) => {
@@ -133,6 +146,9 @@ impl TransactionalProducer {
                     .or_insert_with(|| topic.clone());
             }
             let target = TopicPartition::new(topic, written.index);
+            if !matches!(written.error, 0 | DUPLICATE) {
+                self.hindrance = Some(format!("{target}: {}", ErrorCode(written.error)));
+            }
             if let Some(reason) = written.reason {
                 reasons.insert(target.clone(), reason);
             }

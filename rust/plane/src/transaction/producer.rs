@@ -50,6 +50,8 @@ pub struct TransactionalProducer {
     pub(super) produces: BTreeMap<RequestId, Produced>,
     pub(super) leaders: Leaders,
     pub(super) acknowledged: Vec<Acknowledgement>,
+    /// What the target's last answer says against going on, where that passes.
+    pub(super) hindrance: Option<String>,
     /// The first refusal in the open transaction; told by every call until it is aborted.
     pub(super) refused: Option<Error>,
     /// Why the producer can do nothing any more.
@@ -101,6 +103,7 @@ impl TransactionalProducer {
             produces: BTreeMap::new(),
             leaders,
             acknowledged: Vec::new(),
+            hindrance: None,
             refused: None,
             over: None,
             written: BTreeMap::new(),
@@ -224,12 +227,12 @@ impl TransactionalProducer {
 
     /// What keeps batches from being acknowledged, for messages.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = self.client.last_trouble().map(ToString::to_string);
+        let trouble = || self.client.last_trouble().map(ToString::to_string);
         let lost = || {
             self.leaderless()
                 .map(|at| format!("no leader is known for {at}"))
         };
-        trouble.or_else(lost)
+        self.hindrance.clone().or_else(trouble).or_else(lost)
     }
 
     /// Bytes of the budget that are left.
@@ -412,6 +415,7 @@ impl TransactionalProducer {
         self.acknowledged.clear();
         self.written.clear();
         self.refused = None;
+        self.hindrance = None;
         self.ended = None;
     }
 
@@ -457,17 +461,9 @@ impl TransactionalProducer {
         };
     }
 
-    fn timed_out(&mut self, what: &'static str, started: Instant) -> Error {
+    fn timed_out(&self, what: &'static str, started: Instant) -> Error {
         let waited = self.client.clock().now() - started;
-        let trouble = self
-            .client
-            .network()
-            .last_trouble()
-            .map(ToString::to_string);
-        let last = match (self.leaderless(), trouble) {
-            (Some(at), None) => format!("no leader is known for {at}"),
-            (_, trouble) => trouble.unwrap_or_else(|| "no answer".to_owned()),
-        };
+        let last = self.trouble().unwrap_or_else(|| "no answer".to_owned());
         Error::TimedOut { what, waited, last }
     }
 }

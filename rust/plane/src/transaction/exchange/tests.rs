@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use kafka_protocol::messages::find_coordinator_response::Coordinator as FoundCoordinator;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
-use kafka_protocol::messages::{ProduceResponse, TopicName};
+use kafka_protocol::messages::{FindCoordinatorResponse, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
-use super::{Answer, Error, Peer, Produced, TopicId, TransactionalProducer};
+use super::{Answer, Ask, Error, Peer, Produced, TopicId, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::SystemClock;
 use crate::fetch::TopicPartition;
@@ -82,6 +83,31 @@ fn the_topics_that_took_something_are_remembered_until_the_next_transaction() {
     assert_eq!(ids, [OLD, NEW]);
     producer.forget();
     assert!(producer.written().is_empty());
+}
+
+#[test]
+fn what_the_target_says_against_going_on_is_told_until_it_says_something_else() {
+    let mut producer = open();
+    written(&mut producer, 1, NEW, 19);
+    let trouble = producer.trouble();
+    assert_eq!(trouble.as_deref(), Some("t-0: NOT_ENOUGH_REPLICAS (19)"));
+    producer.forget();
+    assert_eq!(producer.trouble(), None);
+    let found = FoundCoordinator::default().with_error_code(15);
+    let answer = FindCoordinatorResponse::default().with_coordinators(vec![found]);
+    let id = RequestId::numbered(2);
+    producer.asked = Some((id, Ask::Find));
+    let answer = Answer {
+        id,
+        peer: Peer::Broker(1),
+        body: Ok((6, oracle::write(&answer, 6))),
+    };
+    producer.take(answer, Instant::now()).unwrap();
+    let trouble = producer.trouble().unwrap();
+    assert!(
+        trouble.ends_with("COORDINATOR_NOT_AVAILABLE (15)"),
+        "{trouble}"
+    );
 }
 
 #[test]
