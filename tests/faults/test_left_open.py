@@ -18,7 +18,7 @@ import pytest
 from eomirror._native import LeftOpen
 from eomirror.clock import SYSTEM_CLOCK, new_run_id
 from eomirror.config import load_config
-from eomirror.demo.cluster import ClusterSpec
+from eomirror.errors import UnreachableError
 from eomirror.formats.control import Gap
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim
@@ -33,8 +33,11 @@ from eomirror.types import SourcePartition
 from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, wait_for
 from rig.audited import assert_audited
+from rig.clusters import Side
+from rig.frames import Api
 from rig.left_open import UNVERIFIED, Forgetful
 from rig.plane import plane_under_test
+from rig.rules import DropAnswers, Match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -180,12 +183,19 @@ class Flow:
 
 
 @pytest.fixture(scope="module")
-def careless() -> Iterator[LocalCluster]:
-    """A target that does not verify what is written in transactions."""
-    from eomirror.demo.cluster import LocalCluster
+def careless_side() -> Iterator[Side]:
+    """A target that does not verify what is written in transactions, and may be entered through a proxy."""
+    side = Side("careless", properties=UNVERIFIED)
+    try:
+        yield side
+    finally:
+        side.close()
 
-    with LocalCluster.start(ClusterSpec("careless", properties=UNVERIFIED)) as cluster:
-        yield cluster
+
+@pytest.fixture(scope="module")
+def careless(careless_side: Side) -> LocalCluster:
+    """The same without the proxy."""
+    return careless_side.cluster
 
 
 @pytest.fixture
@@ -277,6 +287,30 @@ def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) 
     ((topic, (code, text)),) = report.stopped_topics.items()
     assert (topic, code) == (flow.topic, 4)
     assert "the target dropped the position of what was committed" in text
+
+
+def test_who_dies_before_anything_is_answered_has_ended_all_the_same(
+    careless_side: Side, topic_name: str
+) -> None:
+    """EO-8: partitions that are added and not ended are aborted by the next InitProducerId, and what hangs there."""
+    create_topic(careless_side.direct, topic_name, 2)
+    lane = Forgetful(careless_side.direct["bootstrap.servers"], topic_name)
+    numbers = [(topic_name, number) for number in range(2)]
+    for where in numbers:
+        lane.write(*where, [(b"k", b"v")])
+    proxy, entered = careless_side.proxy, careless_side.proxied
+    proxy.arm("unanswered", DropAnswers(match=Match(api_key=Api.ADD_PARTITIONS_TO_TXN)))
+    proxy.arm("nor this", DropAnswers(match=Match(api_key=Api.END_TXN)))
+    try:
+        client = LeftOpen({name: str(value) for name, value in entered.items()})
+        with pytest.raises(UnreachableError):
+            client.end(topic_name, numbers, commit=True, transaction_timeout=TIMEOUT, seconds=3.0)
+    finally:
+        proxy.reset()
+
+    Forgetful(careless_side.direct["bootstrap.servers"], topic_name)
+    found = read_committed(careless_side.direct, topic_name)
+    assert [[key for key, *_ in found[number]] for number in range(2)] == [[b"k"], [b"k"]]
 
 
 def test_what_became_of_records_is_told_without_reading_them(careless: LocalCluster, topic_name: str) -> None:

@@ -97,10 +97,7 @@ class SimLeftovers:
         producer = SimProducer(self._world, self._actor, "control" if lane is None else f"lane-{lane}")
         identity = producer.init(None if self._world.mutation == OVERTAKEN else held)
         self._world.oracle.menders.add((producer.name, producer.epoch))
-        producer.begin()
-        for where in partitions:
-            producer.add(_simulated(*where))
-        producer.end(commit=commit)
+        producer.end_all([_simulated(*where) for where in partitions], commit=commit)
         for _ in range(_MARKED_WAITS):
             if not any(
                 producer.id in self._world.target.log(_simulated(*where)).open for where in partitions

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TRIES = 4
 _WAITS = 60
 INIT, ADD, PRODUCE, END = "InitProducerId", "AddPartitions", "Produce", "EndTxn"
+BOTH = f"{ADD} and {END}"
 
 
 class SimProducer:
@@ -131,6 +132,22 @@ class SimProducer:
         if status != OK:
             raise OutcomeUnknownError(f"EndTxn: {status}")
 
+    def end_all(self, partitions: list[Any], *, commit: bool) -> None:
+        """AddPartitions and EndTxn over one connection, of which the second is sent before the first is answered."""
+        self.begin()
+        for _ in range(_WAITS):
+            try:
+                added, ended = self._ask(
+                    BOTH, _EndAll(self._world, self.name, self.epoch, partitions, commit)
+                )
+            except TransactionFailedError as error:
+                raise OutcomeUnknownError(str(error)) from error
+            if CONCURRENT not in {added, ended}:
+                break
+            self._world.wait(self._actor)
+        for what, status in (ADD, added), (END, ended):
+            self._judge(what, status)
+
     def abort(self) -> None:
         self.queue.clear()
         if self.epoch < 0:
@@ -184,6 +201,21 @@ class _AddPartition:
 
     def __call__(self) -> tuple[str]:
         return (self._world.target.add_partitions(self._name, self._epoch, (self._where,), self._world.now),)
+
+
+class _EndAll:
+    """Both requests of `SimProducer.end_all` as one value: they arrive together, and are carried out in their order."""
+
+    __slots__ = ("_commit", "_epoch", "_name", "_partitions", "_world")
+
+    def __init__(self, world: World, name: str, epoch: int, partitions: list[Any], commit: bool) -> None:
+        self._world, self._name, self._epoch = world, name, epoch
+        self._partitions, self._commit = tuple(partitions), commit
+
+    def __call__(self) -> tuple[str, str]:
+        target, name, epoch = self._world.target, self._name, self._epoch
+        added = target.add_partitions(name, epoch, self._partitions, self._world.now)
+        return added, target.end(name, epoch, commit=self._commit)
 
 
 class _Produce:

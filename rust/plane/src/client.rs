@@ -21,6 +21,12 @@ const STAGGER: Duration = Duration::from_secs(1);
 /// How long to pause before a broker is asked the same again.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
+/// The answer to the first of two requests, and what came of the second.
+type Both<A, B> = (
+    <A as Request>::Answer,
+    Result<<B as Request>::Answer, Error>,
+);
+
 /// Which offset is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffsetSpec {
@@ -204,25 +210,70 @@ impl Client {
         deadline: Instant,
     ) -> Result<R::Answer, Error> {
         let started = self.clock.now();
-        let mut asked = None;
+        let now = self.ready(peer, what, deadline)?;
+        let asked = self.network.ask(peer, request, now, Duration::ZERO);
+        self.answer::<R>(peer, asked, what, started, deadline)
+    }
+
+    /// Asks one broker two things, the second before the first is answered. It does what comes over one connection in the
+    /// order in which it comes, so the second finds the first done or refused, also when we are gone by then.
+    pub(crate) fn call_both<A: Request, B: Request>(
+        &mut self,
+        peer: Peer,
+        first: &A,
+        second: &B,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<Both<A, B>, Error> {
+        let started = self.clock.now();
+        let now = self.ready(peer, what, deadline)?;
+        let asked = self.network.ask(peer, first, now, Duration::ZERO);
+        let behind = self.network.ask(peer, second, now, Duration::ZERO);
+        let answer = self.answer::<A>(peer, asked, what, started, deadline);
+        let next = self.answer::<B>(peer, behind, what, started, deadline);
+        Ok((answer?, next))
+    }
+
+    /// Waits until one broker can be asked, and tells when that is.
+    fn ready(
+        &mut self,
+        peer: Peer,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<Instant, Error> {
+        let started = self.clock.now();
         loop {
             let now = self.clock.now();
-            let mut until = deadline;
             // first, so that a connection that is ready now is used now
             self.receive(now);
-            if asked.is_none() {
-                match self.network.open(peer, now) {
-                    State::Ready => {
-                        asked = Some(self.network.ask(peer, request, now, Duration::ZERO));
-                    }
-                    State::Opening => {}
-                    State::Resting {
-                        last: Some(error), ..
-                    } if error.is_final() => return Err(error),
-                    State::Resting { until: rested, .. } => until = rested.min(deadline),
-                }
+            let until = match self.network.open(peer, now) {
+                State::Ready => return Ok(now),
+                State::Opening => deadline,
+                State::Resting {
+                    last: Some(error), ..
+                } if error.is_final() => return Err(error),
+                State::Resting { until: rested, .. } => rested.min(deadline),
+            };
+            if now >= deadline {
+                return Err(self.timed_out(what, started));
             }
-            if let Some(answer) = asked.and_then(|id| self.claim(id)) {
+            self.pause(until);
+        }
+    }
+
+    /// Waits for an answer.
+    fn answer<R: Request>(
+        &mut self,
+        peer: Peer,
+        asked: RequestId,
+        what: &'static str,
+        started: Instant,
+        deadline: Instant,
+    ) -> Result<R::Answer, Error> {
+        loop {
+            let now = self.clock.now();
+            self.receive(now);
+            if let Some(answer) = self.claim(asked) {
                 return answer
                     .body
                     .and_then(|(version, body)| self.read::<R>(peer, version, body));
@@ -230,7 +281,7 @@ impl Client {
             if now >= deadline {
                 return Err(self.timed_out(what, started));
             }
-            self.pause(until);
+            self.pause(deadline);
         }
     }
 

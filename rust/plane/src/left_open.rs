@@ -24,7 +24,7 @@ use crate::protocol::fetch::{
     AnsweredPartition, AnsweredTopic, AskedPartition, AskedTopic, FetchAnswer, FetchRequest,
 };
 use crate::protocol::transaction::{
-    AddPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
+    AddPartitions, AddedPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
 };
 use crate::protocol::{IsolationLevel, Request, TopicId};
 
@@ -36,6 +36,9 @@ const STRETCH: i32 = 4 * 1024 * 1024;
 
 /// `TRANSACTIONAL_ID_NOT_FOUND`.
 const ID_NOT_FOUND: i16 = 105;
+
+/// The name of a request, and the code that it was refused with.
+type Refusal = (&'static str, i16);
 
 /// An open transaction in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,29 +214,42 @@ impl Client {
             deadline,
         )?;
         let (producer_id, epoch) = (given.producer_id, given.epoch);
-        self.coordinated(
-            &transactional_id,
-            &AddPartitions {
-                transactional_id: transactional_id.clone(),
-                producer_id,
-                epoch,
-                topics: by_topic(partitions),
-            },
-            |added| {
-                let codes = added.partitions.iter().map(|(_, _, code)| *code);
-                let mut refused = codes.filter(|code| *code != 0);
-                let first = refused.clone().find(|code| *code != NOT_ATTEMPTED);
-                first.or_else(|| refused.next()).unwrap_or(0)
-            },
-            deadline,
-        )?;
-        let end = EndTxn {
+        let add = AddPartitions {
+            transactional_id: transactional_id.clone(),
+            producer_id,
+            epoch,
+            topics: by_topic(partitions),
+        };
+        let end = EndTxnV1(EndTxn {
             transactional_id: transactional_id.clone(),
             producer_id,
             epoch,
             commit,
-        };
-        self.coordinated(&transactional_id, &EndTxnV1(end), |it| it.error, deadline)?;
+        });
+        // Whoever is gone between the two has opened a transaction that the next InitProducerId aborts, and with it what
+        // hangs there: so the end is on its way before anybody has answered.  Where nothing could be added there is
+        // nothing to end, and it is refused.
+        let mut added = false;
+        self.at_coordinator(
+            &transactional_id,
+            EndTxnV1::API.name,
+            deadline,
+            |client, peer| {
+                let ended = if added {
+                    client.call(peer, &end, EndTxnV1::API.name, deadline)
+                } else {
+                    let (answer, ended) =
+                        client.call_both(peer, &add, &end, AddPartitions::API.name, deadline)?;
+                    let code = refused_partition(&answer);
+                    if code != 0 {
+                        return Ok(Err((AddPartitions::API.name, code)));
+                    }
+                    added = true;
+                    ended
+                };
+                Ok(said(ended?, EndTxnV1::API.name, |it| it.error))
+            },
+        )?;
         Ok(Identity { producer_id, epoch })
     }
 
@@ -246,6 +262,20 @@ impl Client {
         deadline: Instant,
     ) -> Result<R::Answer, Error> {
         let what = R::API.name;
+        self.at_coordinator(transactional_id, what, deadline, |client, peer| {
+            let answer = client.call(peer, request, what, deadline)?;
+            Ok(said(answer, what, &code))
+        })
+    }
+
+    /// Asks whoever coordinates a transactional id, again while that passes; `ask` gives what was refused, and why.
+    fn at_coordinator<T>(
+        &mut self,
+        transactional_id: &str,
+        what: &'static str,
+        deadline: Instant,
+        mut ask: impl FnMut(&mut Self, Peer) -> Result<Result<T, Refusal>, Error>,
+    ) -> Result<T, Error> {
         let started = self.clock().now();
         let find = FindCoordinator {
             transactional_id: transactional_id.to_owned(),
@@ -260,17 +290,15 @@ impl Client {
             if found.error == 0 {
                 // where it listens, if we have not heard of it yet
                 self.metadata(&[], deadline)?;
-                match self.call(Peer::Broker(found.broker), request, what, deadline) {
-                    Ok(answer) => match code(&answer) {
-                        0 => return Ok(answer),
-                        code @ (code::PRODUCER_FENCED | code::INVALID_PRODUCER_EPOCH) => {
-                            return Err(Error::Fenced {
-                                transactional_id: transactional_id.to_owned(),
-                                code: ErrorCode(code),
-                            });
-                        }
-                        code => trouble = refused(what, code),
-                    },
+                match ask(self, Peer::Broker(found.broker)) {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err((_, code @ (code::PRODUCER_FENCED | code::INVALID_PRODUCER_EPOCH)))) => {
+                        return Err(Error::Fenced {
+                            transactional_id: transactional_id.to_owned(),
+                            code: ErrorCode(code),
+                        });
+                    }
+                    Ok(Err((name, code))) => trouble = refused(name, code),
                     Err(error) => trouble = error,
                 }
             }
@@ -280,6 +308,22 @@ impl Client {
             self.rest_before(what, started, deadline, &trouble.to_string())?;
         }
     }
+}
+
+/// An answer, or which request was refused, and why.
+fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> i16) -> Result<T, Refusal> {
+    match code(&answer) {
+        0 => Ok(answer),
+        code => Err((name, code)),
+    }
+}
+
+/// Why partitions could not be added: of one that was refused itself, if any was.
+fn refused_partition(added: &AddedPartitions) -> i16 {
+    let codes = added.partitions.iter().map(|(_, _, code)| *code);
+    let mut refused = codes.filter(|code| *code != 0);
+    let first = refused.clone().find(|code| *code != NOT_ATTEMPTED);
+    first.or_else(|| refused.next()).unwrap_or(0)
 }
 
 /// A Fetch with so much room in each partition. The first one that has anything brings a batch in any case.
