@@ -387,6 +387,29 @@ def test_what_the_owner_left_open_hides_the_layout_from_nobody(flow: Flow, with_
 
 
 @SLOW
+def test_first_positions_whose_layout_was_never_shown_keep_nobody_from_starting(flow: Flow) -> None:
+    """A publication that was committed in positions and aborted in control: it is taken up, and published anew."""
+    whose = flow.names.control_transactional_id
+    owner = Forgetful(flow.west["bootstrap.servers"], whose)
+    before = flow.position()
+    stray = replace(
+        before, topic=f"{flow.name}.stray", generation=before.generation + 1, epoch=0, attempt=0, txn=0
+    )
+    owner.write(flow.names.positions_topic, 3, [(stray.key(), stray.value())])
+    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    client.end(
+        whose, [(flow.names.positions_topic, 3)], commit=True, transaction_timeout=TIMEOUT, seconds=TIMEOUT
+    )
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+    published = flow.control().generation
+    assert published is not None
+    assert published.generation == stray.generation + 1
+
+
+@SLOW
 def test_what_a_lane_of_an_older_layout_left_open_hides_no_positions(flow: Flow) -> None:
     """The link had two lanes and has one: nobody else would ever write with the id of the second."""
     former = Forgetful(flow.west["bootstrap.servers"], flow.names.transactional_id(1))

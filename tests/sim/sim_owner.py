@@ -2,8 +2,7 @@
 The owner of the link in the model: the steps of `eomirror.kafka.ownership.LinkOwner`, one per action.
 
 Its decisions are the real ones (`eomirror.lane.ownership`, `eomirror.lane.mending`); its I/O is the simulated
-cluster's.  Markers of its own transactions are never left out, so what `eomirror.kafka.control_producer` does about
-that is not in the model.
+cluster's, in the steps of `eomirror.kafka.control_producer` where what it wrote itself was left open.
 """
 
 from __future__ import annotations
@@ -16,18 +15,20 @@ from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
 from eomirror.errors import LaneError, MirrorError, TransactionFailedError
-from eomirror.formats.control import Claim, Generation
+from eomirror.formats.control import Claim, Generation, decode_control
 from eomirror.formats.names import LinkNames
-from eomirror.formats.position import Position
+from eomirror.formats.position import Position, decode_key
 from eomirror.lane.mending import Mending
 from eomirror.lane.ownership import (
     AfterFencing,
     Looked,
     after_fencing,
     check_positions,
+    is_complete,
     judge_claim,
     next_generation,
     revised,
+    unpublished,
 )
 from eomirror.lane.plane import CommitOutcome, MetadataRecord
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sim_world import World
 
     from eomirror.formats.control import ControlView
+    from eomirror.lane.left_open import OpenRange
     from eomirror.lane.spec import LaneSpec
     from eomirror.types import SourcePartition
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _TRIES = 5
 # three seconds, as in `eomirror.kafka.control_producer`
 _HELD_WAITS = 6
+_INITIALIZE_TRIES = 3
 
 
 class SimOwner:
@@ -139,8 +142,7 @@ class SimOwner:
         assert looked is Looked.TAKE
         self.take_over = False
         yield "watched"
-        producer = self.producer = SimProducer(world, self, "control")
-        producer.init()
+        self._initialize()
         yield "initialized"
         if self._is_held():
             # a gap that a lane left open there is ended first, with all that its lane may still do
@@ -154,10 +156,14 @@ class SimOwner:
         check_positions("l", view, positions, map_has_records=False)
         yield "positions checked"
         known = frozenset() if view.generation is None else view.generation.assignment.known
+        torn = unpublished(view, positions).keys()
+        known |= torn
         before = [] if view.generation is None else list(view.generation.assignment.partitions)
         generation = next_generation(
-            view, run=self.run, lanes=self.lanes, partitions=sorted({*before, *world.first}), now_ms=0
-        )
+            view, run=self.run, lanes=self.lanes, partitions=sorted({*before, *world.first, *torn}),
+            now_ms=0,
+            above=max((position.generation for position in positions.values()), default=0),
+        )  # fmt: skip
         self._publish(generation, [item for item in generation.assignment.partitions if item not in known])
         self.layout = generation
         yield f"published generation {generation.generation}"
@@ -225,6 +231,56 @@ class SimOwner:
             raise
         if outcome is CommitOutcome.SUSPECT and world.mutation != "suspect taken for clean":
             self.producer = None
+            return
+        for _ in range(_HELD_WAITS):
+            if not (found := self._own_left_open(producer)):
+                return
+            world.wait(self)
+        self._end_own(found)
+        raise TransactionFailedError("the target left out how the control producer's transaction ended")
+
+    # -- what its own producer left open: `eomirror.kafka.control_producer` ------------------------
+
+    def _initialize(self) -> None:
+        for _ in range(_INITIALIZE_TRIES):
+            producer = self.producer = SimProducer(self._world, self, "control")
+            producer.init()
+            found = self._own_left_open(producer)
+            if not found:
+                return
+            self._end_own(found)
+        raise TransactionFailedError(
+            "what the control producer left open stays open, also after it was ended"
+        )
+
+    def _own_left_open(self, producer: SimProducer) -> Sequence[OpenRange]:
+        names = LinkNames("l")
+        positions = [(names.positions_topic, number) for number in range(self._world.positions)]
+        found = self._leftovers.open([(names.control_topic, 0), *positions])
+        return [one for one in found if one.producer_id == producer.id]
+
+    def _end_own(self, found: Sequence[OpenRange]) -> None:
+        commit = self._may_commit(found)
+        self.producer = None
+        self._world.say(self, "ends its own", commit, *(one.where for one in found))
+        self._leftovers.end(None, [one.where for one in found], commit=commit)
+
+    def _may_commit(self, found: Sequence[OpenRange]) -> bool:
+        control = LinkNames("l").control_topic
+        published = [
+            (key, value, "")
+            for one in found
+            if one.topic == control
+            for key, value in self._leftovers.records(one)
+        ]
+        keys = [key for one in found if one.topic != control for key, _ in self._leftovers.records(one)]
+        sources = {source for key in keys if not isinstance(source := decode_key(key, where=""), int)}
+        view = self._view(wait_for_open=False)
+        if published:
+            there = sources | self._state.read("positions", wait_for_open=False).keys()
+            return is_complete(decode_control(published), view, there)
+        known = frozenset() if view.generation is None else view.generation.assignment.known
+        return sources <= known
 
     def _extend(self) -> None:
         world, before = self._world, self.layout
@@ -234,8 +290,7 @@ class SimOwner:
             raise MirrorError("another mirror owns the link")
         try:
             if self.producer is None:
-                self.producer = SimProducer(world, self, "control")
-                self.producer.init()
+                self._initialize()
             # somebody may have taken the link between the look and our InitProducerId
             view = self._view()
             if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
@@ -262,6 +317,12 @@ class SimOwner:
         assert self.layout is not None
         if self._superseded():
             raise MirrorError("another mirror owns the link")
+        if self.producer is None:
+            # to renew its claim
+            try:
+                self._initialize()
+            except LaneError:
+                self.producer = None
         running = {attempt.lane for attempt in self._world.attempts if attempt.owner is self}
         for lane in range(self.layout.assignment.lanes):
             if lane not in running and self.layout.assignment.of(lane):

@@ -60,7 +60,7 @@ class Step:
 class Oracle:
     """Follows what is committed, from the outside, with every log of the source in its hands."""
 
-    __slots__ = ("_shown", "_world", "decided", "left_out", "menders", "steps", "torn")
+    __slots__ = ("_shown", "_world", "decided", "left_out", "menders", "steps", "torn", "unpositioned")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -70,6 +70,8 @@ class Oracle:
         self.torn: dict[SourcePartition, str] = {}
         # transactional.id and epoch of producers that only end what was left open
         self.menders: set[tuple[str, int]] = set()
+        # partitions whose first position was committed with a layout, and is aborted
+        self.unpositioned: set[SourcePartition] = set()
         # topics that were stopped for it
         self.left_out: set[str] = set()
         self._shown: dict[Any, int] = {}
@@ -130,7 +132,9 @@ class Oracle:
         letters: list[int],
     ) -> None:
         before = self.decided.get(source)
-        if (None if before is None else before.offset) != position.prev:
+        # what no lane has moved the owner may decide again, where it cannot see whether it was committed
+        again = it.name == "control" and before is not None and before.epoch == 0
+        if not again and (None if before is None else before.offset) != position.prev:
             raise BrokenRuleError(
                 "EO-3",
                 f"{it.name} moves {source} from {position.prev} to {position.offset}, "
@@ -202,13 +206,13 @@ class Oracle:
                 if not isinstance(source, int):
                     position = decode_position(source, value, where="")
                     self._position_ended(source, transaction, position, commit=commit)
-            aborted = {transaction for transaction, _ in found} if not commit else set()
-            for source, steps in self.steps.items():
-                self._take_back(source, steps, aborted)
+            if not commit:
+                self._take_back_all(found)
 
     def _mended(self, where: Any, transaction: Transaction, *, commit: bool) -> None:
         """Who ends a transaction on purpose ends it as it ended elsewhere."""
-        if where[0] not in _TELLING or commit == transaction.commit:
+        # what the owner wrote is committed if it is complete, however it ended elsewhere: nobody has acted on it
+        if where[0] not in _TELLING or commit == transaction.commit or transaction.name == "control":
             return
         elsewhere = {
             transaction.hanging.get(other, transaction.commit)
@@ -231,6 +235,8 @@ class Oracle:
         if commit and not transaction.commit and (latest is None or latest.offset < position.offset):
             self.decided[source] = position
             self.steps.setdefault(source, []).append(Step(transaction, position))
+            if position.prev is None:
+                self._world.began[source] = position.offset
 
     def _compare(
         self, source: SourcePartition, transaction: Transaction, *, data: bool, position: bool
@@ -251,6 +257,16 @@ class Oracle:
         if not mutated and all(step.position.target_offset is None for step in steps[:at]):
             raise UnsolvedError(self.torn[source])
 
+    def _take_back_all(self, found: Sequence[tuple[Transaction, Any]]) -> None:
+        # each partition has positions of its own, of one transaction of the owner
+        aborted: dict[Any, set[Transaction]] = {}
+        for transaction, (_, key, _, _) in found:
+            aborted.setdefault(source := decode_key(key, where=""), set()).add(transaction)
+            if transaction.name == "control" and transaction.commit and not isinstance(source, int):
+                self.unpositioned.add(source)
+        for source in aborted.keys() & self.steps.keys():
+            self._take_back(source, self.steps[source], aborted[source])
+
     def _take_back(self, source: SourcePartition, steps: list[Step], aborted: set[Transaction]) -> None:
         """Positions that were believed and are aborted: what was built on them must be aborted with them."""
         first = next((at for at, step in enumerate(steps) if step.transaction in aborted), None)
@@ -270,7 +286,9 @@ class Oracle:
             del self.decided[source]
 
     def undecidable(self) -> str:
-        """Positions that stay open for a person, because nobody can tell what is right for all; empty for none."""
+        """What waits for a person, because nobody can tell what is right; empty for nothing."""
+        if lost := sorted(self.unpositioned - self.decided.keys()):
+            return f"control shows the layout that {lost[0]} came with, and its first position was aborted"
         for where, log in self._world.target.logs.items():
             for _, offsets in log.open.values() if where[0] == "positions" else ():
                 told = [log.transactions[at] for at in offsets if _names_records(log.entries[at])]
@@ -304,8 +322,12 @@ class Oracle:
         for source, text in self.torn.items():
             if source.topic not in stopped:
                 return f"{text}, and its topic is not stopped"
+        layouts = [owner.layout.assignment.partitions for owner in world.owners if owner.layout is not None]
         for source in {**dict.fromkeys(world.first), **self.decided}:
-            if source.topic in stopped:
+            # nobody has asked again for what was added by a revision that failed
+            if source.topic in stopped or (
+                source not in world.first and not any(source in layout for layout in layouts)
+            ):
                 continue
             log, latest = world.source[source], self.decided.get(source)
             if latest is None or latest.offset != log.stable:

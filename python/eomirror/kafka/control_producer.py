@@ -4,7 +4,8 @@ The control producer of a link's owner: what it writes is committed, or an error
 A transaction of it that was left open (`eomirror.lane.left_open`) hides the layout from every lane, and its positions
 as well.  Nobody acts on what it holds before it can be read: so it is committed if it is complete, whatever its
 coordinator had decided.  It is not where its owner died in the midst of it, or where part of it was aborted: then a
-layout lacks first positions, or positions are of partitions that no layout knows.
+layout lacks first positions, or positions are of partitions that no layout knows.  Those of them that are shown all the
+same are taken up with the next layout (`eomirror.lane.ownership.unpublished`).
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ from eomirror.lane.ownership import (
     refuse_handed_over,
     revised,
     superseded_by,
+    unpublished,
 )
 from eomirror.lane.plane import MetadataRecord
 
@@ -226,6 +227,9 @@ class LinkOwner:
         self._tell("publishing the lane layout")
         first_run = view.generation is None
         known = frozenset() if view.generation is None else view.generation.assignment.known
+        if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
+            log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
+        known |= torn
         if not first_run:
             partitions = without_filled(self._link, self._target_admin, partitions, {*known, *self._adopt})
         generation = next_generation(
@@ -234,6 +238,7 @@ class LinkOwner:
             lanes=lanes,
             partitions=[item.source for item in partitions],
             now_ms=self._clock.wall_ms(),
+            above=max((position.generation for position in positions.values()), default=0),
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts().records(
@@ -303,12 +308,10 @@ class LinkOwner:
 
     def _fence(self, highest_lane: int) -> None:
         """Every lane id that there ever was; a lane that starts later fences again."""
+        names, lanes = self._names, range(highest_lane + 1)
         fence(
             self._target,
-            {
-                self._names.transactional_id(lane): self._names.client_id(f"fence-{lane}")
-                for lane in range(highest_lane + 1)
-            },
+            {names.transactional_id(lane): names.client_id(f"fence-{lane}") for lane in lanes},
             known_topic=self._names.control_topic,
             transaction_timeout=self._link.transaction_timeout,
             clock=self._clock,
@@ -319,12 +322,11 @@ class LinkOwner:
         """What lanes of older layouts left open in control and positions hides ours; they may never run again."""
         if self._leftovers is None:
             return
-        numbers = range(self._state.positions_partitions())
         lanes = partial(self._leftovers.lanes, highest)
         positions = partial(self._state.positions, wait_for_open=False, overruled=())
         for _ in range(_TRIES):
             mending = Mending(self._names, self._leftovers)
-            if not mending.state_left_open(numbers, lanes, positions):
+            if not mending.state_left_open(range(self._state.positions_partitions()), lanes, positions):
                 return
             # the markers of this end may be left out as well
             log.warning("left_open_ended", link=self._link.name, committed=mending.end({}))

@@ -45,6 +45,7 @@ __all__ = [
     "refuse_handed_over",
     "revised",
     "superseded_by",
+    "unpublished",
 ]
 
 #: How often an owner renews its claim.
@@ -143,14 +144,30 @@ def after_fencing(view: ControlView, *, run: str) -> AfterFencing:
 
 
 def next_generation(
-    view: ControlView, *, run: str, lanes: int, partitions: Iterable[SourcePartition], now_ms: int
+    view: ControlView,
+    *,
+    run: str,
+    lanes: int,
+    partitions: Iterable[SourcePartition],
+    now_ms: int,
+    above: int = 0,
 ) -> Generation:
-    """The lane layout that a starting mirror, or one that changes its lanes, publishes."""
+    """
+    The lane layout that a starting mirror, or one that changes its lanes, publishes.
+
+    Args:
+        view: What control says.
+        run: Run of the mirror.
+        lanes: How many lanes.
+        partitions: Everything to mirror.
+        now_ms: Wall clock.
+        above: The newest generation that any position is of.
+    """
     before = view.generation
     assignment = assign(None if before is None else before.assignment, lanes, partitions)
     highest = max(lanes - 1, -1 if before is None else before.highest_lane)
     return Generation(
-        generation=1 if before is None else before.generation + 1,
+        generation=1 + max(above, 0 if before is None else before.generation),
         revision=0,
         run=run,
         highest_lane=highest,
@@ -227,6 +244,24 @@ def is_complete(published: ControlView, view: ControlView, positions: Collection
     return published.generation.assignment.known - known <= set(positions)
 
 
+def unpublished(
+    view: ControlView, positions: Mapping[SourcePartition, Position]
+) -> dict[SourcePartition, Position]:
+    """
+    First positions of partitions that control does not know: their layout was published with them, and is not shown.
+
+    The target left out how that transaction ended, and it was ended differently in control (docs/adr/0012).  No lane
+    can have run with that layout, because a lane runs with what control shows it.  They hold all the same: where the
+    link begins was decided with them, once, and the user may have named it.
+    """
+    known = frozenset() if view.generation is None else view.generation.assignment.known
+    return {
+        source: position
+        for source, position in positions.items()
+        if position.epoch == 0 and source not in known
+    }
+
+
 def check_positions(
     link: str, view: ControlView, positions: Mapping[SourcePartition, Position], *, map_has_records: bool
 ) -> None:
@@ -240,7 +275,9 @@ def check_positions(
         StateError: Control was lost or restored older than the positions, or the positions were lost.
     """
     generation = 0 if view.generation is None else view.generation.generation
-    newest = max((position.generation for position in positions.values()), default=0)
+    torn = unpublished(view, positions)
+    believed = (position for source, position in positions.items() if source not in torn)
+    newest = max((position.generation for position in believed), default=0)
     lost: _Lost | None = None
     if newest > generation:
         lost = _Lost("control", f"positions of generation {newest} exist, control knows {generation}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,8 +27,16 @@ from eomirror.lane.ownership import (
     refuse_handed_over,
     revised,
     superseded_by,
+    unpublished,
 )
-from eomirror.types import Assignment
+from eomirror.types import Assignment, SourcePartition
+
+if TYPE_CHECKING:
+    from eomirror.formats.position import Position
+
+
+# no layout knows it
+LATER = SourcePartition("later", 0)
 
 
 def claim(run: str = "theirs", sequence: int = 5, **changes: Any) -> Claim:
@@ -160,6 +168,35 @@ def test_state_topics_in_step_are_accepted() -> None:
     check_positions(
         "l", ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=7)}, map_has_records=True
     )
+
+
+def test_first_positions_whose_layout_was_never_shown_are_taken_up() -> None:
+    """EO-2: no lane ran with it; where the link begins stays as it was decided, and the next layout is the newest."""
+    view = ControlView(generation(7))
+    lane = position(ORDERS, 5, generation=7)
+    first = position(LATER, 40, generation=8, epoch=0, attempt=0, txn=0)
+    positions = {ORDERS: lane, LATER: first}
+
+    check_positions("l", view, positions, map_has_records=True)
+    check_positions("l", ControlView(), {LATER: first}, map_has_records=False)
+
+    assert unpublished(view, positions) == {LATER: first}
+    assert unpublished(ControlView(), {LATER: first}) == {LATER: first}
+    following = next_generation(view, run="r", lanes=1, partitions=[ORDERS, LATER], now_ms=1, above=8)
+    assert following.generation == 9
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        pytest.param(position(LATER, 40, generation=8), id="a-lane-wrote-it"),
+        pytest.param(position(ORDERS, 40, generation=8, epoch=0), id="control-knows-its-partition"),
+    ],
+)
+def test_other_positions_of_a_generation_that_control_does_not_know_are_refused(theirs: Position) -> None:
+    """They were shown to lanes, or overrule what was: control was lost."""
+    with pytest.raises(StateError, match="deleted or restored"):
+        check_positions("l", ControlView(generation(7)), {theirs.source: theirs}, map_has_records=False)
 
 
 @pytest.mark.parametrize(
