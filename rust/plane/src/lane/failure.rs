@@ -235,10 +235,7 @@ impl Failure {
     ) -> Self {
         let kind = match error {
             RelayError::RecordTooLarge { .. } => FailureKind::Refused,
-            RelayError::Batch {
-                error: BatchError::WrongCrc { .. } | BatchError::Truncated { .. },
-                ..
-            } => FailureKind::Damaged,
+            RelayError::Batch { error, .. } if is_damage(error) => FailureKind::Damaged,
             _ if error.kind() == eomirror_core::Kind::Transaction => FailureKind::Unaccounted,
             _ => FailureKind::Topic,
         };
@@ -288,6 +285,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::of_plane(&error, |_| None)
     }
+}
+
+/// Whether a batch is none that a broker has taken: what its header says is looked at before its checksum is.
+const fn is_damage(error: &BatchError) -> bool {
+    use BatchError::{BadField, OffsetWentBack, Truncated, WrongCrc};
+    matches!(
+        error,
+        WrongCrc { .. } | Truncated { .. } | BadField { .. } | OffsetWentBack { .. }
+    )
 }
 
 fn kind_of(error: &Error) -> FailureKind {
@@ -420,12 +426,14 @@ mod tests {
         };
         let impossible = BatchError::BadField {
             offset: 7,
-            field: "magic",
-            value: 9,
+            field: "its record count",
+            value: -9,
         };
+        let (offset, magic) = (7, 1);
         for (error, kind) in [
             (wrong_crc, FailureKind::Damaged),
-            (impossible, FailureKind::Topic),
+            (impossible, FailureKind::Damaged),
+            (BatchError::OldMagic { offset, magic }, FailureKind::Topic),
         ] {
             let error = RelayError::Batch {
                 topic: "s".to_owned(),
@@ -455,9 +463,6 @@ mod tests {
             epoch: 3,
             end_offset: 7,
         };
-        let denied = Stop::Refused {
-            code: ErrorCode(29),
-        };
         let code = ErrorCode;
         for (stop, kind) in [
             (Stop::Unreadable { code: code(2) }, FailureKind::Damaged),
@@ -467,16 +472,14 @@ mod tests {
             (Stop::OutOfRange { log: None }, FailureKind::Gap),
             (Stop::Gone, FailureKind::TopicGone),
             (truncated, FailureKind::Truncated),
-            (denied, FailureKind::Unauthorized),
+            (Stop::Refused { code: code(29) }, FailureKind::Unauthorized),
         ] {
             let failure = Failure::stopped(&at, 5, &stop);
             assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
             assert_eq!(failure.gap, None);
         }
         // who we are is no fault of a topic
-        let unknown = Stop::Refused {
-            code: ErrorCode(58),
-        };
+        let unknown = Stop::Refused { code: code(58) };
         let failure = Failure::stopped(&at, 5, &unknown);
         assert_eq!(
             (failure.kind, failure.partition),
