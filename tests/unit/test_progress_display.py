@@ -49,12 +49,12 @@ def test_a_line_about_groups_stays_a_line_with_a_reason_for_each_of_thousands() 
             link="a->b",
             state="running",
             groups=GroupsSnapshot(
-                followed=4000, age_seconds=0.5, pending={"wait for the mirror": 2}, skipped=skipped
+                followed=4000, age_seconds=0.5, pending={"waiting for the mirror": 1}, skipped=skipped
             ),
         )
     )
     assert line.startswith(
-        "4,000 groups followed, seen 0.5 s ago; 2 offsets wait for the mirror; 7 groups left alone: it"
+        "4,000 groups followed, seen 0.5 s ago; 1 offset: waiting for the mirror; 7 groups left alone: it"
     )
     assert line.endswith("; 2,997 groups left alone for 2,997 other reasons")
     assert len(line) < 500

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 from rich.console import Console
 from rich.live import Live
 
-from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, table
+from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, human_things, table
 from eomirror.log import LossyStream
 from eomirror.status import planes_line
 
@@ -119,21 +119,25 @@ def groups_line(link: LinkSnapshot) -> str:
     groups = link.groups
     if groups is None or not (groups.followed or groups.skipped or groups.error):
         return ""
-    parts = [f"{human_count(groups.followed)} groups followed, seen {human_seconds(groups.age_seconds)} ago"]
-    parts += _reasons(groups.pending, "offsets")
-    parts += _reasons(groups.skipped, "groups left alone:")
+    parts = [
+        f"{human_things(groups.followed, 'group')} followed, seen {human_seconds(groups.age_seconds)} ago"
+    ]
+    parts += _reasons(groups.pending, "offset", ":")
+    parts += _reasons(groups.skipped, "group", " left alone:")
     if groups.error:
         parts.append(f"not followed now: {groups.error}")
     return "; ".join(parts)
 
 
-def _reasons(counts: Mapping[str, int], what: str) -> list[str]:
-    """How many of what for each reason, the most frequent ones."""
+def _reasons(counts: Mapping[str, int], thing: str, what: str = "") -> list[str]:
+    """How many things for each reason, the most frequent ones."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{human_count(count)} {what} {why}" for why, count in ranked[:_MOST_REASONS]]
+    shown = [f"{human_things(count, thing)}{what} {why}" for why, count in ranked[:_MOST_REASONS]]
     if others := ranked[_MOST_REASONS:]:
         count = sum(count for _, count in others)
-        shown.append(f"{human_count(count)} {what.rstrip(':')} for {human_count(len(others))} other reasons")
+        shown.append(
+            f"{human_things(count, thing)}{what.rstrip(':')} for {human_things(len(others), 'other reason')}"
+        )
     return shown
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "human_count",
     "human_rate",
     "human_seconds",
+    "human_things",
     "output_option",
     "print_structured",
     "say",
@@ -73,6 +74,11 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: S
 def human_count(number: float | None) -> str:
     """A count with thousands separators; a dash for what is not known."""
     return "-" if number is None else f"{number:,.0f}"
+
+
+def human_things(number: int, thing: str) -> str:
+    """A count and what it counts: ``1 group``, ``2 groups``."""
+    return f"{human_count(number)} {thing}{'' if number == 1 else 's'}"
 
 
 def human_rate(number: float | None) -> str:

@@ -11,6 +11,7 @@ from eomirror.cli.render import (
     human_count,
     human_rate,
     human_seconds,
+    human_things,
     output_option,
     print_structured,
     table,
@@ -143,7 +144,7 @@ def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: f
         since = (SYSTEM_CLOCK.wall_ms() - groups.last_checkpoint) / 1000
         age = max(0.0, since + clock_offset_seconds)
     console.print(
-        f"{human_count(groups.followed)} groups followed, {human_count(groups.offsets)} checkpoints, "
+        f"{human_things(groups.followed, 'group')} followed, {human_things(groups.offsets, 'checkpoint')}, "
         f"the newest {human_seconds(age)} old"
     )
     if groups.unreadable:

@@ -53,7 +53,7 @@ GONE_SECONDS = 10.0
 _IDLE = frozenset({"empty", "dead"})
 
 #: Why an offset has no checkpoint yet where only the mirror has to get there.
-WAITS = "wait for the mirror"
+WAITS = "waiting for the mirror"
 
 TargetPartition = tuple[str, int]
 
