@@ -22,10 +22,11 @@ dev:
 build:
     ./dev
 
-# compile what the Rust tests need, so that their stage only runs them
+# compile what the Rust tests and clippy need, so that their stage only runs them
 build-tests:
     cargo test --workspace --exclude eomirror-py --locked --no-run
     cargo build --release --locked -p eomirror-fuzz
+    cargo clippy --workspace --all-targets --locked --quiet
 
 # format Python and Rust
 fmt:
