@@ -25,6 +25,9 @@ __all__ = ["fetch_failure", "sort_out"]
 
 log = structlog.get_logger(__name__)
 
+# what a source partition may give when it is fetched again
+_LEADER_CANNOT = {Action.DAMAGED: SourceDamagedError, Action.UNREADABLE: SourceUnreadableError}
+
 
 def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     """
@@ -44,12 +47,9 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     if action is Action.RETRY:
         log.debug("fetch_retried", where=where, error=str(error))
         return None
-    if action is Action.DAMAGED and message.topic():
+    if action in _LEADER_CANNOT and message.topic():
         partition = SourcePartition(message.topic(), message.partition())
-        return SourceDamagedError(f"{where}: {error.str()}", partition)
-    if action is Action.UNREADABLE and message.topic():
-        partition = SourcePartition(message.topic(), message.partition())
-        return SourceUnreadableError(f"{where}: {error.str()}", partition)
+        return _LEADER_CANNOT[action](f"{where}: {error.str()}", partition)
     if action is Action.SOURCE_TRUNCATED:
         return DataLossError(
             f"{where}: the source's log diverges from what was mirrored: {error.str()}",
