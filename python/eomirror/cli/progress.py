@@ -129,7 +129,7 @@ def groups_line(link: LinkSnapshot) -> str:
     return "; ".join(parts)
 
 
-def _reasons(counts: Mapping[str, int], thing: str, what: str = "") -> list[str]:
+def _reasons(counts: Mapping[str, int], thing: str, what: str) -> list[str]:
     """How many things for each reason, the most frequent ones."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{human_things(count, thing)}{what} {why}" for why, count in ranked[:_MOST_REASONS]]
