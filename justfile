@@ -22,8 +22,12 @@ dev:
 build:
     ./dev
 
+# class archives of Kafka and Spark in the cache folder: brokers and mirrors start in about half their CPU time
+archives:
+    python -m eomirror.demo.archives
+
 # compile what the Rust tests and clippy need, so that their stage only runs them
-build-tests:
+build-tests: archives
     cargo test --workspace --exclude eomirror-py --locked --no-run
     cargo build --release --locked -p eomirror-fuzz
     cargo clippy --workspace --all-targets --locked --quiet

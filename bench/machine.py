@@ -14,7 +14,7 @@ import confluent_kafka
 import psutil
 
 from eomirror.demo.jars import exact_version
-from eomirror.demo.java import find_java
+from eomirror.java import find_java
 
 __all__ = ["describe_machine", "load_average"]
 

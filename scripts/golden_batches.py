@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.demo.jars import class_path
-from eomirror.demo.java import find_java
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from bench.peers.process import MirrorProcess
 from eomirror.demo.jars import class_path
-from eomirror.demo.java import find_java
 from eomirror.demo.ports import free_ports
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from bench.peers.process import Site

@@ -13,7 +13,6 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from eomirror import load_config
 from eomirror.demo import jars
-from eomirror.demo.java import find_java
 from eomirror.formats.mm2 import (
     Checkpoint,
     Heartbeat,
@@ -23,6 +22,7 @@ from eomirror.formats.mm2 import (
     decode_heartbeat,
     decode_offset_sync,
 )
+from eomirror.java import find_java
 from eomirror.kafka.groups import ClusterGroups
 from records import create_topic, wait_for
 

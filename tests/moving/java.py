@@ -11,7 +11,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from eomirror.demo import jars
-from eomirror.demo.java import find_java
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

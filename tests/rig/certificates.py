@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.clock import new_token
-from eomirror.demo.java import find_keytool
+from eomirror.java import find_keytool
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 from confluent_kafka import Producer
 
-from eomirror.demo.jars import class_path
-from eomirror.demo.java import find_java
+from eomirror.cache import archive_arguments
+from eomirror.demo.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.demo.mirror_process import ProcessTree
 from eomirror.demo.ports import free_ports
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +77,7 @@ class MirrorMaker:
         self._log = folder / "mm2.log"
         self._command = [
             str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+            *archive_arguments(*kafka_archive(DEFAULT_KAFKA, class_path())),
             f"-Dlog4j2.configurationFile=file:{logging}", "-cp", class_path(),
             "org.apache.kafka.connect.mirror.MirrorMaker", str(properties),
         ]  # fmt: skip

@@ -27,6 +27,7 @@ def cluster() -> None:
 
     They need Java 17 or newer.  The first start fetches Kafka's jars (45 MB), later ones work offline.
     EOMIRROR_CACHE and EOMIRROR_STATE name other folders for jars and for running clusters.
+    KAFKA_JVM_PERFORMANCE_OPTS chooses the JVM's collector and compiler, as in Kafka's own scripts.
     """
 
 

@@ -13,6 +13,7 @@ with the program (see reaper.py); `LocalCluster.detach` lets it live on.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from eomirror.cache import archive_arguments
 from eomirror.clock import Deadline, new_token
 from eomirror.demo import reaper
 from eomirror.demo.broker import Broker, end_processes, failure_lines
-from eomirror.demo.jars import class_path, exact_version
-from eomirror.demo.java import find_java
+from eomirror.demo.jars import class_path, exact_version, kafka_archive
 from eomirror.demo.ports import free_ports, is_free
 from eomirror.demo.probe import HOST
 from eomirror.demo.progress import OnProgress, Step, quiet
@@ -40,6 +41,7 @@ from eomirror.demo.spec import ADMIN, CLIENT, CONTROLLER, INTERNAL, ClusterSpec,
 from eomirror.demo.storage import format_storage, new_cluster_id, read_cluster_id
 from eomirror.demo.tls import make_keys
 from eomirror.errors import ClusterError, UsageError
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -278,8 +280,10 @@ class LocalCluster:
             properties.write_text(rendered, encoding="ascii", errors="backslashreplace")
             logging = folder / "logging.properties"
             logging.write_text(logging_file(self.spec), encoding="ascii")
-            command = [str(find_java()), *jvm_arguments(self.spec, logging), "-cp", self._class_path]
-            command += ["kafka.Kafka", str(properties)]
+            performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
+            command = [str(find_java()), *jvm_arguments(self.spec, logging, performance=performance)]
+            command += archive_arguments(*kafka_archive(self.spec.kafka_version, self._class_path))
+            command += ["-cp", self._class_path, "kafka.Kafka", str(properties)]
             self.brokers.append(Broker(node_id, ports, folder, command, on_started=self._watch))
             if not read_cluster_id(data):
                 unformatted.append(properties)

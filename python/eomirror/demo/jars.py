@@ -34,19 +34,18 @@ from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-import platformdirs
-
-from eomirror.demo.java import find_java
+from eomirror.cache import cache_folder
 from eomirror.demo.progress import OnProgress, Step, quiet
 from eomirror.errors import MirrorError, UsageError
+from eomirror.java import find_java
 
 __all__ = [
     "DEFAULT_KAFKA",
     "KAFKA_VERSIONS",
     "Jar",
-    "cache_folder",
     "class_path",
     "exact_version",
+    "kafka_archive",
     "parse_lock",
     "spark_jars_folder",
 ]
@@ -102,12 +101,6 @@ def exact_version(kafka_version: str) -> str:
     )
 
 
-def cache_folder() -> Path:
-    """Folder of everything that can be fetched again: ``EOMIRROR_CACHE``, else the user's cache folder."""
-    chosen = os.environ.get("EOMIRROR_CACHE")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("eomirror")
-
-
 def spark_jars_folder() -> Path:
     """
     Folder of the jars that PySpark ships, found without importing PySpark.
@@ -151,6 +144,11 @@ def class_path(kafka_version: str = DEFAULT_KAFKA, *, on_progress: OnProgress = 
         for path in spark_jars_folder().glob(f"{name}-2.13.*")
     ]
     return os.pathsep.join(map(str, [*(folder / jar.file_name for jar in jars), *sorted(scala)]))
+
+
+def kafka_archive(kafka_version: str, class_path: str) -> tuple[str, list[Path]]:
+    """What `eomirror.cache.class_archive` is asked for a broker of a version: its name and its jars."""
+    return f"kafka-{exact_version(kafka_version)}", [Path(jar) for jar in class_path.split(os.pathsep)]
 
 
 def _locked(exact: str) -> tuple[Jar, ...]:

@@ -6,6 +6,7 @@ Pure: nothing here touches a file or a process.  https://kafka.apache.org/43/con
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["KeyStore", "NodePorts", "broker_properties", "jvm_arguments", "logging_file", "render_properties"]
+__all__ = [
+    "USUAL_PERFORMANCE",
+    "KeyStore",
+    "NodePorts",
+    "broker_properties",
+    "jvm_arguments",
+    "logging_file",
+    "render_properties",
+]
+
+USUAL_PERFORMANCE = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+"""Collector of Kafka's own scripts, where ``KAFKA_JVM_PERFORMANCE_OPTS`` chooses none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +143,20 @@ def broker_properties(
     return properties | dict(spec.properties)
 
 
-def jvm_arguments(spec: ClusterSpec, logging: Path) -> list[str]:
-    """JVM arguments of one broker; the collector is the one that Kafka's own scripts choose."""
+def jvm_arguments(spec: ClusterSpec, logging: Path, *, performance: str | None = None) -> list[str]:
+    """
+    JVM arguments of one broker.
+
+    Args:
+        spec: Of its cluster.
+        logging: Its logging configuration.
+        performance: ``KAFKA_JVM_PERFORMANCE_OPTS`` of the environment, which chooses collector and compiler in
+            Kafka's own scripts; their choice without it.
+    """
     logger = "log4j.configuration" if spec.kafka_version.startswith("3.") else "log4j2.configurationFile"
     return [
         f"-Xmx{spec.heap}",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
+        *(USUAL_PERFORMANCE if performance is None else shlex.split(performance)),
         "-XX:+ExitOnOutOfMemoryError",
         "-Xshare:auto",
         "-XX:-UsePerfData",  # no mapped file in the temporary folder for each broker that is killed

@@ -11,9 +11,11 @@ import hashlib
 import subprocess
 from typing import TYPE_CHECKING
 
+from eomirror.cache import archive_arguments
 from eomirror.clock import new_token
-from eomirror.demo.java import find_java
+from eomirror.demo.jars import kafka_archive
 from eomirror.errors import MirrorError
+from eomirror.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +87,7 @@ def format_storage(
         salt = hashlib.sha256(f"{cluster_id}/{user}".encode()).digest()
         options += ["--add-scram", scram_argument(user, password, salt)]
     jvm = [str(find_java()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    jvm += archive_arguments(*kafka_archive(spec.kafka_version, class_path))
     tool = [
         *jvm,
         "-cp",

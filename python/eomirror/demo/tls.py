@@ -12,9 +12,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from eomirror.clock import new_token
-from eomirror.demo.java import find_keytool
 from eomirror.demo.settings import KeyStore
 from eomirror.errors import MirrorError
+from eomirror.java import find_keytool
 
 if TYPE_CHECKING:
     from pathlib import Path

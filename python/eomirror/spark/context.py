@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from eomirror.cache import archive_arguments
 from eomirror.errors import MirrorError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = [
     "check_settings",
     "engine_settings",
     "open_engine",
+    "spark_archive",
 ]
 
 log = structlog.get_logger(__name__)
@@ -173,8 +175,8 @@ class SparkEngine:
         """The context's settings."""
         return dict(self.context.getConf().getAll())
 
-    def close(self) -> None:
-        """Stop what is ours; never raises."""
+    def close(self, *, patience: float = 1.0) -> None:
+        """Stop what is ours, killing a JVM that has not ended after ``patience`` seconds; never raises."""
         if not self.own:
             return
         try:
@@ -182,7 +184,7 @@ class SparkEngine:
         except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
             log.debug("spark_stop_failed", error=str(error))
         if self.gateway is not None:
-            _end_jvm(self.gateway)
+            _end_jvm(self.gateway, patience)
 
 
 def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
@@ -228,6 +230,14 @@ def channel_addresses(settings: Mapping[str, str], master: str) -> tuple[str, st
         return "127.0.0.1", "127.0.0.1", port
     host = settings.get("spark.driver.host", "127.0.0.1")
     return settings.get("spark.driver.bindAddress", host), host, port
+
+
+def spark_archive() -> tuple[str, list[Path]]:
+    """What `eomirror.cache.class_archive` is asked for Spark's driver: its name and its jars."""
+    import pyspark
+    from pyspark.find_spark_home import _find_spark_home
+
+    return f"spark-{pyspark.__version__}", sorted(Path(_find_spark_home(), "jars").glob("*.jar"))
 
 
 # -- inside --------------------------------------------------------------------------------------
@@ -276,6 +286,9 @@ def _launch_jvm(settings: Mapping[str, str]) -> Any:
     launch = SparkConf(loadDefaults=False)
     for name in sorted(_LAUNCH_SETTINGS & settings.keys()):
         launch.set(name, settings[name])
+    java = settings.get("spark.driver.extraJavaOptions", "")
+    if "-XX:ArchiveClassesAtExit" not in java and "-XX:SharedArchiveFile" not in java:
+        launch.set("spark.driver.extraJavaOptions", " ".join([java, *archive_arguments(*spark_archive())]))
     # workers are started by this JVM: the interpreter must be the one that has eomirror
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -310,7 +323,7 @@ def _relay(reading: int, last: list[str]) -> None:
                 sys.stderr.write(line.decode(errors="replace"))
 
 
-def _end_jvm(gateway: Any) -> None:
+def _end_jvm(gateway: Any, patience: float = 1.0) -> None:
     from pyspark import SparkContext
 
     try:
@@ -323,7 +336,7 @@ def _end_jvm(gateway: Any) -> None:
     # the JVM ends when this pipe does
     gateway.proc.stdin.close()
     try:
-        gateway.proc.wait(1.0)
+        gateway.proc.wait(patience)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()

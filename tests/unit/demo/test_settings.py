@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eomirror.demo.settings import KeyStore, NodePorts, broker_properties, render_properties
+from eomirror.demo.settings import KeyStore, NodePorts, broker_properties, jvm_arguments, render_properties
 from eomirror.demo.spec import ClusterSpec, Listener
 from eomirror.errors import UsageError
 
@@ -94,3 +94,14 @@ def test_specification_that_cannot_work_is_refused_at_once(wrong: dict[str, obje
 def test_passwords_of_users_are_not_shown() -> None:
     """The representation of a specification may land in a log."""
     assert "hunter2" not in repr(ClusterSpec("x", users={"ana": "hunter2"}))
+
+
+def test_collector_and_compiler_are_those_of_the_environment_where_it_names_some() -> None:
+    """As in Kafka's own scripts: the variable stands in place of their choice, and may hold several words."""
+    usual = jvm_arguments(ClusterSpec("east"), Path("log4j2.properties"))
+    assert "-XX:+UseG1GC" in usual
+    chosen = jvm_arguments(
+        ClusterSpec("east"), Path("log4j2.properties"), performance="-XX:+UseSerialGC '-Dname=two words'"
+    )
+    assert "-XX:+UseG1GC" not in chosen
+    assert {"-XX:+UseSerialGC", "-Dname=two words"} <= set(chosen)

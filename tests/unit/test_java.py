@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo.java import find_java, java_major
 from eomirror.errors import MirrorError
+from eomirror.java import find_java, java_major
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from eomirror.errors import MirrorError
 
-__all__ = ["LEAST_JAVA", "find_java", "find_keytool", "java_major"]
+__all__ = ["LEAST_JAVA", "find_java", "find_keytool", "java_major", "java_program"]
 
 LEAST_JAVA = 17
 
@@ -37,6 +37,13 @@ def java_major(banner: str) -> int:
         return 0
     first, second = int(found[1]), int(found[2] or 0)
     return second if first == 1 else first
+
+
+def java_program() -> Path | None:
+    """The ``java`` of ``JAVA_HOME``, else the first on ``PATH``, unseen: whether it runs is not looked at."""
+    home = os.environ.get("JAVA_HOME", "")
+    place = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    return Path(place) if place and os.access(place, os.X_OK) else None
 
 
 def find_java() -> Path:
