@@ -90,14 +90,11 @@ PLANES = ("client", "native")
 
 
 STAGES = (
-    Stage("build", 10, ("build", "build-tests"), tests=False),
-    # pytest is one process and leaves a core to the checks; fuzzing takes a minute of its own choosing on all
-    # cores, and is compiled with the tests
+    # fuzzing is compiled with the tests, and takes a minute of its own choosing on all cores: nothing beside it
+    Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
+    # pytest is one process and leaves a core to the checks
     Stage(
-        "unit",
-        6,
-        ("unit",),
-        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "fuzz"),
+        "unit", 6, ("unit",), beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust")
     ),
     # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(
