@@ -86,6 +86,14 @@ def write_batch(link: TestLink, word: str, records: list[Record]) -> None:
     link.written[word][0] += records
 
 
+def ends_in_front(link: TestLink, word: str, text: str) -> None:
+    """The topic was stopped with these words in front of its record 60, and what lies before it is mirrored."""
+    where = f"{link.topic(word)}-0"
+    assert f"{where}: the batch at offset 60 is damaged on the source" in text
+    assert f"--adopt {where}=OFFSET" in text
+    assert link.found(word) == {0: link.written[word][0][:60]}
+
+
 def test_a_batch_that_is_damaged_for_good_stops_its_topic_only(link: TestLink, east: Any) -> None:
     """What lies before it is mirrored, to the last record; what lies behind it is after ``--adopt``."""
     link.create("damaged", "healthy")
@@ -101,11 +109,8 @@ def test_a_batch_that_is_damaged_for_good_stops_its_topic_only(link: TestLink, e
         link.write("healthy")
         run.wait(lambda: link.whole("healthy"))
 
-    where = f"{link.topic('damaged')}-0"
-    assert f"{where}: the batch at offset 60 is damaged on the source" in text
-    assert f"--adopt {where}=OFFSET" in text
+    ends_in_front(link, "damaged", text)
     link.check("healthy")
-    assert link.found("damaged") == {0: link.written["damaged"][0][:60]}
 
     del link.written["damaged"][0][60:behind]
     assert link.stopped(adopt={SourcePartition(link.topic("damaged"), 0): behind}) == (0, {})
@@ -129,11 +134,8 @@ def test_a_log_that_its_leader_cannot_read_stops_its_topic_only(link: TestLink, 
         link.write("healthy")
         run.wait(lambda: link.whole("healthy"))
 
-    where = f"{link.topic('hollow')}-0"
-    assert f"{where}: the batch at offset 60 is damaged on the source" in text
-    assert f"--adopt {where}=OFFSET" in text
+    ends_in_front(link, "hollow", text)
     link.check("healthy")
-    assert link.found("hollow") == {0: link.written["hollow"][0][:60]}
 
 
 @pytest.mark.slow
