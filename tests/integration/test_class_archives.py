@@ -35,10 +35,14 @@ def test_brokers_and_drivers_take_their_classes_from_archives(
 ) -> None:
     """Made in one go; a broker and a Spark driver that start afterwards load from them."""
     own_cache(tmp_path, monkeypatch)
+    forgotten = tmp_path / "cache" / "kafka-0.8-00.jsa"
+    forgotten.touch()
+    os.utime(forgotten, (0, 0))
     made = subprocess.run(
         [sys.executable, "-m", "eomirror.demo.archives"], capture_output=True, text=True, check=True
     )
     archives = [Path(line) for line in made.stdout.split()]
+    assert not forgotten.exists()
     assert [path.name.partition("-")[0] for path in archives] == ["kafka", "spark"]
     loads = tmp_path / "broker-classes"
     before = os.environ["KAFKA_JVM_PERFORMANCE_OPTS"]

@@ -3,7 +3,7 @@ Makes the class archives of `eomirror.cache`: ``python -m eomirror.demo.archives
 
 A JVM writes the archive when it ends, of the classes that it has used by then.  So one broker and one Spark driver
 are started, a small mirror runs on both of them, and they are ended in good order.  That takes about half a minute,
-once for each JVM and list of jars.
+once for each JVM and list of jars.  An archive is about 60 MB; those older than a month are removed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _TOPIC = "rehearsal"
 _PARTITIONS = 2
 _TRANSACTIONS = 20
 _END_SECONDS = 60.0
+_KEPT_SECONDS = 30 * 24 * 3600.0
 
 
 def make_archives(on_progress: OnProgress) -> list[Path]:
@@ -55,6 +56,7 @@ def make_archives(on_progress: OnProgress) -> list[Path]:
     """
     kafka = class_archive(*kafka_archive(DEFAULT_KAFKA, class_path(DEFAULT_KAFKA, on_progress=on_progress)))
     spark = class_archive(*spark_archive())
+    _forget_old(kafka.parent)
     if kafka.is_file() and spark.is_file():
         return [kafka, spark]
     step = "making class archives of Kafka and Spark"
@@ -112,6 +114,13 @@ def _mirror_once(cluster: LocalCluster, folder: Path, archive: Path) -> None:
         Mirror(load_config(config), spark=engine.context).run("caught-up")
     finally:
         engine.close(patience=_END_SECONDS)
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove archives that were made long ago: each new list of jars leaves those of the one before behind."""
+    for archive in folder.glob("*.jsa"):
+        if SYSTEM_CLOCK.wall_ms() / 1000 - archive.stat().st_mtime > _KEPT_SECONDS:
+            archive.unlink(missing_ok=True)
 
 
 def _keep(made: Path, archive: Path) -> None:
