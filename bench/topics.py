@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["Topics"]
 
 _TIMEOUT_SECONDS = 30.0
+# the last: metadata names the leader before the broker leads, which shows with a thousand new partitions
 _NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 
 
