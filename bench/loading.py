@@ -85,6 +85,12 @@ def _producer(servers: str, workload: Workload) -> Producer:
     )
 
 
+def _orphaned() -> bool:
+    """Whether the bench has gone, killed perhaps: nobody would end this process, and no broker would answer it."""
+    bench = multiprocessing.parent_process()
+    return bench is not None and not bench.is_alive()
+
+
 def _produce_share(share: _Share) -> None:
     producer = _producer(share.servers, share.workload)
     topic = share.workload.topic
@@ -105,6 +111,8 @@ def _produce_share(share: _Share) -> None:
                 left = [message for message in left if message.pop("_error", None) is not None]
                 if left:
                     producer.poll(0.05)
+                if _orphaned():
+                    return
             producer.poll(0)
     refused = producer.flush(120)
     if refused:
@@ -151,7 +159,7 @@ def _feed(servers: str, workload: Workload, stop: Event) -> None:
     streams = [values(workload, seed=number) for number in range(workload.partitions)]
     started = time.monotonic()
     count = 0
-    while not stop.is_set():
+    while not stop.is_set() and not _orphaned():
         due = int((time.monotonic() - started) * workload.rate)
         while count < due:
             number = count % workload.partitions
