@@ -41,8 +41,11 @@ def java_major(banner: str) -> int:
 
 def java_program() -> Path | None:
     """The ``java`` of ``JAVA_HOME``, else the first on ``PATH``, unseen: whether it runs is not looked at."""
-    home = os.environ.get("JAVA_HOME", "")
-    place = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    return _program(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+def _program(java_home: str, path: str) -> Path | None:
+    place = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java", path=path)
     return Path(place) if place and os.access(place, os.X_OK) else None
 
 
@@ -58,11 +61,9 @@ def find_java() -> Path:
 
 @functools.cache
 def _find_java(java_home: str, path: str) -> Path:
-    if java_home:
-        place, where = str(Path(java_home, "bin", "java")), f"in JAVA_HOME ({java_home})"
-    else:
-        place, where = shutil.which("java", path=path) or "", "on PATH"
-    if not place or not os.access(place, os.X_OK):
+    place = _program(java_home, path)
+    if place is None:
+        where = f"in JAVA_HOME ({java_home})" if java_home else "on PATH"
         raise MirrorError(f"no java found {where}", fix=_GET_JAVA)
     try:
         answer = subprocess.run([place, "-version"], capture_output=True, text=True, check=False, timeout=60)
@@ -72,7 +73,7 @@ def _find_java(java_home: str, path: str) -> Path:
     if answer.returncode != 0 or major < LEAST_JAVA:
         found = f"is version {major}" if major else "does not tell its version"
         raise MirrorError(f"{place} {found}; {LEAST_JAVA} or newer is needed", fix=_GET_JAVA)
-    return Path(place)
+    return place
 
 
 def find_keytool() -> Path:
