@@ -42,7 +42,7 @@ VOID = REFUSED | {0, 48, 51}
 def test_an_answer_that_never_came_is_no_offset(rig: Rig, topic_name: str) -> None:
     """EO-3, EO-6: librdkafka gives offset -1001 without an error for it; a reader would skip the partition."""
     target = rig.target
-    create_topic(target.direct, topic_name, 2)
+    create_topic(target.direct, topic_name, 2, retention_ms="-1")  # the records are years old
     traffic = TrafficProducer(target.direct, topic=topic_name, transactional_id=topic_name)
     plan = TrafficPlan(1, 2, abort_every=0)
     transaction = plan.transaction(0, plan.new_ledger(), sent_us=0, wall_ms=1_700_000_000_000)
