@@ -131,7 +131,7 @@ impl BatchWriter {
         if !self.has_room(&place, most) {
             return Ok(false);
         }
-        self.begin(timestamp, &place);
+        self.begin(timestamp, &place, most);
         put_field(&mut self.bytes, key);
         put_field(&mut self.bytes, value);
         put(&mut self.bytes, header_count);
@@ -166,7 +166,7 @@ impl BatchWriter {
         if !self.has_room(&place, most) {
             return Ok(false);
         }
-        self.begin(record.timestamp, &place);
+        self.begin(record.timestamp, &place, most);
         self.bytes.extend_from_slice(raw.fields);
         put(&mut self.bytes, header_count);
         self.bytes.extend_from_slice(raw.headers);
@@ -323,14 +323,24 @@ impl BatchWriter {
         self.count == 0 || self.size().saturating_add(place.size) <= most
     }
 
-    fn begin(&mut self, timestamp: i64, place: &Place) {
+    /// Grows twofold, as a vector does, but not beyond what the batch may have: one that is full would have twice the
+    /// bytes in memory that it has on the wire, as often as batches are on their way.
+    fn make_room(&mut self, size: usize, most: usize) {
+        let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
+        if capacity - length < size {
+            let wanted = capacity.saturating_mul(2).min(most).max(length + size);
+            self.bytes.reserve_exact(wanted - length);
+        }
+    }
+
+    fn begin(&mut self, timestamp: i64, place: &Place, most: usize) {
         if self.count == 0 {
             self.bytes.clear();
             self.bytes.resize(HEADER_SIZE, 0);
             self.base_timestamp = timestamp;
             self.max_timestamp = timestamp;
         }
-        self.bytes.reserve(place.size);
+        self.make_room(place.size, most);
         put(&mut self.bytes, place.length);
         self.bytes.push(0);
         put(&mut self.bytes, place.timestamp_delta);
@@ -343,5 +353,38 @@ impl BatchWriter {
 fn unwritable(reason: &str) -> BatchError {
     BatchError::Unwritable {
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{BatchWriter, Codec};
+
+    #[test]
+    fn a_full_batch_holds_no_more_memory_than_it_may_have_bytes() {
+        for most in [2_000, 100_000, 1_048_588] {
+            let mut writer = BatchWriter::new(Codec::None);
+            let value = [7; 100];
+            while writer
+                .add_within(most, 0, None, Some(&value), [].into_iter())
+                .unwrap()
+            {}
+            let batch = writer.take().unwrap();
+            assert!(batch.len() > most - 200);
+            assert!(batch.capacity() <= most, "{}", batch.capacity());
+        }
+    }
+
+    #[test]
+    fn a_first_record_has_the_room_that_it_needs() {
+        let mut writer = BatchWriter::new(Codec::None);
+        let value = vec![7; 5_000];
+        assert!(
+            writer
+                .add_within(100, 0, None, Some(&value), [].into_iter())
+                .unwrap()
+        );
+        assert!(writer.take().unwrap().len() > 5_000);
     }
 }
