@@ -1,6 +1,7 @@
 //! How batches get into a transaction: who the producer is, which batch goes when, and where each one landed.
 //!
 //! * [`coordinator`]: identity, commit and abort, as the transaction coordinator sees them (protocol V2, KIP-890).
+//! * [`markers`]: when the first records of the next transaction may go;
 //! * [`sequences`]: batches to partition leaders, in order, each of them exactly once.
 //!
 //! Both are state machines without I/O: facts and time in, requests out. Neither knows a wire format; error codes are
@@ -10,8 +11,10 @@
 
 pub mod code;
 pub mod coordinator;
+pub mod markers;
 pub mod sequences;
 mod verdict;
 
 pub use coordinator::{Ask, Coordinator, Event, Identity};
+pub use markers::Markers;
 pub use sequences::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};

@@ -1,4 +1,4 @@
-//! `DescribeTransactions`: whose a transactional id is (KIP-664).
+//! `DescribeTransactions`: whose a transactional id is, and whether the end of its transaction is being written (KIP-664).
 
 use super::{Api, Request};
 use crate::wire::{Broken, Reader, Writer};
@@ -15,6 +15,8 @@ pub(crate) struct DescribedTransaction {
     pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
     pub(crate) producer_id: i64,
+    /// Its transaction is decided, and markers are being written.
+    pub(crate) is_ending: bool,
 }
 
 impl Request for DescribeTransaction {
@@ -39,7 +41,8 @@ impl Request for DescribeTransaction {
         let described = from.compact_array(29, |from| {
             let error = from.int16()?;
             from.compact_string()?; // transactional id
-            from.compact_string()?; // state
+            let state = from.compact_string()?;
+            let is_ending = matches!(state.as_ref(), "PrepareCommit" | "PrepareAbort");
             from.int32()?; // timeout
             from.int64()?; // when it began
             let producer_id = from.int64()?;
@@ -50,10 +53,10 @@ impl Request for DescribeTransaction {
                 from.skip_tags()
             })?;
             from.skip_tags()?;
-            Ok((error, producer_id))
+            Ok((error, producer_id, is_ending))
         })?;
         from.skip_tags()?;
-        let [(error, producer_id)] = described[..] else {
+        let [(error, producer_id, is_ending)] = described[..] else {
             return Err(Broken {
                 reason: "it is not about the one transactional id that was asked about",
             });
@@ -62,6 +65,7 @@ impl Request for DescribeTransaction {
             throttle_ms,
             error,
             producer_id,
+            is_ending,
         })
     }
 
@@ -120,5 +124,22 @@ mod tests {
         for count in [0, 2] {
             assert!(read::<DescribeTransaction>(0, oracle::write(&answer(count), 0)).is_err());
         }
+        let names = [
+            "Empty",
+            "Ongoing",
+            "PrepareCommit",
+            "CompleteCommit",
+            "PrepareAbort",
+        ];
+        let ending = names.map(|name| {
+            let state = state
+                .clone()
+                .with_transaction_state(StrBytes::from_static_str(name));
+            let answer =
+                DescribeTransactionsResponse::default().with_transaction_states(vec![state]);
+            let body = oracle::write(&answer, 0);
+            read::<DescribeTransaction>(0, body).unwrap().is_ending
+        });
+        assert_eq!(ending, [false, false, true, false, true]);
     }
 }

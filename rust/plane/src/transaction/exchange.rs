@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::transaction::markers::Step;
 use eomirror_core::transaction::{Ask, Event, Identity, Outgoing, Refused, SourceRange};
 
 use super::producer::{Produced, TransactionalProducer};
@@ -12,6 +13,7 @@ use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
 use crate::fetch::TopicPartition;
 use crate::network::{Answer, Peer, State};
+use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
 use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
 use crate::protocol::{Request, TopicId};
@@ -22,6 +24,9 @@ const COORDINATOR_PAUSE: Duration = Duration::from_millis(50);
 /// `DUPLICATE_SEQUENCE_NUMBER`: the batch is there already.
 const DUPLICATE: i16 = 46;
 
+/// `TRANSACTIONAL_ID_AUTHORIZATION_FAILED`: whoever may write with an id may describe it, but who knows.
+const ID_NOT_ALLOWED: i16 = 53;
+
 impl TransactionalProducer {
     pub(super) fn take(&mut self, answer: Answer, now: Instant) -> Result<(), Error> {
         let answer = match self.leaders.take(&mut self.client, answer) {
@@ -31,10 +36,53 @@ impl TransactionalProducer {
         if let Some(produced) = self.produces.remove(&answer.id) {
             return self.take_produced(answer, &produced, now);
         }
+        if self.markers_asked.take_if(|id| *id == answer.id).is_some() {
+            self.take_described(answer, now);
+            return Ok(());
+        }
         match self.asked.take_if(|(id, _)| *id == answer.id) {
             Some((_, ask)) => self.take_coordinated(answer, ask, now),
             None => Ok(()),
         }
+    }
+
+    /// Whether the markers of the last transaction are written. Whatever is wrong with the answer is no reason to wait.
+    fn take_described(&mut self, answer: Answer, now: Instant) {
+        let Answer { peer, body, .. } = answer;
+        match read::<DescribeTransaction>(&mut self.client, peer, body) {
+            Ok(described) if described.error == 0 => self.markers.told(described.is_ending, now),
+            Ok(described) if described.error == ID_NOT_ALLOWED => self.markers.silence(),
+            Err(Error::Unsupported { .. }) => self.markers.silence(),
+            Ok(_) | Err(_) => self.markers.written(),
+        }
+    }
+
+    /// Whether the first records of a transaction may go; else what has to happen before is under way.
+    fn may_write(&mut self, now: Instant) -> bool {
+        match self.markers.wants(now) {
+            Step::Go => return true,
+            Step::Wait(until) => {
+                self.wake(Some(until));
+                return false;
+            }
+            Step::Ask => {}
+        }
+        let peer = self.coordinator.broker().map(Peer::Broker);
+        let ready = |peer: &Peer| matches!(self.client.network().open(*peer, now), State::Ready);
+        let Some(peer) = peer.filter(ready) else {
+            self.markers.written();
+            return true;
+        };
+        let request = DescribeTransaction {
+            transactional_id: self.settings.transactional_id.clone(),
+        };
+        let id = self
+            .client
+            .network()
+            .ask(peer, &request, now, Duration::ZERO);
+        self.markers_asked = Some(id);
+        self.markers.asked();
+        self.may_write(now)
     }
 
     fn take_coordinated(&mut self, answer: Answer, ask: Ask, now: Instant) -> Result<(), Error> {
@@ -54,6 +102,11 @@ impl TransactionalProducer {
             }),
             Ask::End { .. } => read::<EndTxn>(client, peer, body).map(|given| {
                 let event = self.coordinator.ended(given.error, identity(given), now);
+                if let Some(Event::Committed | Event::Aborted) = event {
+                    self.markers.ended(now);
+                    // an answer that is still on its way speaks of the transaction before
+                    self.markers_asked = None;
+                }
                 (Some(given.error), event)
             }),
         };
@@ -79,7 +132,11 @@ impl TransactionalProducer {
 
     fn happened(&mut self, event: Event) {
         match event {
-            Event::Initialized => self.leaders.begin_anew(),
+            Event::Initialized => {
+                // it is answered when all markers are there
+                self.markers.written();
+                self.leaders.begin_anew();
+            }
             Event::Fenced(code) => {
                 self.over = Some(Error::Fenced {
                     transactional_id: self.settings.transactional_id.clone(),
@@ -259,6 +316,9 @@ impl TransactionalProducer {
 
     pub(super) fn ask_leaders(&mut self, now: Instant) -> Result<(), Error> {
         if self.coordinator.writer().is_none() {
+            return Ok(());
+        }
+        if !self.sequences.is_settled() && !self.may_write(now) {
             return Ok(());
         }
         let leads = |directory: &Directory, at: &TopicPartition| {

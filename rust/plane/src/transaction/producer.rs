@@ -8,7 +8,7 @@ use eomirror_core::batch::{self, Batch, Stamp};
 use eomirror_core::relay::{Content, Outgoing};
 use eomirror_core::transaction::coordinator::Misplaced;
 use eomirror_core::transaction::{
-    Ask, Coordinator, Event, Identity, Sequences, SourceRange, Ticket,
+    Ask, Coordinator, Event, Identity, Markers, Sequences, SourceRange, Ticket,
 };
 
 use super::leaders::Leaders;
@@ -45,6 +45,9 @@ pub struct TransactionalProducer {
     pub(super) settings: ProducerSettings,
     pub(super) coordinator: Coordinator,
     pub(super) sequences: Sequences<TopicPartition, FramedBatch>,
+    pub(super) markers: Markers,
+    /// The question whether they are written, while it is not answered.
+    pub(super) markers_asked: Option<RequestId>,
     /// What the coordinator was asked, and has not answered.
     pub(super) asked: Option<(RequestId, Ask)>,
     pub(super) produces: BTreeMap<RequestId, Produced>,
@@ -99,6 +102,8 @@ impl TransactionalProducer {
             client,
             settings,
             coordinator: Coordinator::new(),
+            markers: Markers::new(),
+            markers_asked: None,
             asked: None,
             produces: BTreeMap::new(),
             leaders,

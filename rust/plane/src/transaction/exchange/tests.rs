@@ -1,9 +1,12 @@
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::find_coordinator_response::Coordinator as FoundCoordinator;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
-use kafka_protocol::messages::{FindCoordinatorResponse, ProduceResponse, TopicName};
+use kafka_protocol::messages::{
+    DescribeTransactionsResponse, FindCoordinatorResponse, ProduceResponse, TopicName,
+};
 use kafka_protocol::protocol::StrBytes;
 
 use super::{Answer, Ask, Error, Peer, Produced, TopicId, TransactionalProducer};
@@ -14,6 +17,7 @@ use crate::network::RequestId;
 use crate::properties::Properties;
 use crate::protocol::oracle;
 use crate::transaction::ProducerSettings;
+use eomirror_core::transaction::markers::Step;
 use eomirror_core::transaction::{Identity, SourceRange};
 
 const OLD: TopicId = TopicId([1; 16]);
@@ -128,4 +132,60 @@ fn a_topic_that_refused_has_taken_nothing() {
     let mut producer = open();
     written(&mut producer, 1, NEW, 100);
     assert!(producer.written().is_empty());
+}
+
+/// A producer that has asked whether the markers of its last transaction are written.
+fn wondering(now: Instant) -> TransactionalProducer {
+    let mut producer = open();
+    producer
+        .markers
+        .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
+    producer.markers_asked = Some(RequestId::numbered(9));
+    producer.markers.asked();
+    producer
+}
+
+/// The coordinator answers with this code and state.
+fn described(producer: &mut TransactionalProducer, code: i16, state: &'static str, now: Instant) {
+    let state = TransactionState::default()
+        .with_error_code(code)
+        .with_transaction_state(StrBytes::from_static_str(state));
+    let answer = DescribeTransactionsResponse::default().with_transaction_states(vec![state]);
+    let answer = Answer {
+        id: RequestId::numbered(9),
+        peer: Peer::Broker(1),
+        body: Ok((0, oracle::write(&answer, 0))),
+    };
+    producer.take(answer, now).unwrap();
+}
+
+#[test]
+fn the_first_records_of_a_transaction_wait_for_the_markers_of_the_last() {
+    let now = Instant::now();
+    let mut producer = wondering(now);
+    assert!(!producer.may_write(now));
+    described(&mut producer, 0, "PrepareCommit", now);
+    assert!(matches!(producer.markers.wants(now), Step::Wait(at) if at > now));
+    producer.markers_asked = Some(RequestId::numbered(9));
+    described(&mut producer, 0, "CompleteCommit", now);
+    assert!(producer.may_write(now));
+}
+
+#[test]
+fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
+    let now = Instant::now();
+    for (code, asked_again) in [(16, true), (14, true), (53, false)] {
+        let mut producer = wondering(now);
+        described(&mut producer, code, "", now);
+        assert!(producer.may_write(now), "{code}");
+        producer.markers.ended(now);
+        let waits = producer.markers.wants(now) != Step::Go;
+        assert_eq!(waits, asked_again, "{code}");
+    }
+    // nobody is known whom to ask
+    let mut producer = open();
+    producer
+        .markers
+        .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
+    assert!(producer.may_write(now));
 }
