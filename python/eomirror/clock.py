@@ -13,7 +13,7 @@ import secrets
 import time
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "Deadline", "SystemClock", "jitter", "new_run_id", "new_token"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "Deadline", "SystemClock", "Term", "jitter", "new_run_id", "new_token"]
 
 
 class Clock(Protocol):
@@ -46,6 +46,14 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+class Term(Protocol):
+    """When something is to end."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is."""
 
 
 class Deadline:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eomirror import Mirror, load_config
+from eomirror.lane.parking import GOING_ON_SECONDS
+from eomirror.lane.spec import Ending
+from eomirror.spark.links import LinkThread
 from records import create_topic, produce, read_committed, some_records, wait_for
+from rig.link import TestLink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,3 +112,95 @@ def test_a_lane_goes_on_with_its_producer_in_the_next_epoch(
         == (after["producer_id"], after["producer_epoch"])
     ]
     assert len(kept) >= len(changes) / 2, f"{len(kept)} of {len(changes)} went on with their producer"
+
+
+class Between:
+    """Holds a lane's driver thread behind the end of an epoch, for as long as the test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.over: queue.Queue[Any] = queue.Queue()
+        self.go = threading.Event()
+        plain = LinkThread.attempt_ended
+
+        def held(link: LinkThread, spec: Any, report: Any, failure: str) -> None:
+            plain(link, spec, report, failure)
+            if report is not None and report.ending is Ending.EPOCH:
+                self.over.put(report)
+                self.go.wait(30)
+
+        monkeypatch.setattr(LinkThread, "attempt_ended", held)
+
+
+def test_a_lane_mirrors_on_while_nobody_has_a_task_for_it(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """EO-1, EO-2: what is written between an epoch's report and the next task arrives, once, and is counted."""
+    link = TestLink(
+        east.client_properties,
+        west.client_properties,
+        topic_name,
+        tmp_path,
+        spark_context,
+        lanes=1,
+        epoch="5s",
+    )
+    link.create("orders")
+    between = Between(monkeypatch)
+    with link.running() as run:
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+        report = between.over.get(timeout=30)
+        link.write("orders", 50)
+        # no task is submitted meanwhile
+        run.wait(lambda: link.whole("orders"))
+        assert claims(link.west, f"eomirror.{topic_name}.positions")[-1]["epoch"] == report.epoch
+        between.go.set()
+        run.wait(lambda: claims(link.west, f"eomirror.{topic_name}.positions")[-1]["epoch"] > report.epoch)
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+        total = run.end().counters.records
+    link.check("orders")
+    assert total == sum(map(len, link.written["orders"].values()))
+
+
+def test_a_run_that_is_over_leaves_no_lane_behind_that_mirrors_on(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    tmp_path: Path,
+    spark_context: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """EO-10: told to stop between two epochs, the driver fetches the lane before it releases the link."""
+    link = TestLink(
+        east.client_properties,
+        west.client_properties,
+        topic_name,
+        tmp_path,
+        spark_context,
+        lanes=1,
+        epoch="5s",
+    )
+    link.create("orders")
+    between = Between(monkeypatch)
+    with link.running() as run:
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+        report = between.over.get(timeout=30)
+        ending = threading.Thread(target=run.end)
+        ending.start()
+        between.go.set()
+        ending.join(60)
+    # the worker lives on: the context is the tests'
+    link.check("orders")
+    before = link.found("orders")
+    link.write("orders", 20)
+    time.sleep(GOING_ON_SECONDS)
+    assert link.found("orders") == before
+    last = claims(link.west, f"eomirror.{topic_name}.positions")[-1]
+    assert (last["epoch"], last["attempt"]) == (report.epoch + 1, 1)

@@ -11,10 +11,11 @@ from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, AbortsCopies, SimLefto
 from sim_network import SimProducer
 from sim_state import SimState, SimTopics, assigned, meta
 
+from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
 from eomirror.formats.dead_letter import DeadLetter
 from eomirror.formats.names import LinkNames
-from eomirror.lane.parking import is_successor
+from eomirror.lane.parking import GOING_ON_SECONDS, is_successor
 from eomirror.lane.plane import (
     Account,
     Advance,
@@ -313,13 +314,13 @@ class SimPlane:
 class SimAttempt:
     """One attempt of a lane: the real pump, one command at a time."""
 
-    __slots__ = ("busy", "dead", "error", "lane", "mailbox", "name", "next", "owner", "pump")
+    __slots__ = ("busy", "dead", "error", "lane", "mailbox", "name", "next", "owner", "parked", "pump")
 
     def __init__(self, world: World, owner: Any, spec: LaneSpec, name: str) -> None:
         self.name = name
         self.owner = owner
         self.lane = spec.lane
-        self.dead = self.busy = False
+        self.dead = self.busy = self.parked = False
         self.mailbox = SimMailbox()
         state = SimState(world, self, spec)
         self.pump = LanePump(
@@ -335,6 +336,17 @@ class SimAttempt:
             self.pump._mending = AbortsCopies(LinkNames("l"), SimLeftovers(world, self))
         self.next: Command = self.pump.machine.first()
 
+    def go_on(self, world: World) -> bool:
+        """Go on behind the epoch's end, once; others are started for the lane meanwhile."""
+        if self.parked:
+            return False
+        world.say(self, "goes on behind its epoch")
+        world.taken |= self.pump.machine.taken
+        self.parked = True
+        self.pump.go_on(Deadline(GOING_ON_SECONDS, world))
+        self.next = self.pump.machine.first()
+        return True
+
     def resume(self, world: World) -> bool:
         """Go on in the next epoch with the same producer, when the driver's table allows it."""
         pump, owner = self.pump, self.owner
@@ -346,6 +358,7 @@ class SimAttempt:
             return False
         world.say(self, "goes on in the next epoch")
         world.taken |= pump.machine.taken
+        self.parked = False
         self.mailbox = SimMailbox()
         pump.resume(spec, self.mailbox)
         self.next = pump.machine.first()

@@ -323,7 +323,9 @@ class SimOwner:
                 self._initialize()
             except LaneError:
                 self.producer = None
-        running = {attempt.lane for attempt in self._world.attempts if attempt.owner is self}
+        running = {
+            attempt.lane for attempt in self._world.attempts if attempt.owner is self and not attempt.parked
+        }
         for lane in range(self.layout.assignment.lanes):
             if lane not in running and self.layout.assignment.of(lane):
                 self._world.attempts.append(self.start_lane(lane))

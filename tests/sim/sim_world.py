@@ -303,9 +303,11 @@ class World:
     def _bury(self) -> None:
         for attempt in self.attempts:
             if attempt.next.value == "end" and not attempt.dead and not attempt.busy:
-                # a lane that left between two transactions keeps its producer for a while, and may go on with it
+                # a lane that left between two transactions keeps its producer for a while, and may go on with it: at
+                # once, or when its successor comes for it
                 left = attempt.pump.outcome.ending is Ending.EPOCH and not attempt.pump.stopped
-                attempt.dead = not (left and self.draw(2) and attempt.resume(self))
+                what = self.draw(3) if left else 0
+                attempt.dead = not ((what == 2 and attempt.go_on(self)) or (what and attempt.resume(self)))
             if attempt.dead:
                 self.taken |= attempt.pump.machine.taken
                 attempt.owner.refused |= {

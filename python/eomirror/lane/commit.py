@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eomirror.formats.control import Gap
     from eomirror.formats.position import Position
+    from eomirror.lane.spec import LaneSpec
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -67,6 +68,20 @@ class TransactionStamp:
     identity: ProducerIdentity
     txn: int
     timestamp: int
+
+    @classmethod
+    def of(cls, spec: LaneSpec, identity: ProducerIdentity, *, txn: int, timestamp: int) -> TransactionStamp:
+        """Of a transaction of this attempt."""
+        return cls(
+            generation=spec.generation,
+            lane=spec.lane,
+            run=spec.run,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            identity=identity,
+            txn=txn,
+            timestamp=timestamp,
+        )
 
 
 @dataclass(frozen=True, slots=True)

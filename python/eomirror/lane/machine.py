@@ -29,7 +29,7 @@ it begins again.
 
 An attempt that follows an epoch in the same process may go on with what that left, producer included
 (`eomirror.lane.parking`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
-claim does not commit.
+claim does not commit.  Until that attempt comes, the lane goes on as it is: it begins in IDLE.
 
 The circle
 ----------
@@ -62,6 +62,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "TRANSITIONS",
+    "WITH_TRANSACTION",
     "Command",
     "CutRule",
     "Event",
@@ -272,6 +273,17 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
 }  # fmt: skip
 
 
+#: States in which a transaction may be open on the target, and nothing is under way that ends it.
+WITH_TRANSACTION = frozenset({_S.CLAIMING, _S.OPEN, _S.SEALING, _S.COMMITTING})
+
+# a machine may begin in these states, with this command
+_FIRST: dict[LaneState, Command] = {
+    _S.STARTING: _C.INIT_PRODUCER,
+    _S.CLAIMING: _C.COMMIT_CLAIM,
+    _S.IDLE: _C.AWAIT_RECORDS,
+}
+
+
 class IllegalTransitionError(Exception):
     """The pump answered with an event that the table has no entry for: a bug, never the user's doing."""
 
@@ -281,19 +293,20 @@ class LaneMachine:
     Follows `TRANSITIONS`; remembers the state, and every arrow it took for the tests' coverage.
 
     Args:
-        resumed: The attempt goes on with the producer of the epoch before (`eomirror.lane.parking`): it begins with
-            its claim, whose commit is fenced if anybody else took the lane in between.
+        begins: STARTING; or CLAIMING, where an attempt goes on with the producer of the epoch before
+            (`eomirror.lane.parking`), whose commit is fenced if anybody else took the lane in between; or IDLE, where
+            an attempt goes on behind its own epoch.
     """
 
     __slots__ = ("state", "taken")
 
-    def __init__(self, *, resumed: bool = False) -> None:
-        self.state = LaneState.CLAIMING if resumed else LaneState.STARTING
+    def __init__(self, begins: LaneState = LaneState.STARTING) -> None:
+        self.state = begins
         self.taken: set[tuple[LaneState, Event]] = set()
 
     def first(self) -> Command:
         """What to do before any event."""
-        return Command.COMMIT_CLAIM if self.state is LaneState.CLAIMING else Command.INIT_PRODUCER
+        return _FIRST[self.state]
 
     def step(self, event: Event) -> Command:
         """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.clock import Clock, Deadline
+from eomirror.clock import Clock, Deadline, Term
 from eomirror.crash import crash_point
 from eomirror.errors import LaneError, MirrorError, SourceDamagedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
@@ -23,7 +23,7 @@ from eomirror.lane.companions import Companions
 from eomirror.lane.damage import after_damage, damage_error
 from eomirror.lane.endings import Outcome, judge
 from eomirror.lane.identity import AskedTopics
-from eomirror.lane.machine import Command, CutRule, Event, LaneMachine, LaneState
+from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, LaneMachine, LaneState
 from eomirror.lane.mending import Mending
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, Plane, ProducerIdentity
@@ -92,7 +92,8 @@ class LanePump:
         self._clock = clock
         self._names = LinkNames(spec.link.state_name)
         self._cut = CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
-        self._epoch_end = Deadline(spec.seconds, clock)
+        self._epoch_end: Term = Deadline(spec.seconds, clock)
+        self._going_on = False  # behind its end
         self._partitions = LanePartitions(spec.partitions)
         self._adopting: tuple[AssignedPartition, ...] = ()
         # partitions that were added between two epochs
@@ -111,8 +112,7 @@ class LanePump:
         self._mending = None if leftovers is None else Mending(self._names, leftovers)
         # that any layout of the link has had
         self._highest_lane = spec.lane
-        self._overdue = False
-        self._damaged = spec.damaged
+        self._overdue, self._damaged = False, spec.damaged
         self._methods: dict[Command, Callable[[], Event]] = {
             Command.INIT_PRODUCER: self._init_producer,
             Command.READ_CONTROL: self._read_control,
@@ -164,24 +164,27 @@ class LanePump:
             spec: A successor of this lane's, as `eomirror.lane.parking.is_successor` says.
             mailbox: Its line to the driver.
         """
-        self.machine = LaneMachine(resumed=True)
+        self.machine = LaneMachine(LaneState.CLAIMING)
         self._spec = spec
         self._mailbox = mailbox
-        self._epoch_end = Deadline(spec.seconds, self._clock)
+        self._epoch_end, self._going_on = Deadline(spec.seconds, self._clock), False
         self._late = self._partitions.new_among(spec.partitions)
         self._partitions.gaps.clear()
         self._permit = None
         self._watch.committed()
         self._tally = AttemptTally(spec)
-        self._overdue = False
-        self._damaged = spec.damaged
+        self._overdue, self._damaged = False, spec.damaged
+        self.outcome = Outcome()
+
+    def go_on(self, end: Term) -> None:
+        """Go on behind the epoch's end until ``end``, as the attempt that it was; `run` follows."""
+        self.machine = LaneMachine(LaneState.IDLE)
+        self._epoch_end, self._going_on = end, True
         self.outcome = Outcome()
 
     def interrupt(self) -> None:
         """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
-        if self.machine.state in {
-            LaneState.CLAIMING, LaneState.OPEN, LaneState.SEALING, LaneState.COMMITTING,
-        }:  # fmt: skip
+        if self.machine.state in WITH_TRANSACTION:
             self._plane.abort()
 
     # -- one command, one event ------------------------------------------------------------------
@@ -209,6 +212,7 @@ class LanePump:
         return verdict.event
 
     def _init_producer(self) -> Event:
+        self._leave_id()
         self._plane.restart()
         self._partitions.forget()
         self._permit = None
@@ -251,6 +255,7 @@ class LanePump:
 
     def _end_left_open(self) -> Event:
         assert self._mending is not None, "only a look leads here"  # noqa: S101  for the type checker
+        self._leave_id()
         ended = self._mending.end({self._spec.lane: self._identity})
         log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
         crash_point("lane.mended")
@@ -300,8 +305,8 @@ class LanePump:
         now = self._clock.monotonic()
         if self._companions.due(now) or self._tidying.due(now):
             return Event.ADVANCE_DUE
-        moved = bool(self._plane.advances())
-        return Event.ADVANCE_DUE if self._watch.advance_due(now, moved=moved) else Event.QUIET
+        due = self._watch.advance_due(now, moved=bool(self._plane.advances()))
+        return Event.ADVANCE_DUE if due else Event.QUIET
 
     def _adopt_partitions(self) -> Event:
         added, self._adopting = self._adopting, ()
@@ -384,6 +389,10 @@ class LanePump:
 
     # -- pieces ----------------------------------------------------------------------------------
 
+    def _leave_id(self) -> None:
+        if self._going_on:  # a successor may have it by now
+            raise LaneError("what follows is for the next epoch")
+
     def _open(self) -> None:
         self._watch.open(self._clock.monotonic())
         self._identity = self._plane.begin()
@@ -442,17 +451,8 @@ class LanePump:
         log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
 
     def _stamp(self) -> TransactionStamp:
-        spec = self._spec
-        return TransactionStamp(
-            generation=spec.generation,
-            lane=spec.lane,
-            run=spec.run,
-            epoch=spec.epoch,
-            attempt=spec.attempt,
-            identity=self._identity,
-            txn=self._tally.transactions + 1,
-            timestamp=self._clock.wall_ms(),
-        )
+        txn, timestamp = self._tally.transactions + 1, self._clock.wall_ms()
+        return TransactionStamp.of(self._spec, self._identity, txn=txn, timestamp=timestamp)
 
     def _write_foreseen(self, stamp: TransactionStamp) -> None:
         """Send what the commit will most likely record along with the data, instead of after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,7 +18,7 @@ from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LaneInterruptedError", "run_lane"]
+__all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,12 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
         report = _drive(spec, lane.pump)
         if report.ending is Ending.EPOCH and not report.stopped_topics:
             parked = True
-            _PARKING.put(ParkedLane(spec, lane.pump, close))
+            report = replace(report, goes_on=True)
+            _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
+    except LaneInterruptedError:
+        # nobody would be told that it goes on; what is parked closes itself
+        leave_parked()
+        raise
     except (LaneError, UnreachableError) as error:
         return _report(spec, Ending.REBUILD, str(error))
     except AuthorizationError as error:
@@ -66,6 +72,11 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
     finally:
         if not parked:
             close()
+
+
+def leave_parked() -> None:
+    """Close the lane that this process keeps between two epochs, if there is one, behind its transaction."""
+    _PARKING.leave()
 
 
 def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
@@ -112,7 +123,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         sweep=sweep,
         leftovers=TargetLeftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
     )
-    return ParkedLane(spec, pump, clients.close)
+    return ParkedLane(spec, pump, mailbox, clients.close)
 
 
 class _Clients:

@@ -230,6 +230,8 @@ class LaneReport:
         progressed: Whether anything was committed, so that the driver may reset its backoff.
         overdue: Whether it gave up a transaction that was open for longer than it may be.
         damaged: What it and the attempts before it could not read.
+        goes_on: Whether the lane mirrors on in its process until another attempt comes for it
+            (`eomirror.lane.parking`).
     """
 
     lane: int
@@ -246,6 +248,7 @@ class LaneReport:
     progressed: bool = False
     overdue: bool = False
     damaged: tuple[Damage, ...] = ()
+    goes_on: bool = False
 
 
 class LaneMailbox(Protocol):
@@ -270,3 +273,6 @@ class LaneMailbox(Protocol):
 
     def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
         """Say which of them are committed as checkpoints, and which this lane cannot translate; not dropped."""
+
+    def close(self) -> None:
+        """Send what is left, and hang up; the attempt's report may be there already."""

@@ -99,7 +99,7 @@ class Progress:
             now: Monotonic seconds.
         """
         lane = self._lane(progress.lane)
-        present = (progress.epoch, attempt) == lane.attempt_id and not lane.failed
+        present = lane.mirrors(progress.epoch, attempt)
         for item in progress.partitions:
             source = SourcePartition(item.topic, item.partition)
             known = self._positions.get(source)
@@ -115,18 +115,23 @@ class Progress:
             lane.heard = now
         for topic, reason in progress.stopped_topics.items():
             self._stopped.setdefault(topic, reason)
-        if (progress.epoch, attempt) != lane.attempt_id:
-            return
-        lane.state = progress.state
-        lane.commit_ms = progress.commit_ms
-        lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
-        lane.throttled, lane.delayed = progress.throttled, progress.delayed
-        lane.current = Counters(
+        counters = Counters(
             transactions=progress.transactions,
             records=progress.records,
             bytes=progress.bytes,
             dropped=progress.dropped,
         )
+        if (progress.epoch, attempt) != lane.attempt_id:
+            lane.hear_last(progress.epoch, attempt, counters)
+            return
+        lane.spoken = True
+        if not lane.resting:
+            lane.state = progress.state
+        lane.commit_ms = progress.commit_ms
+        lane.plane, lane.plane_reason = progress.plane, progress.plane_reason
+        lane.throttled, lane.delayed = progress.throttled, progress.delayed
+        # its report may have come first
+        lane.current = lane.current.at_least(counters)
         self._remember(now)
 
     def end(self, report: LaneReport, *, failure: str = "", now: float) -> None:
@@ -308,13 +313,15 @@ class _Lane:
     """A lane's work: what earlier attempts of this run left, and what the present one says."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last_failure", "plane",
-        "plane_reason", "resting", "retries", "state", "throttled",
+        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last", "last_failure",
+        "last_id", "plane", "plane_reason", "resting", "retries", "spoken", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.attempt_id = (0, 0)
+        self.attempt_id = self.last_id = (0, 0)
+        # all attempts before the last, the last, and the present one
         self.before = Counters()
+        self.last = Counters()
         self.current = Counters()
         self.state = "starting"
         self.commit_ms = 0.0
@@ -326,16 +333,31 @@ class _Lane:
         self.failed = False
         # no worker runs it, and none is wanted; its machine has a state "idle" as well, which is something else
         self.resting = False
+        # the present attempt has said something
+        self.spoken = False
         # when the present attempt or one before it last said something
         self.heard = float("-inf")
 
     def begin(self, epoch: int, attempt: int) -> None:
-        self.before = self.total
+        self.before, self.last = self.before.plus(self.last), self.current
+        self.last_id, self.attempt_id = self.attempt_id, (epoch, attempt)
         self.current = Counters()
-        self.attempt_id = (epoch, attempt)
-        self.failed = self.resting = False
+        self.failed = self.resting = self.spoken = False
         self.state = "starting"
         self.delayed = ""
+
+    def mirrors(self, epoch: int, attempt: int) -> bool:
+        """Whether what this attempt says is true now: the present one, or one that goes on until that has spoken."""
+        if (epoch, attempt) == self.attempt_id:
+            return not self.failed
+        # the first attempt of an epoch follows one that ended well
+        follows = (epoch, attempt) == self.last_id and self.attempt_id == (epoch + 1, 1)
+        return follows and not self.spoken and not self.failed
+
+    def hear_last(self, epoch: int, attempt: int, counters: Counters) -> None:
+        """The attempt before the present one went on for a while (`eomirror.lane.parking`)."""
+        if (epoch, attempt) == self.last_id:
+            self.last = self.last.at_least(counters)
 
     def speaks(self, now: float) -> bool:
         """Whether what it said last may still be true, although the source goes on."""
@@ -343,7 +365,7 @@ class _Lane:
 
     @property
     def total(self) -> Counters:
-        return self.before.plus(self.current)
+        return self.before.plus(self.last).plus(self.current)
 
     def snapshot(self, number: int) -> LaneSnapshot:
         return LaneSnapshot(

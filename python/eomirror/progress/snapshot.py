@@ -44,6 +44,15 @@ class Counters:
     bytes: int = 0
     dropped: int = 0
 
+    def at_least(self, other: Counters) -> Counters:
+        """The larger of each: of one attempt that has spoken twice."""
+        return Counters(
+            transactions=max(self.transactions, other.transactions),
+            records=max(self.records, other.records),
+            bytes=max(self.bytes, other.bytes),
+            dropped=max(self.dropped, other.dropped),
+        )
+
     def plus(self, other: Counters) -> Counters:
         """The sum of both."""
         return Counters(

@@ -74,30 +74,46 @@ class LaneChannel:
         self._on_hello = on_hello
         self._on_progress = on_progress
         self._on_groups = on_groups
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        # of each lane's newest attempt
         self._lines: dict[tuple[str, int], _Line] = {}
+        # also of attempts before it: one that goes on behind its epoch still reports
+        self._open: set[_Line] = set()
         self._strangers: set[socket.socket] = set()
         self._closed = False
         self._listener = socket.create_server((host, port), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="lane-channel", daemon=True).start()
 
-    def tell(self, link: str, lane: int, messages: Iterable[Message]) -> None:
+    def tell(self, link: str, lane: int, messages: Iterable[Message], *, everybody: bool = False) -> None:
         """
         Send messages to a lane if it is connected.
 
         A lane that is not is told by ``on_hello`` when it connects: change what that answers before calling this.
+
+        Args:
+            link: The link.
+            lane: Its lane.
+            messages: What to send.
+            everybody: To all of its attempts, and not only to the newest.
         """
         with self._lock:
             line = self._lines.get((link, lane))
-        if line is not None:
+            lines = self._of(link, lane) if everybody else [line] if line is not None else []
+        messages = list(messages)
+        for line in lines:
             line.send(messages)
+
+    def await_silence(self, link: str, lane: int, seconds: float) -> bool:
+        """Wait until no attempt of a lane is connected; whether that came."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._of(link, lane), seconds)
 
     def close(self) -> None:
         """Hang up on everybody; lanes still running take it as a reason to stop."""
         with self._lock:
             self._closed = True
-            lines = list(self._lines.values())
+            lines = list(self._open)
             strangers = list(self._strangers)
         _wake(self._listener)
         self._listener.close()
@@ -107,6 +123,9 @@ class LaneChannel:
             _wake(stranger)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _of(self, link: str, lane: int) -> list[_Line]:
+        return [line for line in self._open if line.attempt[:2] == (link, lane)]
 
     def _accept(self) -> None:
         while True:
@@ -142,6 +161,9 @@ class LaneChannel:
             connection.close()
             with self._lock:
                 self._strangers.discard(connection)
+                if line is not None:
+                    self._open.discard(line)
+                    self._lock.notify_all()
                 if line is not None and self._lines.get(line.attempt[:2]) is line:
                     del self._lines[line.attempt[:2]]
 
@@ -170,7 +192,9 @@ class LaneChannel:
             if before is not None and before.attempt > line.attempt:
                 raise FrameError("a later attempt of this lane is connected")
             self._lines[line.attempt[:2]] = line
-        if before is not None:
+            self._open.add(line)
+        if before is not None and before.attempt.epoch == line.attempt.epoch:
+            # of an epoch before, it may go on for a while (`eomirror.lane.parking`), and counts what it does
             before.close()
         # registered first, asked second: what changes in between is told twice, never missed
         line.send([{"type": "welcome"}, *self._on_hello(line.attempt)])

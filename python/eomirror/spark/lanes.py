@@ -50,6 +50,12 @@ class LaneHost(Protocol):
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Send messages to the lane's running attempt, if it is connected."""
 
+    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Send messages to every attempt of the lane that is connected: one may go on behind its epoch."""
+
+    def await_silence(self, lane: int) -> None:
+        """Wait a while until no attempt of the lane is connected: until then, one may mirror."""
+
     def check_owner(self) -> None:
         """Find out who fenced a lane; raises SupersededError."""
 
@@ -179,7 +185,7 @@ class LaneThread:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._host.tell(self.lane, [_STOP])
+        self._host.tell_all(self.lane, [_STOP])
 
     def join(self, seconds: float) -> bool:
         """Wait for the end for at most so many seconds; whether it came."""
@@ -217,6 +223,8 @@ class LaneThread:
             self._host.fail(error)
             log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
         finally:
+            self._host.tell_all(self.lane, [_STOP])
+            self._host.await_silence(self.lane)
             self._host.rests(self.lane, "ended")
 
     def _chain(self) -> None:

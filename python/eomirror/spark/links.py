@@ -51,6 +51,8 @@ HEARTBEAT_SECONDS = 1.0
 # of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
 _LANES_SECONDS = 2.8
 _LAST_SECONDS = 0.3
+# of these, for a lane that goes on behind its epoch
+_SILENCE_SECONDS = 1.5
 
 # a cluster may be slow to give executors; lanes then queue for them like the warm-up does
 _WARM_UP_SECONDS = 20.0
@@ -205,6 +207,17 @@ class LinkThread:
         """Send messages to the lane's running attempt, if it is connected."""
         if self._engine is not None:
             self._engine.channel.tell(self.name, lane, messages)
+
+    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Send messages to every attempt of the lane that is connected."""
+        if self._engine is not None:
+            self._engine.channel.tell(self.name, lane, messages, everybody=True)
+
+    def await_silence(self, lane: int) -> None:
+        """Wait a while until no attempt of the lane is connected."""
+        channel = None if self._engine is None else self._engine.channel
+        if channel is not None and not channel.await_silence(self.name, lane, _SILENCE_SECONDS):
+            log.warning("lane_still_connected", link=self.name, lane=lane)
 
     def check_owner(self) -> None:
         """Find out who fenced a lane."""

@@ -96,6 +96,7 @@ class LaneTask:
 
     def _attempt(self) -> LaneReport:
         import eomirror
+        from eomirror.lane.run import leave_parked
         from eomirror.log import configure_logging
         from eomirror.spark.allocator import keep_freed_memory
         from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
@@ -128,12 +129,19 @@ class LaneTask:
                 return self._report(Ending.REBUILD, str(error))
             except interrupts.kind as interrupt:
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
+            report = None
             try:
-                return self.lane(spec, mailbox, SYSTEM_CLOCK)
+                report = self.lane(spec, mailbox, SYSTEM_CLOCK)
             except interrupts.kind as interrupt:
+                # it may have come between the lane's last word and ours
+                leave_parked()
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
+            else:
+                return report
             finally:
-                mailbox.close()
+                # one that goes on keeps its line (`eomirror.lane.parking`)
+                if report is None or not report.goes_on:
+                    mailbox.close()
 
     def _report(self, ending: Ending, reason: str, *, fix: str = "") -> LaneReport:
         failed = ending is Ending.FAILED

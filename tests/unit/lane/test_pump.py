@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
 from pump_rig import Rig
 
+from eomirror.clock import Deadline
 from eomirror.errors import (
     AuthorizationError,
     FencedError,
@@ -399,6 +400,47 @@ def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     assert rig.plane.calls[calls:] == ["begin", "commit", "begin", "seal", "commit"]
     assert [moved["offset"] for moved in rig.positions(-1)] == [17]
     assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
+
+
+def test_a_lane_goes_on_behind_its_epoch() -> None:
+    """EO-1: as the attempt that it was, without another claim, and it goes on counting; the successor begins at 0."""
+    rig = Rig(spec(ORDERS, seconds=0.2))
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.mailbox.idle_looks = 10
+    first = rig.run()
+    assert (first.ending, first.records) == (Ending.EPOCH, 5)
+    calls = len(rig.plane.calls)
+
+    rig.plane.fetches = [{ORDERS: 3}]
+    rig.mailbox.idle_looks = 10
+    rig.pump.go_on(Deadline(0.2, rig.clock))
+    on = rig.pump.run()
+    assert (on.ending, on.epoch, on.records, on.transactions) == (Ending.EPOCH, 1, 8, 2)
+    assert rig.plane.calls[calls:] == ["begin", "seal", "commit"]
+    (moved,) = rig.positions(-1)
+    assert (moved["offset"], moved["epoch"], moved["attempt"]) == (18, 1, 1)
+
+    rig.plane.fetches = [{ORDERS: 2}]
+    rig.pump.resume(replace(spec(ORDERS), epoch=2), FakeMailbox(rig.plane))
+    report = rig.pump.run()
+
+    assert (report.epoch, report.records, report.transactions) == (2, 2, 1)
+    assert [moved["offset"] for moved in rig.positions(-1)] == [20]
+
+
+def test_a_lane_that_goes_on_never_takes_its_id_again() -> None:
+    """EO-2, EO-9: a successor may have it by now: what a suspect commit asks for is left to that."""
+    rig = Rig(spec(ORDERS, seconds=0.2))
+    rig.mailbox.idle_looks = 10
+    assert rig.run().ending is Ending.EPOCH
+    rig.plane.fetches = [{ORDERS: 3}]
+    rig.plane.outcomes = [CommitOutcome.SUSPECT]
+    calls = len(rig.plane.calls)
+
+    rig.pump.go_on(Deadline(60.0, rig.clock))
+
+    assert rig.pump.run().ending is Ending.REBUILD
+    assert rig.plane.calls[calls:] == ["begin", "seal", "commit"]
 
 
 def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:

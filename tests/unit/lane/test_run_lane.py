@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,6 +35,9 @@ class FakePump:
     def resume(self, *_: Any) -> None:
         self.resumed += 1
 
+    def go_on(self, *_: Any) -> None:
+        self.endings.insert(0, Ending.EPOCH)
+
     def run(self) -> LaneReport:
         return LaneReport(lane=0, epoch=1, attempt=1, ending=self.endings.pop(0))
 
@@ -43,19 +47,20 @@ def test_a_lane_that_went_on_for_very_many_epochs_is_closed_like_any_other(
 ) -> None:
     """Once, at its end; with epochs of five minutes these are four days."""
     closed: list[str] = []
+    mailbox: Any = SimpleNamespace(close=lambda: None)
     first = spec(ORDERS)
     pump: Any = FakePump(first.partitions)
 
     def build(lane: Any, _mailbox: Any, _clock: Any, clients: Any) -> ParkedLane:
         clients.add(lambda: closed.append("closed"))
-        return ParkedLane(lane, pump, clients.close)
+        return ParkedLane(lane, pump, mailbox, clients.close)
 
     monkeypatch.setattr(eomirror.lane.run, "_build", build)
     monkeypatch.setattr(eomirror.lane.run, "_PARKING", Parking())
-    mailbox: Any = None
 
     reports = [run_lane(replace(first, epoch=1 + number), mailbox) for number in range(EPOCHS + 1)]
 
     assert reports[-1].ending is Ending.STOPPED
+    assert [report.goes_on for report in reports] == [True] * EPOCHS + [False]
     assert pump.resumed == EPOCHS
     assert closed == ["closed"]

@@ -279,6 +279,32 @@ def test_a_later_attempt_takes_the_line_and_an_earlier_one_cannot(driver: Driver
     new.close()
 
 
+def test_an_epoch_that_goes_on_keeps_its_line(driver: Driver) -> None:
+    """Orders go to the next epoch; what the one before still says is heard."""
+    old = driver.connect(epoch=1)
+    new = driver.connect(epoch=2)
+    driver.channel.tell("a->b", 3, encode_added([added()]))
+    until(lambda: new.added() == (added(),))
+    assert old.added() == ()
+    old.report(progress(records=7))
+    until(lambda: 7 in [said.records for _, said in driver.heard])
+    assert old.stop() is None
+    driver.channel.tell("a->b", 3, [{"type": "stop", "reason": "shutdown"}], everybody=True)
+    until(lambda: old.stop() is new.stop() is StopReason.SHUTDOWN)
+    assert not driver.channel.await_silence("a->b", 3, 0.05)
+    new.close()
+    assert not driver.channel.await_silence("a->b", 3, 0.05)
+    old.close()
+    assert driver.channel.await_silence("a->b", 3, 10)
+
+
+def test_a_channel_that_closes_hangs_up_on_everybody(driver: Driver) -> None:
+    """Also on an epoch that goes on."""
+    old, new = driver.connect(epoch=1), driver.connect(epoch=2)
+    driver.channel.close()
+    until(lambda: old.stop() is new.stop() is StopReason.SHUTDOWN)
+
+
 def test_strangers_get_nowhere(driver: Driver) -> None:
     """Junk, silence, HTTP and a wrong token disturb nobody."""
     address = ("127.0.0.1", driver.channel.port)

@@ -35,6 +35,8 @@ class Host:
         self.patient = True
         self.told: queue.Queue[Mapping[str, Any]] = queue.Queue()
         self.failures: list[str] = []
+        self.silent = threading.Event()
+        self.silent.set()
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
         self.begun.put(spec)
@@ -45,6 +47,13 @@ class Host:
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         for message in messages:
             self.told.put({"lane": lane, **message})
+
+    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        for message in messages:
+            self.told.put({"lane": lane, **message, "to": "all"})
+
+    def await_silence(self, _lane: int) -> None:
+        self.silent.wait(_SECONDS)
 
     def attempt_ended(self, _spec: LaneSpec, _report: LaneReport | None, failure: str) -> None:
         if failure:
@@ -190,3 +199,20 @@ def test_the_next_attempt_knows_what_could_not_be_read(lane: LaneThread, host: H
         host.endings.put({"ending": ending, "damaged": damaged})
     assert [*seen, host.begun.get(timeout=_SECONDS).damaged] == [(), (damage,), (damage,), ()]
     assert lane.lane == 1
+
+
+def test_a_lane_ends_when_nobody_mirrors_for_it_any_more(lane: LaneThread, host: Host) -> None:
+    """EO-10: told to stop between two epochs: whoever goes on is told too, and the link is released behind him."""
+    host.begun.get(timeout=_SECONDS)
+    host.endings.put({"ending": Ending.EPOCH, "goes_on": True})
+    host.begun.get(timeout=_SECONDS)
+    host.silent.clear()
+    lane.stop()
+    assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "shutdown", "to": "all"}
+    host.endings.put({"ending": Ending.EPOCH, "goes_on": True})
+
+    assert not lane.join(0.2)
+    host.silent.set()
+    assert lane.join(_SECONDS)
+    assert host.begun.empty()
+    assert host.failures == []

@@ -8,7 +8,7 @@ import orjson
 
 from eomirror.cli.progress import lanes_line, progress_line
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress
-from eomirror.progress import SILENT_SECONDS, PartitionSnapshot, Progress, Snapshot
+from eomirror.progress import SILENT_SECONDS, Counters, PartitionSnapshot, Progress, Snapshot
 from eomirror.types import SourcePartition
 
 
@@ -65,6 +65,41 @@ def test_counters_go_on_over_attempts() -> None:
         "rebuild: lost",
         2,
     )
+
+
+def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
+    """Once, whichever of the two lines is heard first; what an older attempt still says is not."""
+    made = progress()
+    made.begin(0, epoch=1, attempt=1)
+    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1), attempt=1, now=1)
+    made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.EPOCH, records=10, transactions=2), now=2)
+    made.take(said(0, records=13, transactions=3, bytes=130, dropped=1), attempt=1, now=2)
+    made.begin(0, epoch=2, attempt=1)
+    assert made.snapshot(2).counters.records == 13
+    made.take(said(0, epoch=2, records=5, transactions=1, bytes=50), attempt=1, now=3)
+    made.take(said(0, records=15, transactions=4, bytes=150, dropped=1), attempt=1, now=3)
+    made.take(said(0, records=14, transactions=3, bytes=140, dropped=1), attempt=1, now=3)
+    assert made.snapshot(3).counters == Counters(transactions=5, records=20, bytes=200, dropped=1)
+    made.begin(0, epoch=3, attempt=1)
+    made.take(said(0, records=99, transactions=9), attempt=1, now=4)
+    assert made.snapshot(4).counters.records == 20
+
+
+def test_an_epoch_that_goes_on_knows_the_lag_until_the_next_one_speaks() -> None:
+    """A change of epochs shows no hole; what an attempt says behind its successor's first word is old."""
+    made = progress()
+    made.take(said(1, ("orders", 1, 5, 5)), attempt=1, now=1)
+    made.take(said(0, ("orders", 0, 10, 12), ("pay", 0, 1, 1)), attempt=1, now=1)
+    made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.EPOCH), now=1)
+    made.begin(0, epoch=2, attempt=1)
+    made.take(said(0, ("orders", 0, 11, 14)), attempt=1, now=1)
+    assert made.snapshot(1).lag_records == 3
+    made.take(said(0, ("orders", 0, 14, 15), epoch=2), attempt=1, now=1)
+    made.take(said(0, ("orders", 0, 13, 99)), attempt=1, now=1)
+    assert made.snapshot(1).lag_records == 1
+    made.say(0, "idle")
+    made.take(said(0, epoch=2), attempt=1, now=1)
+    assert made.snapshot(1).lanes[0].state == "idle"
 
 
 def test_rates_are_averages_over_the_window() -> None:
