@@ -20,7 +20,7 @@ import click
 
 from bench.following import following_markdown, measure_following
 from bench.idle import IDLE, idle_markdown, measure_idle
-from bench.latency import measure_latency
+from bench.latency import LatencyPlan, measure_latency
 from bench.machine import describe_machine, load_average
 from bench.overhead import measure_overhead, overhead_markdown
 from bench.peers.eomirror import Mirror
@@ -283,26 +283,24 @@ def main(
 @click.option("--rate", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Records/s.")
 @click.option("--epoch", default="", help="Of this mirror's lanes, such as 60s.  [default: the mirror's own]")
 @click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
+@click.option(
+    "--warm-up", type=click.FloatRange(5), default=120.0, show_default=True, help="Seconds that do not count."
+)
+@click.option("--turns", is_flag=True, help="Records for one mirror after the other, 20 s each.")
 @_output
 @_keep
 @click.pass_context
-def latency(
-    context: click.Context,
-    *,
-    seconds: float,
-    rate: int,
-    epoch: str,
-    plane: str,
-    output: str,
-    results: Path | None,
-) -> None:
+def latency(context: click.Context, *, output: str, results: Path | None, **plan: Any) -> None:
     """End-to-end latency beside MM2 with exactly-once and a direct produce and consume, epoch changes included."""
     session = _Session("latency", output, results or RESULTS)
     extra = []
     with _clusters() as site:
-        session.say(f"latency: {rate:,} records/s for {seconds:g} s")
+        wanted = LatencyPlan(**plan)
+        session.say(
+            f"latency: {wanted.rate:,} records/s for {wanted.seconds:g} s behind {wanted.warm_up:g} s"
+        )
         try:
-            found = measure_latency(site, seconds=seconds, rate=rate, epoch=epoch, plane=plane)
+            found = measure_latency(site, wanted)
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             session.say(f"NO FIGURE: {session.fail(error)}")
         else:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import Neighbours, TreeMeter, as_megabytes
 from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
-from bench.stamped import DIRECT_TOPIC, PARTITIONS, START_SECONDS, Reader, Sender
+from bench.stamped import PARTITIONS, SLICE_SECONDS, START_SECONDS, Reader, Sender
 from bench.topics import Topics
 from bench.verify import WrongCopyError
 from bench.workloads import Workload
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Latency",
+    "LatencyPlan",
     "LatencyResult",
     "Stalls",
     "measure_latency",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 _DRAIN_SECONDS = 10.0
+_DIRECT = "bench-latency-direct"
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
@@ -107,6 +109,8 @@ class LatencyResult:
         stalls: Of this mirror's lanes.
         failures: Why a path has no figure, by name.
         others_cores: Mean number of cores that processes outside the bench kept busy meanwhile.
+        warm_up: Seconds before that, with the same load.
+        turns: Whether mirrors were sent records in turns, and not all the same ones at the same time.
     """
 
     seconds: float
@@ -116,6 +120,8 @@ class LatencyResult:
     stalls: Stalls
     failures: dict[str, str] = field(default_factory=dict)
     others_cores: float = 0.0
+    warm_up: float = 0.0
+    turns: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -123,8 +129,12 @@ class LatencyResult:
 
     def markdown(self) -> str:
         """A table and the stalls, for a report."""
+        turns = f"mirrors in turns of {SLICE_SECONDS:g} s"
         lines = [
-            f"{self.rate:,} records/s for {self.seconds:g} s, epoch {self.epoch or 'as by default'}.",
+            (
+                f"{self.rate:,} records/s for {self.seconds:g} s behind {self.warm_up:g} s of warming up, epoch "
+                f"{self.epoch or 'as by default'}, {turns if self.turns else 'all at once'}."
+            ),
             "",
             "| | records | p50 ms | p99 ms | p99.9 ms | max ms | cores | PSS MiB |",
             "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -136,14 +146,15 @@ class LatencyResult:
         ]
         lines += [f"\nNo figure for {name}: {why.splitlines()[0]}" for name, why in self.failures.items()]
         stalls = self.stalls
-        lines += [
-            "",
-            (
-                f"Epoch changes of a lane: {stalls.changes}; gap between commits p50 {stalls.p50:.0f} ms, "
-                f"max {stalls.maximum:.0f} ms; longest gap elsewhere {stalls.longest_elsewhere:.0f} ms."
-            ),
-            f"Others kept {self.others_cores:.2f} cores busy.",
-        ]
+        if not self.turns:
+            lines += [
+                "",
+                (
+                    f"Epoch changes of a lane: {stalls.changes}; gap between commits p50 {stalls.p50:.0f} ms, "
+                    f"max {stalls.maximum:.0f} ms; longest gap elsewhere {stalls.longest_elsewhere:.0f} ms."
+                ),
+            ]
+        lines += ["", f"Others kept {self.others_cores:.2f} cores busy."]
         return "\n".join(lines)
 
 
@@ -208,51 +219,77 @@ def stalls_of(commits: Sequence[tuple[int, int, int]]) -> Stalls:
     )
 
 
-def measure_latency(
-    site: Site, *, seconds: float, rate: int, epoch: str, plane: str, warm_up: float = 15.0
-) -> LatencyResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyPlan:
     """
-    Run this mirror and MM2 with exactly-once beside each other and beside the direct path.
+    What to measure.
+
+    Attributes:
+        seconds: How long, of each mirror.
+        rate: Records/s.
+        warm_up: Seconds from the moment all paths deliver; brokers and MM2 compile for a minute or two.
+        epoch: Of this mirror; empty for the default.
+        plane: Of this mirror.
+        turns: One mirror after the other has a turn of some seconds, and not all at once.
+    """
+
+    seconds: float
+    rate: int
+    warm_up: float
+    epoch: str = ""
+    plane: str = "native"
+    turns: bool = False
+
+
+def measure_latency(site: Site, plan: LatencyPlan) -> LatencyResult:
+    """
+    Run this mirror and MM2 with exactly-once beside the direct path.
+
+    They get the same records at the same time; or, in turns, one of them does and then the other, so that neither
+    has to share two cores with the other's work, and both meet the same hour of the machine.
 
     Args:
         site: Where.
-        seconds: How long to measure.
-        rate: Records/s.
-        epoch: Of this mirror; empty for the default.
-        plane: Of this mirror.
-        warm_up: Seconds from the moment all paths deliver.
+        plan: What.
 
     Raises:
         WrongCopyError: A reader saw a record missing, twice or out of order.
     """
-    workload = Workload(name="latency", title="latency", partitions=PARTITIONS, rate=rate)
-    mirror = Mirror(plane=plane, epoch=epoch)
+    mirror = Mirror(plane=plan.plane, epoch=plan.epoch)
     peers: list[Peer] = [mirror, MirrorMaker(exactly_once=True, tuned=False)]
-    Topics(site.source).create(workload.topic, PARTITIONS)
-    Topics(site.target).create(DIRECT_TOPIC, PARTITIONS)
+    # a topic of its own for each, if they take turns
+    names = [f"latency-{number}" for number in range(len(peers))] if plan.turns else ["latency"] * len(peers)
+    workloads = {
+        peer.name: Workload(name=name, title="latency", partitions=PARTITIONS, rate=plan.rate)
+        for peer, name in zip(peers, names, strict=True)
+    }
+    topics = sorted({workload.topic for workload in workloads.values()})
+    for topic in topics:
+        Topics(site.source).create(topic, PARTITIONS)
+    Topics(site.target).create(_DIRECT, PARTITIONS)
+    rate, stop_reading = plan.rate, _PROCESSES.Event()
     with contextlib.ExitStack() as stack:
         running: dict[str, MirrorProcess] = {}
         meters: dict[str, TreeMeter] = {}
         for peer in peers:
-            running[peer.name] = stack.enter_context(peer.start(site, workload))
+            running[peer.name] = stack.enter_context(peer.start(site, workloads[peer.name]))
             meters[peer.name] = TreeMeter(running[peer.name].pid)
             meters[peer.name].start()
             stack.callback(meters[peer.name].stop)
-        stop_reading = _PROCESSES.Event()
         stack.callback(stop_reading.set)
-        sender = stack.enter_context(Sender(site, workload.topic, rate))
-        readers = {"direct": Reader(site, "direct", DIRECT_TOPIC, stop_reading, rate)}
+        sender = stack.enter_context(Sender(site, topics, _DIRECT, rate))
+        readers = {"direct": Reader(site, "direct", _DIRECT, stop_reading, rate)}
         for peer in peers:
-            topic = peer.target_topic(workload)
+            topic = peer.target_topic(workloads[peer.name])
             _await_topic(site, topic, running[peer.name])
             readers[peer.name] = Reader(site, peer.name, topic, stop_reading, rate)
-        positions = LinkNames(mirror.link(workload)).positions_topic
+        positions = LinkNames(mirror.link(workloads[mirror.name])).positions_topic
         commits = Reader(site, "commits", positions, stop_reading, rate)
         for name, reader in readers.items():
             reader.await_first(running.get(name))
         neighbours = Neighbours()
-        begin = time.monotonic() + warm_up
-        end = begin + seconds
+        begin = time.monotonic() + plan.warm_up
+        end = begin + plan.seconds
         _pass_time(end, running)
         others = neighbours.cores()
         for meter in meters.values():
@@ -260,17 +297,20 @@ def measure_latency(
         sender.stop()
         time.sleep(_DRAIN_SECONDS)
         stop_reading.set()
-        paths, failures = _judge(peers, readers, begin=begin, end=end)
+        paths, failures = _judge(peers, readers, begin=begin, end=end, turns=plan.turns)
         paths = [_with_load(path, meters.get(path.path), begin, end) for path in paths]
-        stalls = stalls_of(commits.commits(begin, end))
+        # where mirrors take turns, most of a gap is the other's turn
+        stalls = Stalls() if plan.turns else stalls_of(commits.commits(begin, end))
     return LatencyResult(
-        seconds=seconds,
+        seconds=plan.seconds,
         rate=rate,
-        epoch=epoch,
+        epoch=plan.epoch,
         paths=paths,
         stalls=stalls,
         failures=failures,
         others_cores=round(others, 2),
+        warm_up=plan.warm_up,
+        turns=plan.turns,
     )
 
 
@@ -283,7 +323,7 @@ def _pass_time(end: float, running: Mapping[str, MirrorProcess]) -> None:
 
 
 def _judge(
-    peers: Sequence[Peer], readers: Mapping[str, Reader], *, begin: float, end: float
+    peers: Sequence[Peer], readers: Mapping[str, Reader], *, begin: float, end: float, turns: bool
 ) -> tuple[list[Latency], dict[str, str]]:
     """Latencies of the paths that delivered everything once and in order, and what is wrong with the others."""
     titles = {peer.name: peer.title for peer in peers} | {"direct": "produce and consume"}
@@ -296,12 +336,15 @@ def _judge(
         except WrongCopyError as error:
             failures[name] = str(error)
             continue
-        # every path got the same records at the same moments
+        # every path got the same records at the same moments; where they take turns, order and numbers say all
         wanted = found.records if wanted is None else wanted
-        if found.records == wanted:
+        if found.records == wanted or (turns and found.records):
             paths.append(found)
         else:
             failures[name] = f"{found.records} of {wanted} records arrived"
+    mirrored = sum(path.records for path in paths if path.path != "direct")
+    if turns and not failures and mirrored != wanted:
+        failures["turns"] = f"{mirrored} of {wanted} records arrived"
     return paths, failures
 
 

@@ -20,19 +20,29 @@ from bench.topics import Topics
 from bench.verify import WrongCopyError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.synchronize import Event
     from pathlib import Path
     from types import TracebackType
 
     from bench.peers.process import MirrorProcess, Site
 
-__all__ = ["DIRECT_TOPIC", "PARTITIONS", "START_SECONDS", "Reader", "Sender", "burst_of", "next_in_partition"]
+__all__ = [
+    "PARTITIONS",
+    "SLICE_SECONDS",
+    "START_SECONDS",
+    "Reader",
+    "Sender",
+    "burst_of",
+    "next_in_partition",
+]
 
-DIRECT_TOPIC = "bench-latency-direct"
 PARTITIONS = 6
 START_SECONDS = 120.0
 _STAMP = struct.Struct("<qq")
 _VALUE_BYTES = 100
+#: How long one mirror after the other has its turn.
+SLICE_SECONDS = 20.0
 # what producers of Kafka send together goes to one partition (KIP-480): here, what 5 ms bring
 _BURST_SECONDS = 0.005
 _PROCESSES = multiprocessing.get_context("spawn")
@@ -41,9 +51,10 @@ _PROCESSES = multiprocessing.get_context("spawn")
 class Sender:
     """Produces from a process of its own until it is stopped; a context manager."""
 
-    def __init__(self, site: Site, topic: str, rate: int) -> None:
+    def __init__(self, site: Site, topics: Sequence[str], direct: str, rate: int) -> None:
         self._stop = _PROCESSES.Event()
-        self._process = _PROCESSES.Process(target=_send, args=(site, topic, rate, self._stop), daemon=True)
+        given = (site, topics, direct, rate, self._stop)
+        self._process = _PROCESSES.Process(target=_send, args=given, daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
@@ -60,30 +71,31 @@ class Sender:
         self._process.join(60)
 
 
-def _send(site: Site, topic: str, rate: int, stop: Event) -> None:
+def _send(site: Site, topics: Sequence[str], direct: str, rate: int, stop: Event) -> None:
     common = {"linger.ms": 0, "enable.idempotence": True, "client.id": "bench-latency", "log_level": 3}
-    paths = [
-        (Producer({**common, "bootstrap.servers": site.source}), topic),
-        (Producer({**common, "bootstrap.servers": site.target}), DIRECT_TOPIC),
-    ]
+    source = Producer({**common, "bootstrap.servers": site.source})
+    target = Producer({**common, "bootstrap.servers": site.target})
     padding = bytes(_VALUE_BYTES - _STAMP.size)
     burst = burst_of(rate)
     started = time.monotonic()
-    count = 0
+    counts = dict.fromkeys((*topics, direct), 0)
     while not stop.is_set():
-        while count + burst <= (time.monotonic() - started) * rate:
-            partition = count // burst % PARTITIONS
+        # whose turn it is, is decided for a whole burst: within a partition numbers follow each other
+        topic = topics[int((time.monotonic() - started) / SLICE_SECONDS) % len(topics)]
+        while counts[direct] + burst <= (time.monotonic() - started) * rate:
             for _ in range(burst):
-                value = _STAMP.pack(time.monotonic_ns(), count) + padding
-                for producer, name in paths:
-                    producer.produce(name, value=value, partition=partition)
-                count += 1
-        for producer, _ in paths:
-            producer.poll(0)
+                sent = time.monotonic_ns()
+                for producer, name in ((source, topic), (target, direct)):
+                    count = counts[name]
+                    partition = count // burst % PARTITIONS
+                    producer.produce(name, value=_STAMP.pack(sent, count) + padding, partition=partition)
+                    counts[name] = count + 1
+        source.poll(0)
+        target.poll(0)
         time.sleep(0.0005)
-    for producer, name in paths:
+    for producer in (source, target):
         if producer.flush(30):
-            raise RuntimeError(f"records of {name} were not acknowledged")
+            raise RuntimeError(f"records of {topics} were not acknowledged")
 
 
 @dataclass(frozen=True, slots=True)
