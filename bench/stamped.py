@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import struct
+import threading
 import time
 from array import array
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ __all__ = [
     "Reader",
     "Sender",
     "burst_of",
+    "end_with_bench",
     "next_in_partition",
 ]
 
@@ -46,6 +49,17 @@ SLICE_SECONDS = 20.0
 # what producers of Kafka send together goes to one partition (KIP-480): here, what 5 ms bring
 _BURST_SECONDS = 0.005
 _PROCESSES = multiprocessing.get_context("spawn")
+
+
+def end_with_bench() -> None:
+    """End this process when the bench has gone, killed perhaps: nobody else would, and no broker would answer it."""
+
+    def wait() -> None:
+        if (bench := multiprocessing.parent_process()) is not None:
+            bench.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, name="bench", daemon=True).start()
 
 
 class Sender:
@@ -72,6 +86,7 @@ class Sender:
 
 
 def _send(site: Site, topics: Sequence[str], direct: str, rate: int, stop: Event) -> None:
+    end_with_bench()
     common = {"linger.ms": 0, "enable.idempotence": True, "client.id": "bench-latency", "log_level": 3}
     source = Producer({**common, "bootstrap.servers": site.source})
     target = Producer({**common, "bootstrap.servers": site.target})
@@ -179,6 +194,7 @@ def next_in_partition(count: int, burst: int) -> int:
 
 
 def _read_stamps(what: _Reading, first: Event, stop: Event) -> None:
+    end_with_bench()
     consumer = _consumer(what.servers, what.topic, PARTITIONS)
     pairs = array("q")
     following: dict[int, int] = {}
@@ -201,6 +217,7 @@ def _read_stamps(what: _Reading, first: Event, stop: Event) -> None:
 
 
 def _read_commits(what: _Reading, first: Event, stop: Event) -> None:
+    end_with_bench()
     partitions = 0
     while not partitions and not stop.is_set():
         partitions = Topics(what.servers).partitions(what.topic)
