@@ -20,6 +20,7 @@ from eomirror.clock import SYSTEM_CLOCK, new_run_id
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.formats.control import Gap
+from eomirror.formats.mm2 import Checkpoint, Mm2Names
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim
 from eomirror.kafka.admin import ClusterAdmin
@@ -90,7 +91,7 @@ class Flow:
         self.east, self.west = dict(east.client_properties), dict(west.client_properties)
         self.name, self.topic, self.copy = name, f"{name}.t", f"east.{name}.t"
         link = {"name": name, "source": "east", "target": "west", "topics": [self.topic], "lanes": 1}
-        link |= {"plane": plane_under_test(), "groups": []}
+        link |= {"plane": plane_under_test(), "groups": [f"{name}.group"]}
         self.config = load_config({"clusters": {"east": self.east, "west": self.west}, "links": [link]})
         self.names = LinkNames(self.config.links[0].state_name)
         self.written: list[Any] = []
@@ -152,7 +153,7 @@ class Flow:
             state.close()
             admin.close()
 
-    def leave_open(self, *, position: bool) -> None:
+    def leave_open(self, *, position: bool) -> Forgetful:
         """A transaction of the lane: the records behind the position, and perhaps the position behind them."""
         before = self.position()
         behind = self.written[before.total_records :]
@@ -168,6 +169,7 @@ class Flow:
                 producer_id=lane.producer_id, producer_epoch=lane.epoch,
             )  # fmt: skip
             lane.write(self.names.positions_topic, 0, [(after.key(), after.value())])
+        return lane
 
     def end(self, topic: str, *, commit: bool, lane: int = 0) -> None:
         """What the coordinator did there, although it did not elsewhere."""
@@ -242,6 +244,29 @@ def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
 
     assert flow.found() == [key for key, *_ in flow.written]
     assert_audited(flow.config)
+
+
+@pytest.mark.parametrize("committed", [False, pytest.param(True, marks=SLOW)])
+def test_a_checkpoint_is_shown_with_the_records_that_it_speaks_of_or_never(
+    flow: Flow, *, committed: bool
+) -> None:
+    """EO-8: where they are aborted they come again at other offsets, and whoever goes on there reads them twice."""
+    before = flow.position()
+    lane = flow.leave_open(position=True)
+    # of a group that has read all of it: the lane has not moved when it says so
+    said = Checkpoint(f"{flow.name}.group", flow.copy, 0, before.offset + 21, len(flow.written) + 1)
+    where = (Mm2Names().checkpoints("east"), 0)
+    lane.write(*where, [(said.key(), said.value())])
+    if committed:
+        flow.end(flow.copy, commit=True)
+
+    assert flow.run().ending is Ending.STOPPED
+
+    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    wait_for(lambda: not client.open([where], TIMEOUT))
+    shown = [key for key, *_ in read_committed(flow.west, where[0])[0]]
+    assert (said.key() in shown) is committed
+    assert flow.found() == [key for key, *_ in flow.written]
 
 
 @SLOW

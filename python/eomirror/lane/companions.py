@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import GroupOffset
     from eomirror.types import SourcePartition
 
-__all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
+__all__ = ["Companions", "Permitted", "Plan", "ReadersTopics", "SyncSink"]
 
 # how long a checkpoint waits for a transaction with data, seconds; longer and longer, up to the most, while what is
 # left cannot be written: its copy was replaced, and the topic stops with its next record or when the driver looks
@@ -60,6 +60,20 @@ class SyncSink(Protocol):
 
     def close(self) -> None:
         """Close the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadersTopics:
+    """
+    Topics of MM2's readers that a lane writes to in the data's transaction, of one partition each.
+
+    Attributes:
+        checkpoints: Of followed groups; empty without any.
+        offset_syncs: Empty where they go elsewhere, or nowhere.
+    """
+
+    checkpoints: str = ""
+    offset_syncs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,14 @@ class Companions:
     def follows(self) -> bool:
         """Whether the lane writes checkpoints."""
         return self._checkpoints is not None
+
+    @property
+    def readers(self) -> ReadersTopics:
+        """Where it all goes, as far as that is in the data's transaction."""
+        return ReadersTopics(
+            self._checkpoints_topic if self.follows else "",
+            self._syncs_topic if self._place == "target" else "",
+        )
 
     @property
     def topics(self) -> set[str]:

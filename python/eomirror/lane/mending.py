@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import orjson
 
-from eomirror.errors import DataLossError, MirrorError, TransactionFailedError
+from eomirror.errors import DataLossError, MirrorError, StateError, TransactionFailedError
+from eomirror.formats.mm2 import decode_checkpoint, decode_offset_sync
 from eomirror.formats.offset_map import offset_map_partition
 from eomirror.formats.position import decode_key, decode_position
+from eomirror.lane.companions import ReadersTopics
 from eomirror.lane.left_open import (
     Fate,
     ahead_error,
@@ -46,11 +49,13 @@ class Mending:
     Args:
         names: Of the link.
         leftovers: Looks, and ends.
+        readers: Topics of MM2's readers that the lane writes to.
     """
 
-    def __init__(self, names: LinkNames, leftovers: Leftovers) -> None:
+    def __init__(self, names: LinkNames, leftovers: Leftovers, readers: ReadersTopics | None = None) -> None:
         self._names = names
         self._leftovers = leftovers
+        self._readers = readers or ReadersTopics()
         # (lane, whether to commit) -> partitions
         self._plan: dict[tuple[int, bool], list[_Where]] = {}
         # what was ended once: where, whose, from which offset
@@ -119,7 +124,8 @@ class Mending:
         state = [(topics.offset_map, number) for number in map_numbers]
         if letters:
             state.append((topics.dead_letter, 0))
-        found = self._leftovers.open([*copies, *state])
+        told = [(topic, 0) for topic in (self._readers.checkpoints, self._readers.offset_syncs) if topic]
+        found = self._leftovers.open([*copies, *state, *told])
         # other lanes write to the offset map all the time, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
         known = lanes() if others else mine
@@ -131,10 +137,12 @@ class Mending:
                     stop(position, orphaned_error(position, one))
                 continue
             try:
-                if position is None:
-                    commit = self._state_committed(one, positions)
+                if position is not None:
+                    commit: bool | None = copy_was_committed(position, one)
+                elif one.where in told:
+                    commit = self._readers_committed(one, copies)
                 else:
-                    commit = copy_was_committed(position, one)
+                    commit = self._state_committed(one, positions)
             except DataLossError as error:
                 if position is not None:
                     stop(position, error)
@@ -277,6 +285,32 @@ class Mending:
         # a chunk too few makes translated offsets earlier, one too many makes them wrong; a letter too few is a record
         # that nobody hears of, one too many comes twice
         return state_was_committed(behind, in_doubt=found.topic != self._names.offset_map_topic)
+
+    def _readers_committed(self, found: OpenRange, copies: Mapping[_Where, Position]) -> bool:
+        """
+        Whether what tells MM2's readers where to go on speaks of committed records only.
+
+        One too few is made up for by the next; one too many names offsets at which the records are aborted.  False
+        where it speaks of no copy of these: nobody else would end it.
+        """
+        where = f"{found.topic}-{found.partition}@{found.start}"
+        by_source = {one.source: one for one in copies.values()}
+        behind = []
+        for key, value in self._leftovers.records(found):
+            # other producers write there as well, MirrorMaker 2 perhaps
+            with suppress(StateError):
+                if found.topic == self._readers.checkpoints:
+                    checkpoint = decode_checkpoint(key, value, where=where)
+                    position = copies.get((checkpoint.topic, checkpoint.partition))
+                    # a group that has read everything goes on where the lane does
+                    least = checkpoint.upstream
+                else:
+                    sync = decode_offset_sync(key, value, where=where)
+                    position = by_source.get(SourcePartition(sync.topic, sync.partition))
+                    least = sync.upstream + 1
+                if position is not None:
+                    behind.append(position.offset >= least)
+        return state_was_committed(behind, in_doubt=False)
 
 
 def _named(positions: Iterable[Position]) -> dict[_Where, int]:

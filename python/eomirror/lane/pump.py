@@ -109,7 +109,7 @@ class LanePump:
         self._tally = AttemptTally(spec)
         self._refusals = RefusalSteps(spec.link, plane, topics)
         self._leftovers = leftovers
-        self._mending = None if leftovers is None else Mending(self._names, leftovers)
+        self._mending = Mending(self._names, leftovers, self._companions.readers) if leftovers else None
         # that any layout of the link has had
         self._highest_lane = spec.lane
         self._overdue, self._damaged = False, spec.damaged

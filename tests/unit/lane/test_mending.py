@@ -15,8 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, FakeState, position
 
 from eomirror.errors import FencedError, TransactionFailedError, UnreachableError
+from eomirror.formats.mm2 import Checkpoint, OffsetSync
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_partition
+from eomirror.lane.companions import ReadersTopics
 from eomirror.lane.left_open import Fate, OpenRange
 from eomirror.lane.mending import Mending
 from eomirror.lane.plane import ProducerIdentity
@@ -34,6 +36,7 @@ OTHER_COPY = ("east.payments", 0)
 TOPICS = FakeState({}).state_topics()
 MINE, EPOCH, LANE = 7, 3, 0
 OLD, OLD_LANE = 8, 2
+CHECKPOINTS, SYNCS = ("east.checkpoints.internal", 0), ("mm2-offset-syncs.east.internal", 0)
 FOREIGN = 99
 LANES = {MINE: LANE, OLD: OLD_LANE}
 HELD = ProducerIdentity(MINE, EPOCH + 1)
@@ -110,7 +113,8 @@ class Look:
 
     def __init__(self, *found: OpenRange, **facts: Any) -> None:
         self.leftovers = FakeLeftovers(list(found), **facts)
-        self.mending = Mending(NAMES, self.leftovers)
+        readers = ReadersTopics(checkpoints=CHECKPOINTS[0], offset_syncs=SYNCS[0])
+        self.mending = Mending(NAMES, self.leftovers, readers)
         self.stopped: dict[str, MirrorError] = {}
 
     def state(self, *valid: Position) -> bool:
@@ -258,6 +262,38 @@ def test_what_a_lane_of_an_older_layout_left_is_ended_under_its_id() -> None:
 
     assert look.copies(wrote(target_offset=None, producer_id=FOREIGN))
     assert look.end() == [(OLD_LANE, [COPY], False)]
+
+
+@pytest.mark.parametrize(
+    ("told", "commit"),
+    [
+        # of a group that has read everything
+        (Checkpoint("g", *COPY, 100, 201), True),
+        (Checkpoint("g", *COPY, 101, 202), False),
+        (OffsetSync(*ORDERS, 99, 200), True),
+        (OffsetSync(*ORDERS, 100, 201), False),
+        # of another lane, or of nobody: nothing of it is known to be true
+        (Checkpoint("g", "elsewhere", 0, 1, 1), False),
+    ],
+)
+def test_what_tells_readers_where_to_go_on_is_shown_if_the_position_is_behind_it(
+    told: Checkpoint | OffsetSync, commit: bool
+) -> None:
+    """EO-8: a checkpoint of an aborted transaction names offsets at which the records are not."""
+    where = CHECKPOINTS if isinstance(told, Checkpoint) else SYNCS
+    look = Look(left(where, 3, 5), held_there={where: [(told.key(), told.value()), (b"not ours", b"?")]})
+
+    assert look.copies(wrote())
+    assert look.end() == [(LANE, [where], commit)]
+
+
+def test_checkpoints_of_several_transactions_of_which_one_was_aborted_are_written_again() -> None:
+    """One too few is made up for by the next, one too many is wrong."""
+    told = [Checkpoint("g", *COPY, upstream, 201) for upstream in (90, 101)]
+    look = Look(left(CHECKPOINTS, 3, 6), held_there={CHECKPOINTS: [(one.key(), one.value()) for one in told]})
+
+    assert look.copies(wrote())
+    assert look.end() == [(LANE, [CHECKPOINTS], False)]
 
 
 def test_a_copy_in_which_somebody_else_writes_is_left_alone() -> None:
