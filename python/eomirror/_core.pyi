@@ -587,8 +587,13 @@ class NativeLane:
     def settle(self, seconds: float) -> list[PartitionAccount]:
         """Wait until everything is acknowledged, and balance the books (rule 7)."""
 
-    def commit(self, seconds: float) -> None:
-        """Commit, by the same request as often as it takes."""
+    def commit(self, seconds: float) -> bool:
+        """
+        Commit, by the same request as often as it takes.
+
+        Returns:
+            False where partitions have got new leaders since `open`, so that markers may have been left out.
+        """
 
     def abort(self, seconds: float) -> bool:
         """Abort; whether that was answered in time."""

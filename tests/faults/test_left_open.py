@@ -8,48 +8,34 @@ combination of partitions, and end some of them; the stress tool is `just lost-m
 
 from __future__ import annotations
 
-import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from eomirror._native import LeftOpen
-from eomirror.clock import SYSTEM_CLOCK, new_run_id
-from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.formats.control import Gap
 from eomirror.formats.mm2 import Checkpoint, Mm2Names
-from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim
-from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.link_state import LinkState
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.lane.run import run_lane
-from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, StopReason
-from eomirror.native.left_open import TargetLeftovers
-from eomirror.sync.discovery import Discovery
-from eomirror.types import SourcePartition
-from quiet_mailbox import QuietMailbox
-from records import create_topic, produce, read_committed, wait_for
+from eomirror.lane.spec import Ending
+from records import create_topic, read_committed, wait_for
 from rig.audited import assert_audited
 from rig.clusters import Side
 from rig.frames import Api
 from rig.left_open import UNVERIFIED, Forgetful
+from rig.left_open_flow import TIMEOUT, Flow, UntilTold
 from rig.plane import plane_under_test
 from rig.rules import DropAnswers, Match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from eomirror.demo.cluster import LocalCluster
-    from eomirror.formats.control import ControlView
-    from eomirror.formats.position import Position
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F11"), pytest.mark.timeout(180)]
 
-TIMEOUT = 15.0
 # some seconds each; one of each kind is enough for every run
 SLOW = pytest.mark.slow
 
@@ -66,122 +52,6 @@ def killed_at(point: str) -> Callable[[str], None]:
             raise KilledError
 
     return reached
-
-
-class Until(QuietMailbox):
-    """Stops a lane once a position is reached, or its topic is stopped."""
-
-    def __init__(self, goal: int) -> None:
-        self._goal = goal
-        self._reached = False
-        self._end = time.monotonic() + 90
-
-    def report(self, progress: LaneProgress) -> None:
-        self._reached = any(one.position >= self._goal for one in progress.partitions)
-
-    def stop(self) -> StopReason | None:
-        assert time.monotonic() < self._end, "the lane does not get there"
-        return StopReason.SHUTDOWN if self._reached else None
-
-
-class Flow:
-    """A link with one partition, whose lane runs in this process, and whatever is left open on its target."""
-
-    def __init__(self, east: LocalCluster, west: LocalCluster, name: str) -> None:
-        self.east, self.west = dict(east.client_properties), dict(west.client_properties)
-        self.name, self.topic, self.copy = name, f"{name}.t", f"east.{name}.t"
-        link = {"name": name, "source": "east", "target": "west", "topics": [self.topic], "lanes": 1}
-        link |= {"plane": plane_under_test(), "groups": [f"{name}.group"]}
-        self.config = load_config({"clusters": {"east": self.east, "west": self.west}, "links": [link]})
-        self.names = LinkNames(self.config.links[0].state_name)
-        self.written: list[Any] = []
-        create_topic(self.east, self.topic)
-
-    def write(self, count: int) -> None:
-        """Committed records on the source."""
-        records = [
-            (b"%d" % number, b"v%d" % number, 1_700_000_000_000 + number, ())
-            for number in range(len(self.written), len(self.written) + count)
-        ]
-        more = produce(self.east, self.topic, 1, records, transactional_id=self.topic, abort_every=0)
-        self.written += more[0]
-
-    def run(self, lanes: int = 1) -> LaneReport:
-        """Take the link, and mirror all there is; its partition is the first lane's."""
-        (link,) = self.config.links
-        source, target = self.config.clusters["east"], self.config.clusters["west"]
-        discovery = Discovery(link, source, target)
-        owner = LinkOwner(link, source, target, run=(run := new_run_id()), leftovers=TargetLeftovers)
-        try:
-            layout = owner.acquire(lanes, discovery.prepare())
-            (goal,) = discovery.goals().values()
-            return run_lane(
-                LaneSpec(
-                    link=link, source=source, target=target, source_cluster_id=layout.source_cluster_id,
-                    target_cluster_id=layout.target_cluster_id, run=run, generation=layout.generation, lane=0,
-                    epoch=1, attempt=1, seconds=120, partitions=layout.lanes[0],
-                ),
-                Until(goal),
-            )  # fmt: skip
-        finally:
-            owner.release()
-            owner.close()
-            discovery.close()
-
-    def position(self) -> Position:
-        """Of the partition, as committed."""
-        return self.positions()[SourcePartition(self.topic, 0)]
-
-    def positions(self) -> Mapping[SourcePartition, Position]:
-        """Of all partitions."""
-        with self._state() as state:
-            return state.positions(wait_for_open=False, overruled=())
-
-    def control(self) -> ControlView:
-        """What control says."""
-        with self._state() as state:
-            return state.control()
-
-    @contextmanager
-    def _state(self) -> Iterator[LinkState]:
-        target = self.config.clusters["west"]
-        admin = ClusterAdmin(target, client_id="test")
-        state = LinkState(self.config.links[0], target, admin, client_id="test", clock=SYSTEM_CLOCK)
-        try:
-            yield state
-        finally:
-            state.close()
-            admin.close()
-
-    def leave_open(self, *, position: bool) -> Forgetful:
-        """A transaction of the lane: the records behind the position, and perhaps the position behind them."""
-        before = self.position()
-        behind = self.written[before.total_records :]
-        lane = Forgetful(self.west["bootstrap.servers"], self.names.transactional_id(0))
-        first = lane.write(self.copy, 0, [(key, value) for key, value, *_ in behind])
-        if position:
-            after = replace(
-                before,
-                # the marker of the source's transaction is behind them
-                offset=before.offset + len(behind) + 1, prev=before.offset,
-                target_offset=first + len(behind) - 1, records=len(behind), txn=before.txn + 1,
-                total_records=before.total_records + len(behind), leader_epoch=None,
-                producer_id=lane.producer_id, producer_epoch=lane.epoch,
-            )  # fmt: skip
-            lane.write(self.names.positions_topic, 0, [(after.key(), after.value())])
-        return lane
-
-    def end(self, topic: str, *, commit: bool, lane: int = 0) -> None:
-        """What the coordinator did there, although it did not elsewhere."""
-        properties = {name: str(value) for name, value in self.west.items()}
-        client = LeftOpen(properties)
-        whose = self.names.transactional_id(lane)
-        client.end(whose, [(topic, lane)], commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
-        wait_for(lambda: not client.open([(topic, lane)], TIMEOUT))
-
-    def found(self) -> list[bytes | None]:
-        """Keys in the copy."""
-        return [key for key, *_ in read_committed(self.west, self.copy)[0]]
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +137,45 @@ def test_a_checkpoint_is_shown_with_the_records_that_it_speaks_of_or_never(
     shown = [key for key, *_ in read_committed(flow.west, where[0])[0]]
     assert (said.key() in shown) is committed
     assert flow.found() == [key for key, *_ in flow.written]
+
+
+@SLOW
+@pytest.mark.skipif(plane_under_test() == "client", reason="the client plane is not told of leader epochs")
+def test_what_a_broker_that_died_left_open_is_ended_by_the_lane_that_goes_on(
+    east: LocalCluster, careless: LocalCluster, topic_name: str
+) -> None:
+    """EO-8: in a copy without new records, too; nobody else would ever look there."""
+    flow = Flow(east, careless, topic_name, partitions=2)
+    mailbox = UntilTold()
+    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    quiet = (flow.copy, 1)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(flow.run, mailbox=mailbox)
+        try:
+            flow.write(30)
+            wait_for(lambda: mailbox.positions.get(0, 0) > len(flow.written) - 1)
+            lane = flow.position()
+            assert lane.producer_id is not None
+            assert lane.producer_epoch is not None
+            whose = flow.names.transactional_id(0)
+            posing = Forgetful.posing(
+                flow.west["bootstrap.servers"], whose, lane.producer_id, lane.producer_epoch
+            )
+            posing.write(*quiet, [(b"k", b"left open")])
+            assert client.open([quiet], TIMEOUT)
+            (broker,) = careless.brokers
+            broker.kill()
+            broker.start(timeout=60)
+            # the lane hears of the new leaders with its next transaction
+            flow.write(20)
+            wait_for(lambda: not client.open([quiet], TIMEOUT), 60)
+            flow.write(20)
+            wait_for(lambda: len(flow.found()) == len(flow.written), 60)
+        finally:
+            mailbox.told.set()
+        assert running.result(60).ending is Ending.STOPPED
+    assert flow.found() == [key for key, *_ in flow.written]
+    assert not read_committed(flow.west, flow.copy)[1]
 
 
 @SLOW

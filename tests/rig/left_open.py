@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +57,15 @@ class Forgetful:
                 return
             assert time.monotonic() < deadline, f"InitProducerId: error {error}"
             time.sleep(0.1)
+
+    @classmethod
+    def posing(cls, address: str, transactional_id: str, producer_id: int, epoch: int) -> Self:
+        """As the producer that has the id now, and keeps it; for partitions that it has not written to."""
+        made = cls.__new__(cls)
+        host, port = address.rsplit(":", 1)
+        made._address, made._id, made._sequences = (host, int(port)), transactional_id, {}
+        made.producer_id, made.epoch = producer_id, epoch
+        return made
 
     def write(self, topic: str, partition: int, records: Sequence[Record]) -> int:
         """Leave records open; the offset of the first."""

@@ -45,7 +45,8 @@ The ways out
 ------------
 * A clean commit is one EndTxn and one good answer.  Anything else may leave a copy of that EndTxn in the
   network, which would end our *next* transaction (rule 9): the producer is replaced (back to STARTING), and
-  its InitProducerId makes the straggler worthless.
+  its InitProducerId makes the straggler worthless.  So it is where leaders of the target have changed: markers may
+  have been left out, and the way up looks for that.
 * An unknown outcome is never guessed (rule 8), an abort is never trusted to have been clean: both end in a
   rebuild, that is, a new attempt which reads what is true.
 * A record that the target refuses must be found, for it fails its whole batch.  The transaction is aborted
@@ -116,7 +117,7 @@ class Event(enum.StrEnum):
     SEALED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
     TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
     COMMIT_CLEAN: one EndTxn, one good answer.
-    COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9).
+    COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9), or markers may be missing.
     RECORD_REFUSED: the target refuses a record; it is to be sent in another way, or left out.
     FAILED: something that a new attempt heals.
     FENCED: a newer producer has our transactional.id.

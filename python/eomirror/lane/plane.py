@@ -223,7 +223,8 @@ class CommitOutcome(enum.Enum):
     How a commit went, when it went well.
 
     CLEAN: one EndTxn was sent and answered; nothing of it can still travel.
-    SUSPECT: committed, but requests were repeated or connections broke on the way (rule 9).
+    SUSPECT: committed, but requests were repeated or connections broke on the way (rule 9), or partitions have got
+        new leaders, and what was committed may lack markers (docs/adr/0012).
     """
 
     CLEAN = "clean"

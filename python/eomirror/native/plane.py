@@ -182,9 +182,11 @@ class NativePlane:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
         began = self._clock.monotonic()
         with self._told():
-            self._open_lane.commit(self._spec.link.transaction_timeout)
+            whole = self._open_lane.commit(self._spec.link.transaction_timeout)
         self._pace.committed(self._clock.monotonic() - began)
-        return CommitOutcome.CLEAN
+        if not whole:
+            log.info("target_leaders_moved", lane=self._spec.lane)
+        return CommitOutcome.CLEAN if whole else CommitOutcome.SUSPECT
 
     def abort(self) -> None:
         """Abort what is open, as well as that goes."""

@@ -57,6 +57,7 @@ pub struct Directory {
     brokers: BTreeMap<i32, Endpoint>,
     topics: BTreeMap<String, TopicFacts>,
     revision: u64,
+    moves: u64,
 }
 
 impl Directory {
@@ -90,6 +91,22 @@ impl Directory {
         self.revision
     }
 
+    /// How often a partition was found to have a leader of a newer epoch than before: in between it may have had none.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// All topics that were ever asked for.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &String> {
+        self.topics.keys()
+    }
+
+    /// Whether a partition of a topic that exists has no leader.
+    pub(crate) fn lacks_leaders(&self) -> bool {
+        let mut topics = self.topics.values();
+        topics.any(|topic| topic.partitions.values().any(|it| it.leader.is_none()))
+    }
+
     /// Takes an answer.
     pub(crate) fn apply(&mut self, metadata: ClusterMetadata, now: Instant) {
         self.revision += 1;
@@ -111,7 +128,9 @@ impl Directory {
         for topic in metadata.topics {
             let before = self.topics.remove(&topic.name);
             let name = topic.name.clone();
-            self.topics.insert(name, merged(before, &topic, now));
+            let after = merged(before.as_ref(), &topic, now);
+            self.moves += before.map_or(0, |before| moved(&before, &after));
+            self.topics.insert(name, after);
         }
     }
 
@@ -148,6 +167,7 @@ impl Directory {
         if !known || leader.epoch <= facts.leader_epoch {
             return false;
         }
+        self.moves += u64::from(facts.leader_epoch >= 0);
         facts.leader = Some(leader.broker);
         facts.leader_epoch = leader.epoch;
         facts.doubted = None;
@@ -156,7 +176,22 @@ impl Directory {
     }
 }
 
-fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> TopicFacts {
+/// How many partitions have a leader whose epoch is newer than that of the one before. While there is none, nothing is
+/// known yet of the next one's.
+fn moved(before: &TopicFacts, after: &TopicFacts) -> u64 {
+    if before.id != after.id {
+        return 0;
+    }
+    let newer = |(number, facts): &(&i32, &PartitionFacts)| {
+        let before = before.partitions.get(number);
+        facts.leader.is_some()
+            && before.is_some_and(|it| (0..facts.leader_epoch).contains(&it.leader_epoch))
+    };
+    let moved = after.partitions.iter().filter(newer).count();
+    u64::try_from(moved).unwrap_or(u64::MAX)
+}
+
+fn merged(before: Option<&TopicFacts>, topic: &TopicMetadata, now: Instant) -> TopicFacts {
     let error = ErrorCode(topic.error);
     let since = match &before {
         Some(before) if before.error == error => before.since,
@@ -259,6 +294,34 @@ mod tests {
         assert_eq!(directory.leader("a", 0), Some((1, 5)));
         directory.apply(metadata(1, 0, 2, 3), after(121));
         assert_eq!(directory.leader("a", 0), Some((2, 3)));
+    }
+
+    #[test]
+    fn a_leader_of_a_newer_epoch_is_counted_when_there_is_one() {
+        let now = Instant::now();
+        let mut directory = Directory::default();
+        directory.apply(metadata(1, 0, -1, -1), now);
+        directory.apply(metadata(1, 0, 1, 0), now);
+        assert_eq!(directory.moves(), 0, "the first one that is heard of");
+        assert!(!directory.lacks_leaders());
+        directory.apply(metadata(1, 0, -1, 1), now);
+        assert_eq!(directory.moves(), 0, "nobody can be asked yet");
+        assert!(directory.lacks_leaders());
+        directory.apply(metadata(1, 0, 1, 2), now);
+        assert_eq!(directory.moves(), 1);
+        directory.forget_brokers();
+        directory.apply(metadata(1, 0, 1, 2), now);
+        assert_eq!(directory.moves(), 1, "the same one");
+        let news = NewLeader {
+            broker: 2,
+            epoch: 3,
+        };
+        assert!(directory.learn("a", TopicId([1; 16]), 0, news));
+        assert_eq!(directory.moves(), 2);
+        // another topic of the same name
+        directory.apply(metadata(2, 0, 1, 9), now);
+        assert_eq!(directory.moves(), 2);
+        assert_eq!(directory.topics().collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct Network {
     answers: Vec<Answer>,
     traffic: Traffic,
     throttled: Throttled,
+    /// Connections that ended although nobody here wanted that.
+    lost: u64,
     /// The token that was given last, and until when it is shown to brokers.
     token: Option<(Token, Instant)>,
 }
@@ -139,6 +141,7 @@ impl Network {
             answers: Vec::new(),
             traffic: Traffic::default(),
             throttled: Throttled::default(),
+            lost: 0,
             token: None,
         })
     }
@@ -153,6 +156,11 @@ impl Network {
     #[must_use]
     pub const fn throttled(&self) -> Throttled {
         self.throttled
+    }
+
+    /// How many connections have ended that we would have kept: whoever was there may be somebody else afterwards.
+    pub(crate) const fn lost(&self) -> u64 {
+        self.lost
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -394,9 +402,11 @@ impl Network {
             // a broker may refuse a token before its time is over
             self.token = None;
         }
-        if link.connection.as_ref().is_some_and(Connection::is_opening) {
+        match &link.connection {
             // an address may swallow all that is sent there, and another one of the host may not
-            link.turn = link.turn.wrapping_add(1);
+            Some(opening) if opening.is_opening() => link.turn = link.turn.wrapping_add(1),
+            Some(_) => self.lost += 1,
+            None => {}
         }
         link.give_up(peer, &error, &mut self.answers);
         link.failures = link.failures.saturating_add(1);
@@ -440,6 +450,7 @@ impl Network {
                 // brokers close connections that nobody uses
                 Err(Error::Lost { .. }) if !connection.is_opening() && !connection.is_busy() => {
                     link.connection = None;
+                    self.lost += 1;
                 }
                 Err(error) => failed.push((*peer, error)),
             }

@@ -267,9 +267,14 @@ impl NativeLane {
         }))
     }
 
-    fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+    /// Whether all that was committed so far has its markers, as far as can be told.
+    fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         self.sliced(py, duration(seconds)?, |lane, until| {
-            Ok(lane.commit(until)?.then_some(()))
+            if lane.commit(until)? {
+                lane.leaders_moved().map(|moved| Some(!moved))
+            } else {
+                Ok(None)
+            }
         })
     }
 

@@ -183,6 +183,12 @@ impl Lane {
         Ok(true)
     }
 
+    /// Whether partitions of the target were found to have new leaders since [`Lane::open`]: what was committed before may
+    /// be open still in some of them.
+    pub fn leaders_moved(&mut self) -> Result<bool, Failure> {
+        Ok(self.producer()?.leaders_moved())
+    }
+
     /// What to say of an answer that did not come in time.
     #[must_use]
     pub fn overdue(&self, waited: Duration) -> Failure {

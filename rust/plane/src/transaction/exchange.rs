@@ -395,11 +395,13 @@ impl TransactionalProducer {
 
     pub(super) fn ask_metadata(&mut self, now: Instant) -> Result<(), Error> {
         let lacking = self.leaderless().is_some();
-        if !self.leaders.wants(lacking) {
+        if !self.leaders.wants(lacking, now) {
             return Ok(());
         }
-        let topics = self.sequences.unsettled().map(|at| at.topic.clone());
-        let topics: BTreeSet<String> = topics.collect();
+        // of the others, because what was written there before may have been left open
+        let known = self.client.directory().topics().cloned();
+        let waiting = self.sequences.unsettled().map(|at| at.topic.clone());
+        let topics: BTreeSet<String> = known.chain(waiting).collect();
         let again = self.leaders.ask(&mut self.client, topics, now)?;
         self.wake(again);
         Ok(())

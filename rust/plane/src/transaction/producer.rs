@@ -125,7 +125,14 @@ impl TransactionalProducer {
         }
         self.coordinator.begin().map_err(misplaced)?;
         self.forget();
+        self.leaders.lost(self.client.network().lost());
         Ok(())
+    }
+
+    /// Whether partitions were found to have new leaders since this producer was made. Kafka 4.3 leaves the markers of a
+    /// transaction out where a partition has no leader, and nobody would hear of it (docs/adr/0012).
+    pub(crate) fn leaders_moved(&self) -> bool {
+        self.client.directory().moves() > 0
     }
 
     /// What the next batch for a partition must carry. A batch that is written anew can carry it from the start, and
