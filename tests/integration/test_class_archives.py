@@ -12,11 +12,16 @@ import pytest
 from eomirror.cache import class_archive
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.demo.jars import DEFAULT_KAFKA, cache_folder, class_path, kafka_archive
-from eomirror.spark.context import engine_settings, open_engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _FROM_ARCHIVE = "source: shared objects file (top)"
+_DRIVER = """
+import sys
+from eomirror.spark.context import engine_settings, open_engine
+given = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[1]}"}
+open_engine(None, engine_settings(master=None, configured={}, given=given, version="1"), lanes=1).close()
+"""
 
 
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +55,8 @@ def test_brokers_and_drivers_take_their_classes_from_archives(
     with LocalCluster.start(ClusterSpec("archived")):
         assert f"kafka.server.KafkaConfig {_FROM_ARCHIVE}" in loads.read_text("utf-8")
     loads = tmp_path / "driver-classes"
-    given = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loads}"}
-    open_engine(None, engine_settings(master=None, configured={}, given=given, version="1"), lanes=1).close()
+    # a process has one driver, and another test may have started this one's
+    subprocess.run([sys.executable, "-c", _DRIVER, str(loads)], check=True)
     assert f"org.apache.spark.SparkContext {_FROM_ARCHIVE}" in loads.read_text("utf-8")
 
 
