@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eomirror._native import LeftOpen
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
@@ -58,6 +59,11 @@ class Half:
         self.writer = Writer(side.direct, topic, TrafficPlan(seed, PARTITIONS), rate=200.0)
         self.watcher = TopicWatcher(side.direct, topic, PARTITIONS)
 
+    def hanging(self) -> list[tuple[str, int, int, int, int]]:
+        """Transactions that are open here: topic, partition, producer id, epoch, first record."""
+        client = LeftOpen({name: str(value) for name, value in self.side.direct.items()})
+        return list(client.open([(self.topic, number) for number in range(PARTITIONS)], START_SECONDS))
+
     def read(self) -> dict[int, list[ReadRecord]]:
         """Everything that is committed."""
         ends = Offsets(self.side.direct).settled_ends(self.topic, PARTITIONS)
@@ -96,6 +102,9 @@ def fail_over(halves: tuple[Half, Half], entry: Entry) -> Iterator[None]:
         (broker,) = half.side.cluster.brokers
         # what was committed here and is not there yet is not lost: it arrives when the cluster is back
         with half.writer.held():
+            # for the markers of what it committed: Kafka 4.3 may leave them out when it starts again (ADR 0012), and
+            # what others left open on a source is not for the mirror to end
+            time.sleep(1.0)
             broker.kill()
             entry.injected()
             time.sleep(3.0)
@@ -139,7 +148,9 @@ def test_both_directions_are_interrupted_and_heal(
                 for half in halves:
                     half.writer.check()
                     half.watcher.check()
-                assert time.monotonic() < began + seconds, f"not all of {expected} records are everywhere"
+                assert time.monotonic() < began + seconds, (
+                    f"not all of {expected} records are everywhere; open: {[half.hanging() for half in halves]}"
+                )
                 time.sleep(0.05)
         return time.monotonic() - began
 
