@@ -9,6 +9,7 @@ Prints what each of the two has seen.  Whoever hangs leaves a dump of its stacks
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import sys
 import time
@@ -60,6 +61,8 @@ def mirror_here(path: str) -> str:
     source, target = config.clusters[link.source], config.clusters[link.target]
     run = new_run_id()
     discovery, owner = Discovery(link, source, target), LinkOwner(link, source, target, run=run)
+    # threads of these clients have the stacks that the parent's had: whoever waits for one of those waits for these
+    gc.collect()
     layout = owner.acquire(1, discovery.prepare())
     report = run_lane(
         LaneSpec(
@@ -85,8 +88,11 @@ def main(parent: str, child: str) -> int:
     faulthandler.dump_traceback_later(_PARENT_SECONDS, exit=True)
     from eomirror import Mirror, load_config
 
+    # whatever the parent leaves to its collector is for the child to find, and to destroy
+    gc.disable()
     with Mirror(load_config(parent)) as mirror:
         say(f"parent: exit code {mirror.run(until='caught-up').exit_code}")
+    del mirror
     # threads of py4j and of our own may live on; whether the fork is sound all the same is what is tried here
     warnings.simplefilter("ignore", DeprecationWarning)
     # its watchdog is a thread, which a child could wait for in vain

@@ -67,9 +67,12 @@ class PlainProducer:
         self._producer.poll(0)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Send what is left, for at most so many seconds."""
+        """Send what is left, for at most so many seconds, and let go of the client."""
         self._producer.flush(seconds)
         self._producer.purge()
+        # its callback keeps this object, and this object it: left to the garbage collector, it would be found by that
+        # of a forked child, which waits for ever for the client's threads that only the parent has
+        del self._producer
 
     def _replace(self) -> None:
         """An idempotent producer that met what it cannot mend, such as a log that lost its end, takes nothing more."""
