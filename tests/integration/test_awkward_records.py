@@ -201,6 +201,12 @@ def test_a_log_append_time_is_kept_as_the_records_own(link: Link) -> None:
 
 
 @pytest.mark.slow
+def is_within(few: list[Record], many: list[Record]) -> bool:
+    """Whether all of these are there, in order."""
+    rest = iter(many)
+    return all(one in rest for one in few)
+
+
 def test_batches_with_holes_are_no_gap(link: Link) -> None:
     """EO-6: the first batches of a compacted topic have lost most of their records; nothing else is lost."""
     create_topic(
@@ -231,8 +237,11 @@ def test_batches_with_holes_are_no_gap(link: Link) -> None:
 
     assert link.catch_up().exit_code == 0
 
-    # the target compacts as well, and never has: what it holds is what was there to be read
-    assert read_committed(link.west, link.target)[0] == read_committed(link.east, link.topic)[0]
+    # the target compacts as well, and never has: what it holds is what was there to be read; the source's cleaner may
+    # have come by since
+    copied, left = read_committed(link.west, link.target)[0], read_committed(link.east, link.topic)[0]
+    assert is_within(copied, final)
+    assert is_within(left, copied)
 
 
 @pytest.mark.client_plane("a batch that is passed on is not opened, and the header arrives as it is")
