@@ -203,4 +203,6 @@ def test_a_run_that_is_over_leaves_no_lane_behind_that_mirrors_on(
     time.sleep(GOING_ON_SECONDS)
     assert link.found("orders") == before
     last = claims(link.west, f"eomirror.{topic_name}.positions")[-1]
-    assert (last["epoch"], last["attempt"]) == (report.epoch + 1, 1)
+    # the driver heard of the end before or behind its next task: the lane was told over its line, or fetched
+    assert last["epoch"] in {report.epoch, report.epoch + 1}
+    assert last["attempt"] == 1
