@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, groups_line
+from eomirror.cli.verify_tables import VerifyDisplay
 from eomirror.progress import GroupsSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
@@ -78,3 +79,11 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[0].endswith("word end")
     assert f"  orders is stopped: {reason}".rstrip() in [line.rstrip() for line in lines]
     assert len(lines) == 4
+
+
+def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same for `eomirror verify 2>log`: the name of a topic must not decide whether "1 foreign" is found in it."""
+    text = f"a->b: {'orders.' * 20}-0 differs: 1 foreign"
+    with VerifyDisplay() as display:
+        display.say(text)
+    assert capsys.readouterr().err == f"{text}\n"

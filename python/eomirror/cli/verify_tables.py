@@ -43,8 +43,8 @@ class VerifyDisplay:
         self._due = Deadline(clock_seconds, SYSTEM_CLOCK)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        self._console.print(text, style="dim", highlight=False, markup=False)
+        """A line that stays; whole, because a file has no width, and who searches it looks for "1 foreign"."""
+        self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def update(self, one: Scope, tally: Tally) -> None:
         """Show where the comparison of a partition stands."""
