@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -279,25 +278,28 @@ def test_a_signal_ends_following_with_what_was_found(link: TestLink, tmp_path: P
     link.create("followed")
     link.write("followed", 100)
     link.catch_up()
+    matched = len(link.written["followed"][0])
     for planted, code in ((False, 0), (True, 3)):
         log = tmp_path / f"log-{planted}"
-        with log.open("w") as errors:
-            process = subprocess.Popen(
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
                 [sys.executable, "-m", "eomirror", "verify", str(link.path), "--follow", "-o", "json"],
                 stdout=subprocess.PIPE, stderr=errors, text=True,
-            )  # fmt: skip
-        try:
-            if planted:
-                write_plainly(link.west, link.copy("followed"), [FOREIGN])
-                wait_for(functools.partial(says, log, "1 foreign"), 120)
-            else:
-                threading.Event().wait(4)
-            process.send_signal(signal.SIGTERM)
-            told, _ = process.communicate(timeout=30)
-        finally:
-            process.kill()
+            ) as process,
+        ):  # fmt: skip
+            try:
+                # a signal that comes before it has compared everything once ends it with another code
+                wait_for(functools.partial(says, log, f"(100 %), {matched} equal"), 120)
+                if planted:
+                    write_plainly(link.west, link.copy("followed"), [FOREIGN])
+                    wait_for(functools.partial(says, log, "differs: 1 foreign"), 120)
+                process.send_signal(signal.SIGTERM)
+                told, _ = process.communicate(timeout=30)
+            finally:
+                process.kill()
         assert process.returncode == code, log.read_text()
-        assert json.loads(told)["links"][0]["partitions"][0]["matched"] == len(link.written["followed"][0])
+        assert json.loads(told)["links"][0]["partitions"][0]["matched"] == matched
 
 
 @pytest.mark.slow
