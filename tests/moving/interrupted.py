@@ -22,6 +22,7 @@ from moving.moves import Move, Place
 from moving.ours import CONSUMERS, OurTrials
 from moving.standing import somewhere
 from moving.traffic import read_on
+from records import wait_for
 from rig.frames import Api
 from rig.rules import Hold, Match
 
@@ -91,6 +92,8 @@ class InterruptedTrials(OurTrials):
     def _trials(self, rounds: int, back: int, on_round: Callable[[str], None]) -> None:
         del back
         self._settle()
+        # where applications have only just begun, there was nothing to settle, and lanes that are held commit nothing
+        wait_for(self._begun, _PATIENCE_SECONDS)
         for number in range(rounds):
             on_round(f"{self._tag}: kill {number + 1} of {rounds}")
             self._interrupt(number)
@@ -213,8 +216,18 @@ class InterruptedTrials(OurTrials):
     def _first(self, topic: str, partition: int) -> int:
         """Source offset of the first mirrored record; compaction may have taken earlier ones before."""
         (flow,) = [flow for flow in self._flows if flow.topic == topic]
-        source = self._log(Place("east", topic, partition))
-        return min(source[value] for value in self._log(Place("west", flow.copy, partition)))
+        return min(self._mirrored(flow, partition))
+
+    def _begun(self) -> bool:
+        """Whether something of every partition has been mirrored."""
+        self._mirror.check()
+        return all(self._mirrored(flow, partition) for flow in self._flows for partition in range(PARTITIONS))
+
+    def _mirrored(self, flow: Flow, partition: int) -> list[int]:
+        """Source offsets of mirrored records; what was read of the copy may be ahead of what was read here."""
+        source = self._log(Place("east", flow.topic, partition))
+        copy = self._log(Place("west", flow.copy, partition))
+        return [source[value] for value in copy if value in source]
 
     def _await_checkpoints(self, pattern: str, expected: _Places) -> None:
         """Until the newest committed checkpoint of every group says where it stands now."""
