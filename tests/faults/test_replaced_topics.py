@@ -72,7 +72,12 @@ def test_recreated_sources_are_noticed_at_the_next_start(link: TestLink) -> None
 
 @pytest.mark.fault("F17")
 def test_recreated_sources_are_noticed_while_it_runs(link: TestLink) -> None:
-    """EO-5: a fetch that goes on in the new topic is not committed; other topics go on meanwhile."""
+    """
+    EO-5: a fetch that goes on in the new topic is not committed; other topics go on meanwhile.
+
+    A lane that begins anew for one of them may look at another just while it is deleted and not there yet again:
+    then that it is gone is the truth, and it stops for that.
+    """
     lengths = {word: count for word, count in LENGTHS.items() if count}
     link.create(*lengths, "healthy")
     for word in (*lengths, "healthy"):
@@ -82,7 +87,8 @@ def test_recreated_sources_are_noticed_while_it_runs(link: TestLink) -> None:
         recreate(link, lengths)
         run.wait(lambda: set(run.stopped) == {link.topic(word) for word in lengths})
         for word in lengths:
-            assert "created again" in run.stopped[link.topic(word)]
+            stopped = run.stopped[link.topic(word)]
+            assert "deleted and created again" in stopped or "the source topic is gone" in stopped, word
         link.write("healthy")
         run.wait(lambda: link.whole("healthy"))
     nothing_foreign(link, [*lengths, "healthy"])
