@@ -121,7 +121,8 @@ _KEYS = (
         _NAMING,
         "What a topic is called on the target: `prefix` (east.orders), `identity`, "
         '`{pattern: "{source}_{topic}"}`, `{match: "(.*)_REPLICA", to: "$1"}` or `{map: {a: b}}`. '
-        "A topic that a match or a map says nothing of is an error for that topic.",
+        "A topic that a match or a map says nothing of is an error for that topic. "
+        "Links whose names would grow with each time round are refused.",
         Naming(),
         "prefix",
     ),

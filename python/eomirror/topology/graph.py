@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
+from eomirror.topology.growth import growing_names
 from eomirror.topology.trees import forwarding
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def topology(links: Sequence[LinkShape]) -> Topology:
     twins = _twins([links[index] for index in equal])
     meet = {equal[position] for position in twins}
     guarded = possible | meet
-    faults: list[GraphFault] = []
+    faults = list(growing_names(links))
     warnings: list[GraphFault] = []
     for index in sorted(guarded):
         link = links[index]
