@@ -99,9 +99,7 @@ impl Brokers {
     }
 
     fn end(&mut self, identity: Identity, commit: bool) -> (i16, Identity) {
-        if let Some((before, committed)) = self.before
-            && before == identity
-        {
+        if let Some((_, committed)) = self.before.filter(|(before, _)| *before == identity) {
             let code = if commit == committed { 0 } else { 48 };
             return (code, self.current);
         }

@@ -105,10 +105,8 @@ impl Cover {
         let owner = self
             .map_owner
             .insert((chunk.ended.log, name.producer.id), (segment, name.clone()));
-        if let Some((before, other)) = owner
-            && before == segment
-            && other != name
-        {
+        let torn = owner.filter(|(before, other)| *before == segment && *other != name);
+        if let Some((_, other)) = torn {
             let detail = format!("its chunk stands under the marker of {other}");
             self.torn(logs, report, place, Some(&name), name.producer, detail);
         }
