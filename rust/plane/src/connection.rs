@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 
 use crate::directory::Endpoint;
 use crate::error::Error;
-use crate::frame::{FrameError, FrameReader, Outbox};
+use crate::frame::{FrameError, FrameReader, Held, Outbox};
 use crate::handshake::{self, Greeted, Handshake, Next};
 use crate::pipeline::{Pending, Pipeline};
 use crate::properties::{Properties, Sasl};
@@ -63,13 +63,15 @@ pub(crate) struct Connection<Id> {
 }
 
 impl<Id: Copy> Connection<Id> {
-    /// Begins to connect. `turn` says with which of the host's addresses: each attempt begins with another one.
+    /// Begins to connect. `turn` says with which of the host's addresses: each attempt begins with another one. Frames
+    /// that arrive are counted in `held`.
     pub(crate) fn open(
         endpoint: &Endpoint,
         turn: usize,
         properties: &Arc<Properties>,
         tls: Option<&Arc<ClientConfig>>,
         login: Login,
+        held: &Held,
         now: Instant,
     ) -> Result<Self, Error> {
         let Endpoint { host, port } = endpoint;
@@ -93,7 +95,7 @@ impl<Id: Copy> Connection<Id> {
             nonce: login.nonce,
             setup_deadline: now + properties.setup_timeout,
             outbox: Outbox::default(),
-            frames: FrameReader::new(properties.largest_answer),
+            frames: FrameReader::new(properties.largest_answer, held.clone()),
             pipeline: Pipeline::new(properties.client_id.clone()),
             spoken: Spoken::default(),
             retires: None,

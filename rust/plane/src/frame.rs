@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -16,19 +18,59 @@ pub(crate) enum FrameError {
     Io(io::Error),
 }
 
+/// How many bytes of frames that have arrived are in memory. A frame is there as long as any part of it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    /// Bytes of all frames.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts a frame until its last part is dropped.
+    fn count(&self, frame: Vec<u8>) -> Bytes {
+        self.0.fetch_add(frame.len(), Ordering::Relaxed);
+        Bytes::from_owner(Counted {
+            frame,
+            held: self.clone(),
+        })
+    }
+}
+
+/// A frame that is counted.
+struct Counted {
+    frame: Vec<u8>,
+    held: Held,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.held.0.fetch_sub(self.frame.len(), Ordering::Relaxed);
+    }
+}
+
 /// Puts frames together from what arrives. Each frame gets memory of its own, so that records can be handed out
 /// without copying them.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: usize,
+    held: Held,
     head: Vec<u8>,
     body: Option<(usize, Vec<u8>)>,
 }
 
 impl FrameReader {
-    pub(crate) const fn new(limit: usize) -> Self {
+    pub(crate) const fn new(limit: usize, held: Held) -> Self {
         Self {
             limit,
+            held,
             head: Vec::new(),
             body: None,
         }
@@ -59,7 +101,7 @@ impl FrameReader {
         if !fill(&mut source, body, *size).map_err(|error| closed(error, true))? {
             return Ok(None);
         }
-        Ok(self.body.take().map(|(_, body)| body.into()))
+        Ok(self.body.take().map(|(_, body)| self.held.count(body)))
     }
 }
 
@@ -147,7 +189,7 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    use super::{FrameError, FrameReader, Outbox};
+    use super::{FrameError, FrameReader, Held, Outbox};
 
     /// A connection on which bytes arrive in pieces, with nothing to read in between.
     struct Pieces {
@@ -215,7 +257,7 @@ mod tests {
         ) {
             let all = framed(&bodies);
             let mut source = Pieces { pieces: all.chunks(size).map(<[u8]>::to_vec).collect(), dry: false };
-            let mut reader = FrameReader::new(200);
+            let mut reader = FrameReader::new(200, Held::default());
             let mut read = Vec::new();
             loop {
                 match reader.read(&mut source) {
@@ -249,10 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_is_held_as_long_as_any_part_of_it_is() {
+        let all = framed(&[vec![1; 100], vec![2; 50]]);
+        let mut source = &all[..];
+        let held = Held::default();
+        let mut reader = FrameReader::new(200, held.clone());
+        let mut next = || reader.read(&mut source).unwrap().unwrap();
+        let (mut first, second) = (next(), next());
+        assert_eq!(held.bytes(), 150);
+        drop(second);
+        let part = first.split_to(1);
+        drop(first);
+        assert_eq!(held.bytes(), 100);
+        drop(part);
+        assert_eq!(held.bytes(), 0);
+    }
+
+    #[test]
     fn a_frame_over_the_limit_is_refused_before_memory_is_taken() {
         for size in [201_u32, u32::MAX] {
             let mut source = &size.to_be_bytes()[..];
-            let refused = FrameReader::new(200).read(&mut source);
+            let refused = FrameReader::new(200, Held::default()).read(&mut source);
             assert!(
                 matches!(refused, Err(FrameError::TooLarge { size: found }) if found == u64::from(size))
             );
@@ -263,7 +322,7 @@ mod tests {
     fn an_end_in_the_middle_of_a_frame_is_told_apart() {
         for (bytes, expected) in [(&[][..], false), (&[0, 0], true), (&[0, 0, 0, 5, 1], true)] {
             let mut source = bytes;
-            let ended = FrameReader::new(200).read(&mut source);
+            let ended = FrameReader::new(200, Held::default()).read(&mut source);
             assert!(matches!(ended, Err(FrameError::Closed { within }) if within == expected));
         }
     }

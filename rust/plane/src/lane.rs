@@ -18,7 +18,8 @@
 //!   transaction that went to another target topic is not settled.
 //! * What is fetched and not acknowledged is bounded: [`ProducerSettings::budget`] on the way to the target, and about
 //!   [`Settings::fetch_bytes`] twice (at hand, and on its way from the source). A partition that is not taken is not
-//!   asked for again.
+//!   asked for again. So is the memory behind it: nothing more is sent while answers that the source has given take the
+//!   budget and three times the second, because a batch on its way keeps all of the answer that it came in.
 //! * What a transaction records of a partition is bounded: [`Lane::pump`] is full when so many gaps were left in it that
 //!   its part of the offset map would grow beyond one record. One answer may bring more.
 //! * Waiting calls return at their deadline and go on where they were, so that a caller can look at its signals.

@@ -1,5 +1,6 @@
 //! All connections to one cluster.
 
+mod figures;
 mod link;
 mod wait;
 
@@ -16,12 +17,14 @@ use rustls::ClientConfig;
 use crate::connection::{Connection, Login};
 use crate::directory::Endpoint;
 use crate::error::Error;
+use crate::frame::Held;
 use crate::oauth::{self, Token};
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
 use link::Link;
 
+pub use figures::{Throttled, Traffic};
 pub use wait::wait;
 
 /// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
@@ -76,41 +79,13 @@ pub struct Network {
     links: BTreeMap<Peer, Link>,
     next: u64,
     answers: Vec<Answer>,
+    held: Held,
     traffic: Traffic,
     throttled: Throttled,
     /// Connections that ended although nobody here wanted that.
     lost: u64,
     /// The token that was given last, and until when it is shown to brokers.
     token: Option<(Token, Instant)>,
-}
-
-/// Bytes of requests and answers, without handshakes and TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Traffic {
-    /// Of requests.
-    pub sent: u64,
-    /// Of answers.
-    pub received: u64,
-}
-
-/// How brokers' quotas held us back (KIP-13, KIP-219).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Throttled {
-    /// Answers in which a broker asked to be left alone.
-    pub answers: u64,
-    /// For how long brokers were left alone because of that; for several brokers, the sum.
-    pub time: Duration,
-}
-
-impl Throttled {
-    /// Both together.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            answers: self.answers.saturating_add(other.answers),
-            time: self.time.saturating_add(other.time),
-        }
-    }
 }
 
 impl Network {
@@ -139,6 +114,7 @@ impl Network {
             random: SystemRandom::new(),
             next: 0,
             answers: Vec::new(),
+            held: Held::default(),
             traffic: Traffic::default(),
             throttled: Throttled::default(),
             lost: 0,
@@ -150,6 +126,11 @@ impl Network {
     #[must_use]
     pub const fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    /// Bytes of all answers of which any part is still in memory: a batch that was fetched keeps all that came with it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.bytes()
     }
 
     /// How quotas held us back so far.
@@ -280,7 +261,15 @@ impl Network {
             let (endpoint, turn) = (link.endpoint.clone(), link.turn);
             let opened = self.login(peer, now).and_then(|login| {
                 let tls = self.tls.as_ref();
-                Connection::open(&endpoint, turn, &self.properties, tls, login, now)
+                Connection::open(
+                    &endpoint,
+                    turn,
+                    &self.properties,
+                    tls,
+                    login,
+                    &self.held,
+                    now,
+                )
             });
             match opened {
                 Ok(connection) => {

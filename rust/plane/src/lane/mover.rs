@@ -28,6 +28,9 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Up to so many bytes wait for the state records, and go in one request with them.
 const LINGER: u64 = 64 * 1024;
 
+/// Answers of full size that are at hand at most, the one that is being sent included.
+const AT_HAND: u64 = 3;
+
 /// One answer of a partition, ready to be sent.
 pub(super) struct Ready {
     pub(super) number: u32,
@@ -120,7 +123,7 @@ impl Lane {
         let mut stale = std::mem::take(&mut self.stale);
         loop {
             self.step()?;
-            while self.used < most && !self.crowded && self.producer()?.room() > 0 {
+            while self.used < most && !self.crowded && self.has_room()? {
                 self.prepare()?;
                 // what this transaction holds already is as good as ever: it is committed first
                 if self.books.is_empty() {
@@ -133,7 +136,7 @@ impl Lane {
                 };
                 self.send(ready, &mut pumped)?;
             }
-            self.lingering = self.used <= LINGER;
+            self.lingering = self.used <= LINGER && self.has_room()?;
             if stale && self.lingering && pumped.records > 0 {
                 stale = false;
                 self.fetcher.hurry();
@@ -151,13 +154,27 @@ impl Lane {
             if pumped.drained && (pumped.records > 0 || now >= idle) {
                 return Ok(pumped);
             }
-            if !self.fetcher.has_fetched() || self.producer()?.room() == 0 {
+            if !self.fetcher.has_fetched() || !self.has_room()? {
                 self.rest(patience)?;
             }
         }
     }
 
     // -- inside ----------------------------------------------------------------------------------
+
+    /// Whether more may go on its way to the target.
+    ///
+    /// A batch that is passed on keeps the whole answer that it came in, with all that was dropped of it and all that the
+    /// target has taken already. So the batches' own bytes are not enough to look at: where one in a hundred is mirrored,
+    /// or one partition of a hundred has no leader, they hold a hundred times as much. Where nothing is on its way there
+    /// is nothing to wait for.
+    fn has_room(&mut self) -> Result<bool, Failure> {
+        let held = self.fetcher.network().held_bytes() as u64;
+        let answers = self.settings.fetch_bytes.saturating_mul(AT_HAND);
+        let most = answers.saturating_add(self.settings.producer.budget as u64);
+        let producer = self.producer()?;
+        Ok(producer.room() > 0 && (held <= most || producer.is_settled()))
+    }
 
     /// Does what can be done without waiting, on both sides.
     pub(super) fn step(&mut self) -> Result<(), Failure> {
