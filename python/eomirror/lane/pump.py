@@ -46,7 +46,7 @@ __all__ = ["LanePump"]
 
 log = structlog.get_logger(__name__)
 
-_AWAIT_SLICE_SECONDS = 0.1
+_SLICE_SECONDS = 0.1  # so soon it sees that it is to leave
 
 
 class LanePump:
@@ -299,7 +299,7 @@ class LanePump:
         if added:
             self._adopting = added
             return Event.PARTITIONS_ADDED
-        if self._plane.await_records(_AWAIT_SLICE_SECONDS):
+        if self._plane.await_records(_SLICE_SECONDS):
             return Event.RECORDS_READY
         self._follow()
         now = self._clock.monotonic()
@@ -326,7 +326,7 @@ class LanePump:
 
     def _pump(self) -> Event:
         left = self._cut.interval - self._watch.seconds(self._clock.monotonic())
-        pumped = self._plane.pump(max(0.0, left))
+        pumped = self._plane.pump(min(max(0.0, left), _SLICE_SECONDS))
         self._watch.add(pumped)
         self._report()
         crash_point("lane.produced")
