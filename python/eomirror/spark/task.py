@@ -132,6 +132,9 @@ class LaneTask:
             report = None
             try:
                 report = self.lane(spec, mailbox, SYSTEM_CLOCK)
+                if report.goes_on and not _outlives_its_task():
+                    # behind its transaction, which would stay open
+                    leave_parked()
             except interrupts.kind as interrupt:
                 # it may have come between the lane's last word and ours
                 leave_parked()
@@ -230,6 +233,11 @@ def _attempt_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else int(context.attemptNumber())
+
+
+def _outlives_its_task() -> bool:
+    """Whether this process takes another task: with `spark.python.worker.reuse` off it ends when its report is read."""
+    return bool(os.environ.get("SPARK_REUSE_WORKER"))
 
 
 def _librdkafka_in_daemon() -> bool:
