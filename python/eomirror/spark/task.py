@@ -128,6 +128,8 @@ class LaneTask:
             except NoLineError as error:
                 return self._report(Ending.REBUILD, str(error))
             except interrupts.kind as interrupt:
+                # the lane of the epoch before mirrors meanwhile
+                leave_parked()
                 return self._report(Ending.STOPPED, f"interrupted: {interrupt}")
             report = None
             try:

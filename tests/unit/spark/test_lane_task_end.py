@@ -1,7 +1,8 @@
-"""A worker that ends with its task: what goes on in it is brought to an end before."""
+"""A worker that ends with its task, or is told to end: what goes on in it is brought to an end before."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import eomirror.lane.run
 import eomirror.log
 from eomirror import __version__
 from eomirror.config import Cluster, Link
+from eomirror.lane.run import LaneInterruptedError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
 from eomirror.spark.lane_mailbox import ChannelMailbox
 from eomirror.spark.task import LaneTask, pack_spec
@@ -64,3 +66,19 @@ def test_a_lane_goes_on_only_where_its_worker_does(
 
     assert report == _REPORT
     assert said == ["mirrors", *then]
+
+
+def test_a_signal_while_the_driver_is_called_ends_what_goes_on(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EO-8: the lane of the epoch before mirrors meanwhile; whoever sent the signal ends the worker next."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise LaneInterruptedError("SIGTERM")
+
+    monkeypatch.setattr(ChannelMailbox, "connect", interrupted)
+
+    (report,) = task()([])
+
+    assert replace(report, reason="") == replace(_REPORT, ending=Ending.STOPPED, goes_on=False)
+    assert said == ["left"]
