@@ -217,6 +217,7 @@ class LinkThread:
         """Wait a while until no attempt of the lane is connected."""
         channel = None if self._engine is None else self._engine.channel
         if channel is not None and not channel.await_silence(self.name, lane, _SILENCE_SECONDS):
+            self.aborted = True
             log.warning("lane_still_connected", link=self.name, lane=lane)
 
     def check_owner(self) -> None:
