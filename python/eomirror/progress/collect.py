@@ -41,6 +41,9 @@ __all__ = ["SILENT_SECONDS", "Progress"]
 #: A lane says something at least every 2 s; after so many without a word its lag is not known any more.
 SILENT_SECONDS = 5.0
 
+# of how many earlier attempts of a lane something may still be heard: the one that goes on, and those that failed since
+_LATELY = 8
+
 # the driver's words for a lane without a worker because it has nothing to do: what it said last still holds
 _AT_REST = frozenset({"idle", "ended"})
 
@@ -313,15 +316,15 @@ class _Lane:
     """A lane's work: what earlier attempts of this run left, and what the present one says."""
 
     __slots__ = (
-        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last", "last_failure",
-        "last_id", "plane", "plane_reason", "resting", "retries", "spoken", "state", "throttled",
+        "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last_failure", "last_id",
+        "lately", "plane", "plane_reason", "resting", "retries", "spoken", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.attempt_id = self.last_id = (0, 0)
-        # all attempts before the last, the last, and the present one
+        # long ago, the attempts that may still be heard of, oldest first, and the present one
         self.before = Counters()
-        self.last = Counters()
+        self.lately: dict[tuple[int, int], Counters] = {}
         self.current = Counters()
         self.state = "starting"
         self.commit_ms = 0.0
@@ -339,8 +342,13 @@ class _Lane:
         self.heard = float("-inf")
 
     def begin(self, epoch: int, attempt: int) -> None:
-        self.before, self.last = self.before.plus(self.last), self.current
-        self.last_id, self.attempt_id = self.attempt_id, (epoch, attempt)
+        self.last_id = self.attempt_id
+        # a query that begins anew may give an id twice
+        again = self.lately.pop(self.last_id, None)
+        self.lately[self.last_id] = self.current if again is None else self.current.plus(again)
+        while len(self.lately) > _LATELY:
+            self.before = self.before.plus(self.lately.pop(next(iter(self.lately))))
+        self.attempt_id = (epoch, attempt)
         self.current = Counters()
         self.failed = self.resting = self.spoken = False
         self.state = "starting"
@@ -355,9 +363,10 @@ class _Lane:
         return follows and not self.spoken and not self.failed
 
     def hear_last(self, epoch: int, attempt: int, counters: Counters) -> None:
-        """The attempt before the present one went on for a while (`eomirror.lane.parking`)."""
-        if (epoch, attempt) == self.last_id:
-            self.last = self.last.at_least(counters)
+        """An attempt before the present one went on for a while (`eomirror.lane.parking`), whatever failed since."""
+        known = self.lately.get((epoch, attempt))
+        if known is not None:
+            self.lately[epoch, attempt] = known.at_least(counters)
 
     def speaks(self, now: float) -> bool:
         """Whether what it said last may still be true, although the source goes on."""
@@ -365,7 +374,7 @@ class _Lane:
 
     @property
     def total(self) -> Counters:
-        return self.before.plus(self.last).plus(self.current)
+        return Counters.sum((self.before, *self.lately.values(), self.current))
 
     def snapshot(self, number: int) -> LaneSnapshot:
         return LaneSnapshot(

@@ -68,7 +68,7 @@ def test_counters_go_on_over_attempts() -> None:
 
 
 def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
-    """Once, whichever of the two lines is heard first; what an older attempt still says is not."""
+    """Once, whichever of the two lines is heard first."""
     made = progress()
     made.begin(0, epoch=1, attempt=1)
     made.take(said(0, records=10, transactions=2, bytes=100, dropped=1), attempt=1, now=1)
@@ -80,9 +80,24 @@ def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
     made.take(said(0, records=15, transactions=4, bytes=150, dropped=1), attempt=1, now=3)
     made.take(said(0, records=14, transactions=3, bytes=140, dropped=1), attempt=1, now=3)
     assert made.snapshot(3).counters == Counters(transactions=5, records=20, bytes=200, dropped=1)
-    made.begin(0, epoch=3, attempt=1)
+
+
+def test_an_epoch_that_goes_on_while_the_next_one_fails_is_counted() -> None:
+    """It does not hear of that, and commits; what is said by an attempt of long ago is not believed."""
+    made = progress()
+    made.take(said(0, records=10, transactions=2), attempt=1, now=1)
+    for attempt in (1, 2, 3):
+        made.begin(0, epoch=2, attempt=attempt)
+        made.fail_attempt(0, "no worker")
+    made.take(said(0, records=13, transactions=3), attempt=1, now=2)
+    assert made.snapshot(2).counters == Counters(transactions=3, records=13)
+    made.begin(0, epoch=2, attempt=4)
+    made.take(said(0, epoch=2, records=5, transactions=1), attempt=4, now=3)
+    assert made.snapshot(3).counters == Counters(transactions=4, records=18)
+    for epoch in range(3, 20):
+        made.begin(0, epoch=epoch, attempt=1)
     made.take(said(0, records=99, transactions=9), attempt=1, now=4)
-    assert made.snapshot(4).counters.records == 20
+    assert made.snapshot(4).counters == Counters(transactions=4, records=18)
 
 
 def test_an_epoch_that_goes_on_knows_the_lag_until_the_next_one_speaks() -> None:
