@@ -127,7 +127,7 @@ class Parking:
 
     def put(
         self, lane: ParkedLane, *, seconds: float = PARKED_SECONDS, going_on: float = GOING_ON_SECONDS
-    ) -> None:
+    ) -> bool:
         """
         Park a lane; it goes on for a while, and is closed if nobody takes it in time.
 
@@ -135,13 +135,25 @@ class Parking:
             lane: The lane; its line to the driver is closed when it rests.
             seconds: How long it rests.
             going_on: For how long it goes on at most.
+
+        Returns:
+            Whether it is parked; one for which there is no thread stays the caller's, as it was.
         """
         self.leave()
         keeper = _Keeper(lane, _End(going_on, self._clock), seconds)
         with self._lock:
             self._held = keeper
         # made after PySpark forked this worker, and gone before another could be
-        threading.Thread(target=keeper.keep, name=f"parked-lane-{lane.spec.lane}", daemon=True).start()
+        thread = threading.Thread(target=keeper.keep, name=f"parked-lane-{lane.spec.lane}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # the system gives no more threads
+            log.warning("lane_not_parked", lane=lane.spec.lane, error=str(error))
+            with self._lock:
+                self._held = None
+            return False
+        return True
 
     def take(self, spec: LaneSpec) -> ParkedLane | None:
         """The parked lane, if ``spec`` is its successor; any other is closed.  Waits for its transaction."""

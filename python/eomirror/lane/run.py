@@ -54,9 +54,10 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
             lane.pump.resume(spec, mailbox)
         report = _drive(spec, lane.pump)
         if report.ending is Ending.EPOCH and not report.stopped_topics:
+            # before it is: a signal may come in between
             parked = True
-            report = replace(report, goes_on=True)
-            _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
+            parked = _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
+            report = replace(report, goes_on=parked)
     except LaneInterruptedError:
         # nobody would be told that it goes on; what is parked closes itself
         leave_parked()

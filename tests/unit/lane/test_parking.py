@@ -126,6 +126,26 @@ def test_a_lane_that_breaks_while_it_goes_on_is_closed() -> None:
     assert pump.events == ["goes on", "closed"]
 
 
+def test_a_lane_for_which_there_is_no_thread_stays_with_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EO-8: nobody waits for what was never begun, and the one that was parked before it is closed."""
+    first, pump = Pump(), Pump()
+    parking = park(first)
+
+    def fails(_thread: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fails)
+        assert not parking.put(lane_of(pump))
+
+    assert first.events == ["goes on", "rests", "closed"]
+    assert parking.take(AFTER) is None
+    assert pump.events == []
+    assert parking.put(lane_of(pump))
+    parking.leave()
+
+
 class Panic(BaseException):
     """What a panic of the native plane is in Python."""
 
