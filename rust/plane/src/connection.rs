@@ -142,6 +142,11 @@ impl<Id: Copy> Connection<Id> {
         !self.pipeline.is_empty()
     }
 
+    /// Whether it was opened lately, and nothing was ever asked over it.
+    pub(crate) fn is_new(&self, now: Instant) -> bool {
+        self.pipeline.is_unused() && now < self.setup_deadline
+    }
+
     /// When something has to happen at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {

@@ -436,8 +436,12 @@ impl Network {
             }
             match outcome {
                 Ok(()) => {}
-                // brokers close connections that nobody uses
-                Err(Error::Lost { .. }) if !connection.is_opening() && !connection.is_busy() => {
+                // brokers close connections that nobody uses; one that hangs up behind each handshake has to rest
+                Err(Error::Lost { .. })
+                    if !(connection.is_opening()
+                        || connection.is_busy()
+                        || connection.is_new(now)) =>
+                {
                     link.connection = None;
                     self.lost += 1;
                 }

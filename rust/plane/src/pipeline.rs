@@ -84,6 +84,11 @@ impl<Id: Copy> Pipeline<Id> {
         self.pending.is_empty()
     }
 
+    /// Whether nothing was ever asked.
+    pub(crate) const fn is_unused(&self) -> bool {
+        self.next == 0
+    }
+
     /// The earliest deadline. Later requests may have an earlier one: nothing makes them wait for each other.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.iter().map(|pending| pending.deadline).min()

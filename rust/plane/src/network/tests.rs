@@ -1,6 +1,11 @@
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use super::{Duration, Error, Instant, Network, Peer, State};
+use super::{Duration, Error, Instant, Network, Peer, State, wait};
+use crate::clock::SystemClock;
 use crate::properties::Properties;
 
 const PEER: Peer = Peer::Bootstrap(0);
@@ -56,4 +61,37 @@ fn a_peer_that_never_answers_is_tried_at_its_next_address() {
         network.service(now);
         now += Duration::from_secs(60);
     }
+}
+
+/// The whole answer to the first request of a connection, which is `ApiVersions`: nothing is spoken.
+const GREETING: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
+
+#[test]
+fn a_peer_that_hangs_up_behind_each_handshake_is_left_alone_for_longer_and_longer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let greeted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&greeted);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(&GREETING);
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let mut network =
+        Network::new(Properties::parse([("bootstrap.servers", server)]).unwrap()).unwrap();
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        let now = Instant::now();
+        network.service(now);
+        let until = match network.open(PEER, now) {
+            State::Resting { until, .. } => until.min(end),
+            State::Ready | State::Opening => end,
+        };
+        wait(&mut [&mut network], &SystemClock, until);
+    }
+    // with pauses of 0.1, 0.2, 0.4 and 0.8 s in between, which are spread by a fifth
+    let times = greeted.load(Ordering::SeqCst);
+    assert!((2..=5).contains(&times), "{times} times");
 }
