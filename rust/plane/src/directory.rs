@@ -4,6 +4,10 @@
 //! back within one topic id (KIP-320): an answer with an older one is out of date. Unless nobody says anything else for a
 //! while: a cluster that was restored from an older state begins with older epochs, and to hold on to the newer one would
 //! be to wait for ever, and never to notice what was lost.
+//!
+//! For the same reason a topic or a partition that an answer does not know is not forgotten: it may have been created a
+//! moment ago, or a right may be missing for a while. Nobody leads it then, and when it is named again its epoch is
+//! compared with the one before.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::error::ErrorCode;
 use crate::protocol::TopicId;
 use crate::protocol::fetch::NewLeader;
-use crate::protocol::metadata::{ClusterMetadata, TopicMetadata};
+use crate::protocol::metadata::{ClusterMetadata, PartitionMetadata, TopicMetadata};
 
 /// How long an older leader epoch has to be the only one that is heard of before it is believed. Brokers that are out of
 /// date learn within moments.
@@ -37,6 +41,10 @@ pub struct TopicFacts {
     pub since: Instant,
     /// By number.
     pub partitions: BTreeMap<i32, PartitionFacts>,
+    /// Its identity when it was known last.
+    last_id: TopicId,
+    /// Partitions of that topic which the last answer did not name.
+    left_out: BTreeMap<i32, PartitionFacts>,
 }
 
 /// What is known of a partition.
@@ -127,10 +135,9 @@ impl Directory {
             .collect();
         for topic in metadata.topics {
             let before = self.topics.remove(&topic.name);
-            let name = topic.name.clone();
-            let after = merged(before.as_ref(), &topic, now);
-            self.moves += before.map_or(0, |before| moved(&before, &after));
-            self.topics.insert(name, after);
+            let (after, moves) = merged(before, &topic, now);
+            self.moves += moves;
+            self.topics.insert(topic.name, after);
         }
     }
 
@@ -176,59 +183,72 @@ impl Directory {
     }
 }
 
-/// How many partitions have a leader whose epoch is newer than that of the one before. While there is none, nothing is
-/// known yet of the next one's.
-fn moved(before: &TopicFacts, after: &TopicFacts) -> u64 {
-    if before.id != after.id {
-        return 0;
-    }
-    let newer = |(number, facts): &(&i32, &PartitionFacts)| {
-        let before = before.partitions.get(number);
-        facts.leader.is_some()
-            && before.is_some_and(|it| (0..facts.leader_epoch).contains(&it.leader_epoch))
-    };
-    let moved = after.partitions.iter().filter(newer).count();
-    u64::try_from(moved).unwrap_or(u64::MAX)
-}
-
-fn merged(before: Option<&TopicFacts>, topic: &TopicMetadata, now: Instant) -> TopicFacts {
+/// What is known of a topic behind an answer, and how many of its partitions have a newer leader than before.
+fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> (TopicFacts, u64) {
     let error = ErrorCode(topic.error);
-    let since = match &before {
-        Some(before) if before.error == error => before.since,
-        _ => now,
-    };
-    let known = before.filter(|before| before.id == topic.id);
-    let partitions = topic.partitions.iter().map(|partition| {
-        let heard = PartitionFacts {
-            leader: (partition.leader >= 0).then_some(partition.leader),
-            leader_epoch: partition.leader_epoch,
-            doubted: None,
-        };
-        let older = known
-            .as_ref()
-            .and_then(|known| known.partitions.get(&partition.index));
-        let facts = match older {
-            Some(older) if older.leader_epoch > heard.leader_epoch => {
-                let since = older.doubted.unwrap_or(now);
-                if now.saturating_duration_since(since) < DISBELIEF {
-                    PartitionFacts {
-                        doubted: Some(since),
-                        ..*older
-                    }
-                } else {
-                    heard
-                }
-            }
-            _ => heard,
-        };
-        (partition.index, facts)
-    });
-    TopicFacts {
+    let mut facts = TopicFacts {
         id: topic.id,
         error,
-        since,
-        partitions: partitions.collect(),
+        since: now,
+        partitions: BTreeMap::new(),
+        last_id: topic.id,
+        left_out: BTreeMap::new(),
+    };
+    if let Some(before) = before {
+        if before.error == error {
+            facts.since = before.since;
+        }
+        // who does not know the topic does not say that it is another one
+        if topic.id.is_none() {
+            facts.last_id = before.last_id;
+        }
+        if facts.last_id == before.last_id {
+            facts.left_out = before.left_out;
+            facts.left_out.extend(before.partitions);
+        }
     }
+    let mut moves = 0;
+    for partition in &topic.partitions {
+        let before = facts.left_out.remove(&partition.index);
+        let after = agreed(before, partition, now);
+        moves += u64::from(before.is_some_and(|before| has_moved(before, after)));
+        facts.partitions.insert(partition.index, after);
+    }
+    for partition in facts.left_out.values_mut() {
+        partition.leader = None;
+    }
+    (facts, moves)
+}
+
+/// What is known of a partition behind an answer that names it.
+fn agreed(
+    before: Option<PartitionFacts>,
+    partition: &PartitionMetadata,
+    now: Instant,
+) -> PartitionFacts {
+    let heard = PartitionFacts {
+        leader: (partition.leader >= 0).then_some(partition.leader),
+        leader_epoch: partition.leader_epoch,
+        doubted: None,
+    };
+    let Some(before) = before.filter(|before| before.leader_epoch > heard.leader_epoch) else {
+        return heard;
+    };
+    let since = before.doubted.unwrap_or(now);
+    if now.saturating_duration_since(since) < DISBELIEF {
+        PartitionFacts {
+            doubted: Some(since),
+            ..before
+        }
+    } else {
+        heard
+    }
+}
+
+/// Whether a partition has a leader whose epoch is newer than that of the one before. While there is none, nothing is
+/// known yet of the next one's.
+fn has_moved(before: PartitionFacts, after: PartitionFacts) -> bool {
+    after.leader.is_some() && (0..after.leader_epoch).contains(&before.leader_epoch)
 }
 
 #[cfg(test)]
@@ -322,6 +342,32 @@ mod tests {
         directory.apply(metadata(2, 0, 1, 9), now);
         assert_eq!(directory.moves(), 2);
         assert_eq!(directory.topics().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn what_an_answer_does_not_know_is_compared_with_what_it_was_before() {
+        let now = Instant::now();
+        let mut of_no_partition = metadata(1, 0, 1, 5);
+        of_no_partition.topics[0].partitions.clear();
+        for unknowing in [metadata(0, 3, -1, -1), of_no_partition] {
+            let mut directory = Directory::default();
+            directory.apply(metadata(1, 0, 1, 5), now);
+            for _ in ["once", "twice"] {
+                directory.apply(unknowing.clone(), now);
+                assert_eq!(directory.leader("a", 0), None);
+                assert!(directory.topic("a").unwrap().partitions.is_empty());
+                assert!(!directory.lacks_leaders(), "nobody has to wait for it");
+            }
+            directory.apply(metadata(1, 0, 2, 4), now);
+            assert_eq!(directory.leader("a", 0), None, "an older epoch");
+            directory.apply(metadata(1, 0, 2, 7), now);
+            assert_eq!(directory.leader("a", 0), Some((2, 7)));
+            assert_eq!(directory.moves(), 1);
+            directory.apply(unknowing, now);
+            directory.apply(metadata(2, 0, 1, 9), now);
+            assert_eq!(directory.leader("a", 0), Some((1, 9)));
+            assert_eq!(directory.moves(), 1, "another topic of the same name");
+        }
     }
 
     #[test]
