@@ -28,6 +28,9 @@ mod directory;
 mod error;
 mod fetch;
 mod frame;
+#[cfg(test)]
+#[path = "../tests/frames/mod.rs"]
+mod frames;
 mod handshake;
 pub mod lane;
 mod leaders;

@@ -394,6 +394,7 @@ impl TransactionalProducer {
     }
 
     pub(super) fn ask_metadata(&mut self, now: Instant) -> Result<(), Error> {
+        self.leaders.lost(self.client.network().lost());
         let lacking = self.leaderless().is_some();
         if !self.leaders.wants(lacking, now) {
             return Ok(());

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, RequestId};
-use crate::pauses::{Backoff, Pauses};
+use crate::pauses::Pauses;
+use crate::properties::Properties;
 use crate::protocol::metadata::MetadataRequest;
 
-/// When to ask again who leads partitions that had no leader, while nothing waits for them.
+/// When to ask again who leads partitions that had no leader, while nothing waits for them. So soon too behind a
+/// connection that was lost, then twice as long after each answer: who answers at once does not know yet that a broker has
+/// died, of which the controller hears when `broker.session.timeout.ms` has passed.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// When to ask for metadata.
@@ -18,27 +21,37 @@ pub(super) struct Leaders {
     asked: Option<RequestId>,
     pauses: Pauses,
     stale: bool,
-    /// When to look again at partitions without a leader.
+    /// When to look again although nothing is known to be out of date.
     recheck: Option<Instant>,
+    /// How long after the next answer that is.
+    patience: Duration,
+    /// The longest that it gets: also a leader that was away for a moment, and has cut off nobody, is heard of.
+    refresh: Duration,
     /// How many connections had been lost when it was looked last.
     lost: u64,
 }
 
 impl Leaders {
-    pub(super) const fn new(backoff: Backoff) -> Self {
+    pub(super) const fn new(properties: &Properties) -> Self {
         Self {
             asked: None,
-            pauses: Pauses::new(backoff),
+            pauses: Pauses::new(properties.metadata_backoff),
             stale: false,
             recheck: None,
+            patience: properties.metadata_refresh,
+            refresh: properties.metadata_refresh,
             lost: 0,
         }
     }
 
-    /// Notes how many connections have been lost: behind one of them leaders may have changed that nobody asks for now.
+    /// Notes how many connections have been lost: behind one of them leaders may have changed that nobody asks for now,
+    /// or may be about to.
     pub(super) const fn lost(&mut self, connections: u64) {
-        self.stale |= connections != self.lost;
-        self.lost = connections;
+        if connections != self.lost {
+            self.lost = connections;
+            self.stale = true;
+            self.patience = RECHECK;
+        }
     }
 
     /// Notes that what is known may be out of date.
@@ -96,9 +109,16 @@ impl Leaders {
             .and_then(|(version, body)| client.read::<MetadataRequest>(answer.peer, version, body))
             .and_then(|metadata| client.take_metadata(metadata));
         self.stale |= taken.is_err();
-        let lacks = client.directory().lacks_leaders();
-        self.recheck = lacks.then(|| client.clock().now() + RECHECK);
+        let lacking = client.directory().lacks_leaders();
+        self.answered(lacking, client.clock().now());
         Ok(taken)
+    }
+
+    /// There was an answer; `lacking` says that a partition has no leader.
+    fn answered(&mut self, lacking: bool, now: Instant) {
+        let patience = if lacking { RECHECK } else { self.patience };
+        self.recheck = Some(now + patience.min(self.refresh));
+        self.patience = self.patience.saturating_mul(2).min(self.refresh);
     }
 }
 
@@ -107,13 +127,23 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::{Leaders, RECHECK};
-    use crate::pauses::Backoff;
+    use crate::properties::Properties;
+
+    const REFRESH: Duration = Duration::from_secs(300);
 
     fn leaders() -> Leaders {
-        Leaders::new(Backoff {
-            first: Duration::from_millis(100),
-            longest: Duration::from_secs(1),
-        })
+        Leaders::new(&Properties::parse([("bootstrap.servers", "b:1")]).unwrap())
+    }
+
+    /// For how long nobody asks behind an answer.
+    fn rest(leaders: &mut Leaders, lacking: bool) -> Duration {
+        let now = Instant::now();
+        leaders.stale = false;
+        leaders.answered(lacking, now);
+        let again = leaders.recheck.unwrap();
+        assert!(!leaders.wants(false, now));
+        assert!(leaders.wants(false, again));
+        again - now
     }
 
     #[test]
@@ -132,10 +162,22 @@ mod tests {
 
     #[test]
     fn partitions_without_a_leader_are_looked_at_again_after_a_while() {
-        let now = Instant::now();
         let mut leaders = leaders();
-        leaders.recheck = Some(now + RECHECK);
-        assert!(!leaders.wants(false, now));
-        assert!(leaders.wants(false, now + RECHECK));
+        for _ in 0..3 {
+            assert_eq!(rest(&mut leaders, true), RECHECK);
+        }
+        assert_eq!(rest(&mut leaders, false), REFRESH);
+    }
+
+    #[test]
+    fn who_answers_behind_a_lost_connection_may_not_know_yet_what_has_changed() {
+        let mut leaders = leaders();
+        assert_eq!(rest(&mut leaders, false), REFRESH);
+        leaders.lost(1);
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            let rest = rest(&mut leaders, false);
+            assert_eq!(rest, Duration::from_secs(seconds));
+            leaders.lost(1);
+        }
     }
 }

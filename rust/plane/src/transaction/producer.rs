@@ -96,7 +96,7 @@ impl TransactionalProducer {
     /// The same without waiting, for a cluster whose `transaction.version` is known to be 2 or higher:
     /// [`TransactionalProducer::until_ready`] takes over the transactional id.
     pub(crate) fn new(mut client: Client, settings: ProducerSettings) -> Self {
-        let leaders = Leaders::new(client.network().properties().metadata_backoff);
+        let leaders = Leaders::new(client.network().properties());
         Self {
             sequences: Sequences::new(settings.request_bytes),
             client,
@@ -125,7 +125,6 @@ impl TransactionalProducer {
         }
         self.coordinator.begin().map_err(misplaced)?;
         self.forget();
-        self.leaders.lost(self.client.network().lost());
         Ok(())
     }
 

@@ -1,6 +1,3 @@
-#[path = "../../../tests/frames/mod.rs"]
-mod frames;
-
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -18,12 +15,11 @@ use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, Partition
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
 
-use frames::{Asked, framed};
-
 use super::{Lane, Route, Start};
 use crate::client::Client;
 use crate::clock::SystemClock;
 use crate::fetch::{FetchedPartition, FetchedRecords, Outcome, TopicPartition};
+use crate::frames::{self, Asked, framed};
 use crate::lane::target::Target;
 use crate::lane::{FailureKind, Settings};
 use crate::properties::Properties;

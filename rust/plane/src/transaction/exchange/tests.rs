@@ -1,18 +1,24 @@
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::find_coordinator_response::Coordinator as FoundCoordinator;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{
-    DescribeTransactionsResponse, FindCoordinatorResponse, ProduceResponse, TopicName,
+    DescribeTransactionsResponse, FindCoordinatorResponse, MetadataRequest, ProduceResponse,
+    TopicName,
 };
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
 use super::{Answer, Ask, Error, Peer, Produced, TopicId, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::SystemClock;
 use crate::fetch::TopicPartition;
+use crate::frames::{self, Asked, framed};
 use crate::network::RequestId;
 use crate::properties::Properties;
 use crate::protocol::oracle;
@@ -23,9 +29,13 @@ use eomirror_core::transaction::{Identity, SourceRange};
 const OLD: TopicId = TopicId([1; 16]);
 const NEW: TopicId = TopicId([2; 16]);
 
-/// A producer with an open transaction.
+/// A producer with an open transaction, and with nobody to talk to.
 fn open() -> TransactionalProducer {
-    let properties = Properties::parse([("bootstrap.servers", "127.0.0.1:1")]).unwrap();
+    open_at("127.0.0.1:1")
+}
+
+fn open_at(server: &str) -> TransactionalProducer {
+    let properties = Properties::parse([("bootstrap.servers", server)]).unwrap();
     let settings = ProducerSettings::new("id", &properties);
     let client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
     let mut producer = TransactionalProducer::new(client, settings);
@@ -188,4 +198,54 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
         .markers
         .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
     assert!(producer.may_write(now));
+}
+
+/// Counts how often it is asked for metadata, and hangs up behind the first answer.
+fn hangs_up_once(mut stream: TcpStream, port: u16, asked: &AtomicUsize) {
+    while let Some(request) = frames::next(&mut stream) {
+        let Asked {
+            key,
+            version,
+            correlation,
+            mut body,
+        } = request;
+        let answer = if key == 18 {
+            let apis = frames::versions(&[(3, 0, 13), (18, 0, 4)]);
+            framed(correlation, false, &apis, version)
+        } else {
+            let request = MetadataRequest::decode(&mut body, version).unwrap();
+            assert_eq!(request.topics.unwrap().len(), 1);
+            let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
+            framed(correlation, true, &metadata, version)
+        };
+        if stream.write_all(&answer).is_err()
+            || (key == 3 && asked.fetch_add(1, Ordering::SeqCst) == 0)
+        {
+            return;
+        }
+    }
+}
+
+#[test]
+fn behind_a_connection_that_was_lost_it_is_asked_who_leads_at_once_and_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let counted = Arc::clone(&counted);
+            thread::spawn(move || hangs_up_once(stream, address.port(), &counted));
+        }
+    });
+    let mut producer = open_at(&address.to_string());
+    let until = Instant::now() + Duration::from_secs(20);
+    producer.client().metadata(&["t"], until).unwrap();
+    while asked.load(Ordering::SeqCst) < 3 {
+        let now = Instant::now();
+        assert!(now < until, "asked {asked:?} times");
+        producer.step().unwrap();
+        let soon = now + Duration::from_millis(20);
+        crate::network::wait(&mut [producer.network()], &SystemClock, soon);
+    }
 }
