@@ -94,6 +94,18 @@ impl Directory {
         facts.leader.map(|leader| (leader, facts.leader_epoch))
     }
 
+    /// Why nobody can be asked about a partition that has no leader, for messages.
+    pub(crate) fn why_leaderless(&self, topic: &str, partition: i32) -> String {
+        let why = match self.topics.get(topic) {
+            Some(facts) if !facts.error.is_none() => format!(": {}", facts.error),
+            Some(facts) if !facts.partitions.contains_key(&partition) => {
+                ": the topic is said to have no such partition".to_owned()
+            }
+            _ => String::new(),
+        };
+        format!("no leader is known for {topic}-{partition}{why}")
+    }
+
     /// Grows with whatever changes, so that a reader knows when to look again.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
@@ -391,6 +403,17 @@ mod tests {
         directory.apply(metadata(1, 0, -1, 5), Instant::now());
         assert_eq!(directory.leader("a", 0), None);
         assert_eq!(directory.leader("b", 0), None);
+        let why = |directory: &Directory, topic, partition| {
+            let said = directory.why_leaderless(topic, partition);
+            said.replace("no leader is known for ", "")
+        };
+        assert_eq!(why(&directory, "a", 0), "a-0");
+        assert_eq!(why(&directory, "b", 0), "b-0");
+        let of_no_such = "a-7: the topic is said to have no such partition";
+        assert_eq!(why(&directory, "a", 7), of_no_such);
+        directory.apply(metadata(0, 29, -1, -1), Instant::now());
+        let forbidden = "a-0: TOPIC_AUTHORIZATION_FAILED (29)";
+        assert_eq!(why(&directory, "a", 0), forbidden);
     }
 
     #[test]

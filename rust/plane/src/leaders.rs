@@ -24,7 +24,7 @@ impl Client {
         let started = self.clock().now();
         let mut missing: Vec<(&str, i32)> = partitions.to_vec();
         let mut found = Vec::with_capacity(partitions.len());
-        let mut trouble = String::new();
+        let mut trouble: Option<String> = None;
         while !missing.is_empty() {
             let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
             topics.sort_unstable();
@@ -34,13 +34,14 @@ impl Client {
                 let leader = self.directory().leader(topic, *partition);
                 leader.is_some()
             };
-            if !trouble.is_empty() || !missing.iter().all(known) {
+            if trouble.take().is_some() || !missing.iter().all(known) {
                 self.metadata(&topics, deadline)?;
             }
             let mut led: BTreeMap<i32, Vec<(&str, i32)>> = BTreeMap::new();
             for (topic, partition) in &missing {
-                if let Some((leader, _)) = self.directory().leader(topic, *partition) {
-                    led.entry(leader).or_default().push((topic, *partition));
+                match self.directory().leader(topic, *partition) {
+                    Some((leader, _)) => led.entry(leader).or_default().push((topic, *partition)),
+                    None => trouble = Some(self.directory().why_leaderless(topic, *partition)),
                 }
             }
             for (leader, mut asked) in led {
@@ -49,7 +50,7 @@ impl Client {
                     Ok(answer) => answer,
                     Err(error) if error.is_final() => return Err(error),
                     Err(error) => {
-                        trouble = error.to_string();
+                        trouble = Some(error.to_string());
                         continue;
                     }
                 };
@@ -67,17 +68,19 @@ impl Client {
                             found.push((TopicPartition::new(topic, partition), said));
                         }
                         Meaning::Moved | Meaning::Unknown | Meaning::Later | Meaning::Failing => {
-                            trouble = format!("{about}: {code}");
+                            trouble = Some(format!("{about}: {code}"));
                         }
                         _ => return Err(Error::Refused { what: about, code }),
                     }
                 }
-            }
-            if let Some((topic, partition)) = missing.first() {
-                if trouble.is_empty() {
-                    trouble = format!("no leader is known for {topic}-{partition}");
+                if let Some((topic, partition)) = asked.first() {
+                    let silent = format!("broker {leader} says nothing of {topic}-{partition}");
+                    trouble = Some(silent);
                 }
-                self.rest_before(what, started, deadline, &trouble)?;
+            }
+            if !missing.is_empty() {
+                let last = trouble.as_deref().unwrap_or_default();
+                self.rest_before(what, started, deadline, last)?;
             }
         }
         Ok(found)

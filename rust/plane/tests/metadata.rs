@@ -226,6 +226,31 @@ fn an_answer_about_what_was_not_asked_is_passed_over() {
 }
 
 #[test]
+fn why_an_offset_is_not_told_is_named() {
+    let (port, script) = broker();
+    script.says(frames::metadata(port, TOPIC_ID, &[0, 1]));
+    let mut fetcher = fetcher(port);
+    let mut why = |partition| {
+        let listed = fetcher.client().list_offsets(
+            IsolationLevel::ReadCommitted,
+            OffsetSpec::Latest,
+            &[("t", partition)],
+            SystemClock.now() + Duration::from_millis(300),
+        );
+        listed.unwrap_err().to_string()
+    };
+    let error = why(1);
+    assert!(error.ends_with("broker 1 says nothing of t-1"), "{error}");
+    let error = why(2);
+    assert!(error.contains("t-2: the topic is said to have"), "{error}");
+    let mut forbidden = frames::metadata(port, Uuid::nil(), &[]);
+    forbidden.topics[0].error_code = 29;
+    script.says(forbidden);
+    let error = why(1);
+    assert!(error.contains("TOPIC_AUTHORIZATION_FAILED"), "{error}");
+}
+
+#[test]
 fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     let (front, door) = broker();
     let (old, leaving) = broker();

@@ -238,12 +238,14 @@ impl TransactionalProducer {
 
     /// What keeps batches from being acknowledged, for messages.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = || self.client.last_trouble().map(ToString::to_string);
-        let lost = || {
-            self.leaderless()
-                .map(|at| format!("no leader is known for {at}"))
-        };
-        self.hindrance.clone().or_else(trouble).or_else(lost)
+        let directory = self.client.directory();
+        let leaderless = self.leaderless();
+        let why = |at: &TopicPartition| directory.why_leaderless(&at.topic, at.partition);
+        // where nobody has told of the topic yet, it is more that nobody could be asked
+        let told = leaderless.filter(|at| directory.topic(&at.topic).is_some());
+        let said = self.hindrance.clone().or_else(|| told.map(why));
+        said.or_else(|| self.client.last_trouble().map(ToString::to_string))
+            .or_else(|| leaderless.map(why))
     }
 
     /// Bytes of the budget that are left.
