@@ -94,6 +94,11 @@ impl Directory {
         facts.leader.map(|leader| (leader, facts.leader_epoch))
     }
 
+    /// Whether anybody who is there now has told of a topic.
+    pub(crate) fn tells_of(&self, topic: &str) -> bool {
+        !self.brokers.is_empty() && self.topics.contains_key(topic)
+    }
+
     /// Why nobody can be asked about a partition that has no leader, for messages.
     pub(crate) fn why_leaderless(&self, topic: &str, partition: i32) -> String {
         let why = match self.topics.get(topic) {
@@ -387,7 +392,9 @@ mod tests {
         let start = Instant::now();
         let mut directory = Directory::default();
         directory.apply(metadata(1, 0, 1, 5), start);
+        assert!(directory.tells_of("a"));
         directory.forget_brokers();
+        assert!(!directory.tells_of("a"), "whoever did is gone");
         assert!(directory.brokers().is_empty());
         assert_eq!(directory.leader("a", 0), None);
         assert_eq!(directory.topic("a").unwrap().id, TopicId([1; 16]));

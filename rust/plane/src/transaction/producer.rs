@@ -241,8 +241,8 @@ impl TransactionalProducer {
         let directory = self.client.directory();
         let leaderless = self.leaderless();
         let why = |at: &TopicPartition| directory.why_leaderless(&at.topic, at.partition);
-        // where nobody has told of the topic yet, it is more that nobody could be asked
-        let told = leaderless.filter(|at| directory.topic(&at.topic).is_some());
+        // where nobody has told of the topic, it is more that nobody could be asked
+        let told = leaderless.filter(|at| directory.tells_of(&at.topic));
         let said = self.hindrance.clone().or_else(|| told.map(why));
         said.or_else(|| self.client.last_trouble().map(ToString::to_string))
             .or_else(|| leaderless.map(why))
