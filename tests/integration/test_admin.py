@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,3 +194,20 @@ def test_a_plain_listener_refuses_a_login(east: Any) -> None:
     assert not isinstance(raised.value, AuthorizationError)
     assert "security.protocol" in raised.value.fix
     assert "hunter2" not in str(raised.value)
+
+
+def test_threads_may_ask_one_client_for_offsets_of_topics_that_are_new_to_it(
+    west: Any, topic_name: str
+) -> None:
+    """
+    Librdkafka ended the process within seconds of it, when it had to look for leaders (`eomirror.kafka.list_offsets`).
+
+    In a process of its own, for that reason.
+    """
+    program = Path(__file__).with_name("threads_program.py")
+    ended = subprocess.run(
+        [sys.executable, str(program), json.dumps(dict(west.client_properties)), topic_name],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stderr[-2000:]

@@ -8,16 +8,13 @@ helps, is in `eomirror.kafka.asking`.
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     AlterConfigOpType,
@@ -42,6 +39,7 @@ from eomirror.kafka.facts import (
     topic_facts,
     without_leader,
 )
+from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,17 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 
-# of a leader that has another epoch than librdkafka has in its cache, with which it would go on asking (measured on a
-# broker that stood still for longer than its session: the same answer for the 25 s that we looked)
-_OUTDATED = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-    }
-)
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
-_REFRESH_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
 
@@ -130,42 +118,6 @@ class PendingTopics:
         return found, refused
 
 
-class _Answered:
-    """
-    The offset of one partition, or an error where librdkafka gives neither.
-
-    When a connection breaks before a broker has answered ListOffsets, librdkafka 2.16 reports success and the offset
-    -1001, "invalid" (measured: every time).  Taken for an end, it makes a reader skip the partition, and what
-    was committed there is never seen (rule 3); taken for a log start, it hides a gap (rule 6).
-
-    Args:
-        future: Of the partition.
-        topic: Of the partition.
-        outdated: Takes the topic, if what the client knows of its leaders is old.
-    """
-
-    __slots__ = ("_future", "_outdated", "_topic")
-
-    def __init__(self, future: Any, topic: str, outdated: set[str]) -> None:
-        self._future = future
-        self._topic = topic
-        self._outdated = outdated
-
-    def result(self, timeout: float) -> Any:
-        """The answer; raises KafkaException, which says that asking again helps, where there is none."""
-        try:
-            answer = self._future.result(timeout)
-        except KafkaException as raised:
-            if code_of(raised) in _OUTDATED:
-                self._outdated.add(self._topic)
-            raise
-        if answer.offset == OFFSET_INVALID:
-            raise KafkaException(
-                KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
-            )
-        return answer
-
-
 class ClusterAdmin:
     """
     Administers one cluster.
@@ -190,6 +142,7 @@ class ClusterAdmin:
     ) -> None:
         self._timeout = timeout
         self._asking = Asking(cluster, client_id=client_id, timeout=timeout, clock=clock)
+        self._list_offsets = ListOffsets(trusted=trusted_seconds(cluster.properties), clock=clock)
 
     @property
     def name(self) -> str:
@@ -217,7 +170,8 @@ class ClusterAdmin:
     def topic_names(self) -> list[str]:
         """Every topic that we may describe, sorted."""
         return self._asking.patiently(
-            lambda: sorted(self._client.list_topics(timeout=self._timeout).topics), "list topics"
+            lambda: sorted(self._list_offsets.metadata(self._client, seconds=self._timeout).topics),
+            "list topics",
         )
 
     def begin_describe(self, names: Sequence[str]) -> PendingTopics:
@@ -361,18 +315,9 @@ class ClusterAdmin:
         """
         spec = _ENDS[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        outdated: set[str] = set()
 
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
-            while outdated:
-                with suppress(KafkaException):
-                    self._client.list_topics(outdated.pop(), timeout=min(seconds, _REFRESH_SECONDS))
-            wanted = {TopicPartition(topic, number): spec for topic, number in waiting}
-            futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=seconds)
-            return {
-                (one.topic, one.partition): _Answered(future, one.topic, outdated)
-                for one, future in futures.items()
-            }
+            return self._list_offsets.ask(self._client, waiting, spec, level, seconds=seconds)
 
         def there(where: tuple[str, int]) -> bool:
             facts = self.describe_topics([where[0]])[where[0]]
@@ -380,7 +325,6 @@ class ClusterAdmin:
 
         def failed(where: tuple[str, int], raised: Exception) -> None:
             topic, number = where
-            # asked for nothing but partitions without a leader, librdkafka says that there is no such thing (_NOENT)
             if code_of(raised) in _LEADERLESS and there(where):
                 raise without_leader(where, self.name) from raised
             right = Right("Describe", "topic", topic)
@@ -390,12 +334,8 @@ class ClusterAdmin:
         names = [(topic, number) for topic, number in partitions]
 
         def passes(where: tuple[str, int], raised: Exception) -> bool:
-            # librdkafka looks for leaders in its cache, which does not know a partition that was just added, nor
-            # a leader that was just elected; the brokers say whether it is there
-            if code_of(raised) not in MISSING or not there(where):
-                return False
-            self._client.list_topics(where[0], timeout=self._timeout)
-            return True
+            # a partition that was just added may not have come to the broker yet that was asked for leaders
+            return code_of(raised) in MISSING and there(where)
 
         found = self._asking.each(names, send, failed, passes)
         return {where: int(answer.offset) for where, answer in found.items()}

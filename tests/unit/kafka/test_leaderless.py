@@ -5,10 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from clocks import PlayedClock
 from eomirror.config import Cluster, Link
@@ -19,13 +18,17 @@ from eomirror.kafka.lane_adapters import LaneTopics
 from eomirror.kafka.status_reader import StatusReader
 from eomirror.lane.spec import LaneSpec
 from eomirror.types import SourcePartition
+from kafka_answers import metadata
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
 
 NOWHERE = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 LINK = Link(name="one", source="east", target="west", topics=("t",))
 
 
 class Brokers:
-    """Partition 1 of t has no leader until ``elected``; measured with librdkafka 2.16 and Kafka 4.3."""
+    """Partition 1 of t has no leader until ``elected``."""
 
     def __init__(self, clock: PlayedClock, elected: float) -> None:
         self.clock, self.elected = clock, elected
@@ -33,13 +36,13 @@ class Brokers:
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
         found: dict[TopicPartition, Any] = {where: Future() for where in wanted}
         for where, future in found.items():
-            if (where.topic, where.partition) != ("t", 1) or self.clock.now >= self.elected:
-                future.set_result(SimpleNamespace(offset=7))
-            else:
-                # as if there were no such partition, when nothing else is asked for
-                code = KafkaError.LEADER_NOT_AVAILABLE if len(wanted) > 1 else KafkaError._NOENT
-                future.set_exception(KafkaException(KafkaError(code)))
+            # what has no leader is not asked about
+            assert self.leaders(where.topic)[where.partition] == 1
+            future.set_result(SimpleNamespace(offset=7))
         return found
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        return {0: 1, 1: -1 if topic == "t" and self.clock.now < self.elected else 1}
 
     def describe_topics(self, names: Any, **_: Any) -> dict[str, Any]:
         broker = object()
@@ -50,8 +53,9 @@ class Brokers:
             future.set_result(SimpleNamespace(name=name, topic_id="id", partitions=partitions))
         return found
 
-    def list_topics(self, *_: Any, **__: Any) -> None:
-        pass
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        assert timeout > 0
+        return metadata({topic: self.leaders(topic)})
 
     def poll(self, seconds: float) -> int:
         return int(seconds) * 0
