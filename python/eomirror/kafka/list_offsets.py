@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
+from eomirror.config.secret import Secret
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -43,9 +45,20 @@ _AGES = {"topic.metadata.refresh.interval.ms": 0.5, "metadata.max.age.ms": 0.5}
 
 def trusted_seconds(properties: Mapping[str, Any]) -> float:
     """How long a client with these properties has what it was told about leaders in its cache, and some more."""
-    ages = [float(properties[name]) * share / 1000 for name, share in _AGES.items() if name in properties]
+    ages = [_number(properties[name]) * share / 1000 for name, share in _AGES.items() if name in properties]
     # a refresh interval of -1 switches it off
     return min([_TRUSTED_SECONDS, *(age for age in ages if age >= 0)])
+
+
+def _number(value: Any) -> float:
+    """A property as a number."""
+    # whatever comes from the environment or a file is a secret
+    text = value.reveal() if isinstance(value, Secret) else value
+    try:
+        return float(text)
+    except ValueError:
+        # librdkafka takes other notations, such as 0xea60; looking each time is always right
+        return 0.0
 
 
 class _Answered:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from clocks import PlayedClock
+from eomirror.config.secret import Secret
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
 from kafka_answers import metadata
 
@@ -183,6 +184,10 @@ def test_threads_do_not_look_while_another_asks() -> None:
         ({"metadata.max.age.ms": 900_000}, 120),
         ({"topic.metadata.refresh.interval.ms": 10_000}, 5),
         ({"topic.metadata.refresh.interval.ms": -1, "metadata.max.age.ms": 100_000}, 50),
+        # as of ${env:AGE}
+        ({"metadata.max.age.ms": Secret("60000")}, 30),
+        # librdkafka takes it
+        ({"metadata.max.age.ms": "0xea60"}, 0),
     ],
 )
 def test_leaders_are_trusted_for_less_long_than_librdkafka_keeps_them(
