@@ -14,7 +14,7 @@ from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.sync.diff import CreateTopic
-from kafka_answers import metadata
+from kafka_answers import described
 
 CONFIG = {
     "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},
@@ -129,11 +129,11 @@ class OldEpochs:
                 found[where].set_result(SimpleNamespace(offset=7))
         return found
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
+    def describe_topics(self, names: Any, request_timeout: float) -> Any:
         """Look."""
-        assert timeout > 0
-        self.looked.append(topic)
-        return metadata({topic: {0: 1, 1: 1}})
+        assert request_timeout > 0
+        self.looked += names.topic_names
+        return described({name: {0: 1, 1: 1} for name in names.topic_names})
 
     def poll(self, seconds: float) -> int:
         """Nothing happens."""

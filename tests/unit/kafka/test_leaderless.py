@@ -18,7 +18,7 @@ from eomirror.kafka.lane_adapters import LaneTopics
 from eomirror.kafka.status_reader import StatusReader
 from eomirror.lane.spec import LaneSpec
 from eomirror.types import SourcePartition
-from kafka_answers import metadata
+from kafka_answers import described
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -45,17 +45,7 @@ class Brokers:
         return {0: 1, 1: -1 if topic == "t" and self.clock.now < self.elected else 1}
 
     def describe_topics(self, names: Any, **_: Any) -> dict[str, Any]:
-        broker = object()
-        found: dict[str, Any] = {name: Future() for name in names.topic_names}
-        for name, future in found.items():
-            leaders = [broker, None if name == "t" and self.clock.now < self.elected else broker]
-            partitions = [SimpleNamespace(id=n, leader=each, replicas=[1]) for n, each in enumerate(leaders)]
-            future.set_result(SimpleNamespace(name=name, topic_id="id", partitions=partitions))
-        return found
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        assert timeout > 0
-        return metadata({topic: self.leaders(topic)})
+        return described({name: self.leaders(name) for name in names.topic_names})
 
     def poll(self, seconds: float) -> int:
         return int(seconds) * 0

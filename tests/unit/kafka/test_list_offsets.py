@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 from clocks import PlayedClock
 from eomirror.config.secret import Secret
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
-from kafka_answers import metadata
+from kafka_answers import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,23 +30,33 @@ class Client:
         self.leaders = leaders
         self.errors = {name: KafkaError(code) for name, code in errors.items()}
         self.cached: set[Where] = set()
-        self.looks: list[str | None] = []
+        self.looks: list[list[str]] = []
         self.asked: list[list[Where]] = []
         self.broken = 0
         self.lock = threading.Lock()
         self.fails: dict[Where, int] = {}
 
-    def list_topics(self, topic: str | None = None, timeout: float = 0.0) -> Any:
-        assert timeout > 0
+    def describe_topics(self, names: Any, request_timeout: float) -> Any:
+        assert request_timeout > 0
         with self.alone():
-            self.looks.append(topic)
+            self.looks.append(names.topic_names)
             if self.broken:
                 self.broken -= 1
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            names = list(self.leaders) if topic is None else [topic]
-            told = {name: self.leaders[name] for name in names if name in self.leaders}
+                return described(
+                    {}, errors=dict.fromkeys(names.topic_names, KafkaError(KafkaError._TIMED_OUT))
+                )
+            missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            told = {name: self.leaders[name] for name in names.topic_names if name in self.leaders}
             self.cached |= {(name, n) for name, each in told.items() for n, led in each.items() if led == 1}
-            return metadata(told, errors=self.errors)
+            errors = {name: self.errors.get(name, missing) for name in names.topic_names if name not in told}
+            return described(told, errors=errors)
+
+    def list_topics(self, topic: str | None = None, timeout: float = 0.0) -> Any:
+        # of one topic, it would go on asking in the background for as long as the client lives
+        assert topic is None
+        assert timeout > 0
+        with self.alone():
+            return SimpleNamespace(topics=dict.fromkeys(self.leaders))
 
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
         with self.alone():
@@ -92,25 +102,15 @@ def test_leaders_are_looked_up_once() -> None:
     asked, client = asking(clock), Client({"t": {0: 1, 1: 1}, "u": {0: 1}})
     assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
     assert told(asked, client, ("t", 1)) == {("t", 1): 7}
-    assert client.looks == ["t", "u"]
+    assert client.looks == [["t", "u"]]
 
     client.leaders["u"][1] = 1
     assert told(asked, client, ("u", 1), ("t", 1)) == {("u", 1): 7, ("t", 1): 7}
-    assert client.looks == ["t", "u", "u"]
+    assert client.looks == [["t", "u"], ["u"]]
 
     clock.sleep(100)
     assert told(asked, client, ("t", 0)) == {("t", 0): 7}
-    assert client.looks == ["t", "u", "u", "t"]
-
-
-def test_many_topics_are_looked_up_in_one_request() -> None:
-    """Of all topics, for there is no request in between."""
-    asked, client = asking(), Client({f"t{number}": {0: 1} for number in range(5)})
-    partitions = [(f"t{number}", 0) for number in range(4)]
-    assert told(asked, client, *partitions) == dict.fromkeys(partitions, 7)
-    assert client.looks == [None]
-    assert told(asked, client, ("t4", 0)) == {("t4", 0): 7}
-    assert client.looks == [None, "t4"]
+    assert client.looks == [["t", "u"], ["u"], ["t"]]
 
 
 def test_what_has_no_leader_is_not_asked_about() -> None:
@@ -125,13 +125,13 @@ def test_what_has_no_leader_is_not_asked_about() -> None:
             # led by a broker that nobody knows
             ("t", 2): KafkaError.LEADER_NOT_AVAILABLE,
             ("t", 3): KafkaError._UNKNOWN_PARTITION,
-            ("gone", 0): KafkaError._UNKNOWN_TOPIC,
+            ("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART,
             ("secret", 0): KafkaError.TOPIC_AUTHORIZATION_FAILED,
         }
     # nothing of it is remembered: the next answer may be another
-    assert client.looks == ["t", "gone", "secret"] * 2
+    assert client.looks == [["t", "gone", "secret"]] * 2
     assert client.asked == [[("t", 0)]] * 2
-    assert told(asked, client, ("gone", 0)) == {("gone", 0): KafkaError._UNKNOWN_TOPIC}
+    assert told(asked, client, ("gone", 0)) == {("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART}
     assert len(client.asked) == 2
 
 
@@ -142,7 +142,7 @@ def test_a_leader_that_refuses_is_looked_up_again() -> None:
     client.fails[("t", 0)] = KafkaError.NOT_LEADER_FOR_PARTITION
     assert told(asked, client, ("t", 0), ("u", 0))[("t", 0)] == KafkaError.NOT_LEADER_FOR_PARTITION
     assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
-    assert client.looks == ["t", "u", "t"]
+    assert client.looks == [["t", "u"], ["t"]]
 
 
 def test_a_look_without_an_answer_is_worth_another() -> None:
