@@ -124,6 +124,9 @@ class _Leaders(NamedTuple):
         return KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if number in self.leaderless else None
 
 
+_NOTHING = _Leaders(None, 0, frozenset())
+
+
 class ListOffsets:
     """
     How one client is asked for offsets and for names of topics; any thread may ask.
@@ -138,8 +141,8 @@ class ListOffsets:
         self._clock = clock
         # held while the client is asked for metadata, and while it begins to ask for offsets
         self._lock = threading.Lock()
-        # topics whose partitions all have leaders: until when that is trusted, and how many partitions
-        self._known: dict[str, tuple[float, int]] = {}
+        # what topics' partitions have leaders, and until when that is trusted; that one has none is not
+        self._known: dict[str, tuple[float, _Leaders]] = {}
 
     def forget(self, topic: str) -> None:
         """
@@ -195,9 +198,9 @@ class ListOffsets:
         found: dict[str, _Leaders] = {}
         unknown: dict[str, None] = {}
         for topic, number in partitions:
-            until, count = self._known.get(topic, (0.0, 0))
-            if now < until and number < count:
-                found[topic] = _Leaders(None, count, frozenset())
+            until, leaders = self._known.get(topic, (0.0, _NOTHING))
+            if now < until and leaders.refusal(number) is None:
+                found[topic] = leaders
             else:
                 unknown[topic] = None
         if unknown:
@@ -205,8 +208,8 @@ class ListOffsets:
             for topic, leaders in _looked_up(client, list(unknown), left).items():
                 found[topic] = leaders
                 self._known.pop(topic, None)
-                if leaders.error is None and not leaders.leaderless:
-                    self._known[topic] = (now + self._trusted, leaders.partitions)
+                if leaders.error is None:
+                    self._known[topic] = (now + self._trusted, leaders)
         return found
 
 

@@ -128,11 +128,23 @@ def test_what_has_no_leader_is_not_asked_about() -> None:
             ("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART,
             ("secret", 0): KafkaError.TOPIC_AUTHORIZATION_FAILED,
         }
-    # nothing of it is remembered: the next answer may be another
+    # no refusal is remembered: the next answer may be another
     assert client.looks == [["t", "gone", "secret"]] * 2
     assert client.asked == [[("t", 0)]] * 2
     assert told(asked, client, ("gone", 0)) == {("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART}
     assert len(client.asked) == 2
+
+
+def test_a_partition_without_a_leader_costs_the_others_of_its_topic_no_looks() -> None:
+    """It may have none for hours; readers leave it out, and ask about the others again and again."""
+    asked, client = asking(), Client({"t": {0: 1, 1: -1}})
+    assert told(asked, client, ("t", 0), ("t", 1))[("t", 1)] == KafkaError.LEADER_NOT_AVAILABLE
+    assert told(asked, client, ("t", 0)) == {("t", 0): 7}
+    assert client.looks == [["t"]]
+
+    client.leaders["t"][1] = 1
+    assert told(asked, client, ("t", 0), ("t", 1)) == {("t", 0): 7, ("t", 1): 7}
+    assert client.looks == [["t"], ["t"]]
 
 
 def test_a_leader_that_refuses_is_looked_up_again() -> None:
