@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -74,25 +75,34 @@ class _Answered:
     was committed there is never seen (rule 3); taken for a log start, it hides a gap (rule 6).
     """
 
-    __slots__ = ("_asked", "_future", "_topic")
+    __slots__ = ("_future", "_heard")
 
     def __init__(self, future: Any, topic: str, asked: ListOffsets) -> None:
         self._future = future
-        self._topic = topic
-        self._asked = asked
+        self._heard = partial(_heard, asked, topic)
+        # when it comes, and whether anybody waits for it or not: librdkafka has dropped the topic from its cache
+        future.add_done_callback(self._heard)
 
     def result(self, timeout: float | None = None) -> Any:
         """The answer; raises KafkaException, which says that asking again helps, where there is none."""
         try:
             answer = self._future.result(timeout)
         except KafkaException:
-            self._asked.forget(self._topic)
+            # who waits for a future is woken before its callbacks are called
+            self._heard(self._future)
             raise
         if answer.offset == OFFSET_INVALID:
+            self._heard(self._future)
             raise KafkaException(
                 KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the connection broke before the answer")
             )
         return answer
+
+
+def _heard(asked: ListOffsets, topic: str, done: Any) -> None:
+    """What an answer says of the leader that was asked."""
+    if done.exception() is not None or done.result().offset == OFFSET_INVALID:
+        asked.forget(topic)
 
 
 class _Refused:
@@ -150,7 +160,8 @@ class ListOffsets:
 
         librdkafka does not look by itself where a leader has another epoch than the one in its cache, with which it
         would go on asking (measured on a broker that stood still for longer than its session: the same answer
-        for the 25 s that we looked).
+        for the 25 s that we looked), nor where the connection to it broke, which it would wait for.  Called in any
+        thread, librdkafka's too, and so without the lock.
         """
         self._known.pop(topic, None)
 

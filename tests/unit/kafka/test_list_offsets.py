@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from clocks import PlayedClock
@@ -33,6 +33,7 @@ class Client:
         self.looks: list[list[str]] = []
         self.asked: list[list[Where]] = []
         self.broken = 0
+        self.breaks = False
         self.lock = threading.Lock()
         self.fails: dict[Where, int] = {}
 
@@ -68,7 +69,7 @@ class Client:
                     self.cached.discard((where.topic, where.partition))
                     future.set_exception(KafkaException(KafkaError(code)))
                 else:
-                    future.set_result(SimpleNamespace(offset=7))
+                    future.set_result(SimpleNamespace(offset=OFFSET_INVALID if self.breaks else 7))
             return found
 
     @contextmanager
@@ -155,6 +156,25 @@ def test_a_leader_that_refuses_is_looked_up_again() -> None:
     assert told(asked, client, ("t", 0), ("u", 0))[("t", 0)] == KafkaError.NOT_LEADER_FOR_PARTITION
     assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
     assert client.looks == [["t", "u"], ["t"]]
+
+
+def test_a_leader_that_refuses_is_looked_up_again_by_whoever_asks_next() -> None:
+    """Also where the answer was not waited for, because of what was said of another partition."""
+    asked, client = asking(), Client({"t": {0: 1, 1: 1}, "u": {0: 1}})
+    client.fails[("t", 0)] = KafkaError.NOT_LEADER_FOR_PARTITION
+    asked.ask(client, [("t", 0), ("u", 0)], OffsetSpec.latest(), None, seconds=30)
+    assert told(asked, client, ("t", 0), ("u", 0)) == {("t", 0): 7, ("u", 0): 7}
+    assert client.looks == [["t", "u"], ["t"]]
+
+
+def test_a_leader_whose_connection_breaks_is_looked_up_again() -> None:
+    """Librdkafka would wait for a broker that is gone, while another leads."""
+    asked, client = asking(), Client({"t": {0: 1}})
+    client.breaks = True
+    assert told(asked, client, ("t", 0)) == {("t", 0): KafkaError.OFFSET_NOT_AVAILABLE}
+    client.breaks = False
+    assert told(asked, client, ("t", 0)) == {("t", 0): 7}
+    assert client.looks == [["t"], ["t"]]
 
 
 def test_a_look_without_an_answer_is_worth_another() -> None:
