@@ -30,6 +30,7 @@ from bench.relay import measure_relay, relay_markdown
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
 from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
+from bench.stamped import BURST_MS
 from bench.throughput import Timing, measure, prepare
 from bench.topics import Topics
 from bench.translation import measure_translation, translation_markdown
@@ -287,6 +288,13 @@ def main(
     "--warm-up", type=click.FloatRange(5), default=120.0, show_default=True, help="Seconds that do not count."
 )
 @click.option("--turns", is_flag=True, help="Records for one mirror after the other, 20 s each.")
+@click.option(
+    "--burst-ms",
+    type=click.FloatRange(0, 100),
+    default=BURST_MS,
+    show_default=True,
+    help="The records of so many ms go together and to one partition; 0: each by itself.",
+)
 @_output
 @_keep
 @click.pass_context

@@ -3,9 +3,9 @@ End-to-end latency at a fixed rate, and the stall at every epoch change.
 
 One producer process sends every record twice: to the source, where both mirrors fetch it, and to a topic on the
 target, which shows what producing and consuming alone take.  The records of 5 ms go together and to one partition,
-as Kafka's own producers send them.  A record holds the moment it was sent; readers in processes of their own,
-read_committed on the target, take the moment it arrives.  All processes read the same monotonic clock, so no clocks
-are compared.
+as Kafka's own producers send them; or each goes by itself, as those of many producers do.  A record holds the moment
+it was sent; readers in processes of their own, read_committed on the target, take the moment it arrives.  All processes
+read the same monotonic clock, so no clocks are compared.
 
 The stall is taken from the link's positions topic: at an epoch change, the time between the last commit of the
 old epoch and the first of the new one, per lane.  Since every lane has records all the time, this is how long
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from bench.measure import Neighbours, TreeMeter, as_megabytes
 from bench.peers.eomirror import Mirror
 from bench.peers.mm2 import MirrorMaker
-from bench.stamped import PARTITIONS, SLICE_SECONDS, START_SECONDS, Reader, Sender
+from bench.stamped import BURST_MS, PARTITIONS, SLICE_SECONDS, START_SECONDS, Reader, Sender, burst_of
 from bench.topics import Topics
 from bench.verify import WrongCopyError
 from bench.workloads import Workload
@@ -111,6 +111,7 @@ class LatencyResult:
         others_cores: Mean number of cores that processes outside the bench kept busy meanwhile.
         warm_up: Seconds before that, with the same load.
         turns: Whether mirrors were sent records in turns, and not all the same ones at the same time.
+        burst: How many records went together, to one partition.
     """
 
     seconds: float
@@ -122,6 +123,7 @@ class LatencyResult:
     others_cores: float = 0.0
     warm_up: float = 0.0
     turns: bool = False
+    burst: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -130,9 +132,11 @@ class LatencyResult:
     def markdown(self) -> str:
         """A table and the stalls, for a report."""
         turns = f"mirrors in turns of {SLICE_SECONDS:g} s"
+        together = f"{self.burst} together" if self.burst > 1 else "each by itself"
         lines = [
             (
-                f"{self.rate:,} records/s for {self.seconds:g} s behind {self.warm_up:g} s of warming up, epoch "
+                f"{self.rate:,} records/s, {together}, "
+                f"for {self.seconds:g} s behind {self.warm_up:g} s of warming up, epoch "
                 f"{self.epoch or 'as by default'}, {turns if self.turns else 'all at once'}."
             ),
             "",
@@ -231,6 +235,8 @@ class LatencyPlan:
         epoch: Of this mirror; empty for the default.
         plane: Of this mirror.
         turns: One mirror after the other has a turn of some seconds, and not all at once.
+        burst_ms: What so many ms bring goes together, to one partition; 0 sends each record by itself, to one
+            partition after the other.
     """
 
     seconds: float
@@ -239,6 +245,7 @@ class LatencyPlan:
     epoch: str = ""
     plane: str = "native"
     turns: bool = False
+    burst_ms: float = BURST_MS
 
 
 def measure_latency(site: Site, plan: LatencyPlan) -> LatencyResult:
@@ -268,6 +275,7 @@ def measure_latency(site: Site, plan: LatencyPlan) -> LatencyResult:
         Topics(site.source).create(topic, PARTITIONS)
     Topics(site.target).create(_DIRECT, PARTITIONS)
     rate, stop_reading = plan.rate, _PROCESSES.Event()
+    burst = burst_of(rate, plan.burst_ms)
     with contextlib.ExitStack() as stack:
         running: dict[str, MirrorProcess] = {}
         meters: dict[str, TreeMeter] = {}
@@ -277,17 +285,17 @@ def measure_latency(site: Site, plan: LatencyPlan) -> LatencyResult:
             meters[peer.name].start()
             stack.callback(meters[peer.name].stop)
         stack.callback(stop_reading.set)
-        sender = stack.enter_context(Sender(site, topics, _DIRECT, rate))
-        readers = {"direct": Reader(site, "direct", _DIRECT, stop_reading, rate)}
+        sender = stack.enter_context(Sender(site, topics, _DIRECT, rate=rate, burst=burst))
+        readers = {"direct": Reader(site, "direct", _DIRECT, stop_reading, burst)}
         for peer in peers:
             topic = peer.target_topic(workloads[peer.name])
             _await_topic(site, topic, running[peer.name])
-            readers[peer.name] = Reader(site, peer.name, topic, stop_reading, rate)
+            readers[peer.name] = Reader(site, peer.name, topic, stop_reading, burst)
         # in turns most of a gap is the other's turn, and a reader of this mirror's state alone takes cores
         commits = None
         if not plan.turns:
             positions = LinkNames(mirror.link(workloads[mirror.name])).positions_topic
-            commits = Reader(site, "commits", positions, stop_reading, rate)
+            commits = Reader(site, "commits", positions, stop_reading, burst)
         for name, reader in readers.items():
             reader.await_first(running.get(name))
         neighbours = Neighbours()
@@ -313,6 +321,7 @@ def measure_latency(site: Site, plan: LatencyPlan) -> LatencyResult:
         others_cores=round(others, 2),
         warm_up=plan.warm_up,
         turns=plan.turns,
+        burst=burst,
     )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bench.peers.process import MirrorProcess, Site
 
 __all__ = [
+    "BURST_MS",
     "PARTITIONS",
     "SLICE_SECONDS",
     "START_SECONDS",
@@ -46,8 +47,8 @@ _STAMP = struct.Struct("<qq")
 _VALUE_BYTES = 100
 #: How long one mirror after the other has its turn.
 SLICE_SECONDS = 20.0
-# what producers of Kafka send together goes to one partition (KIP-480): here, what 5 ms bring
-_BURST_SECONDS = 0.005
+#: What producers of Kafka send together goes to one partition (KIP-480): as the bench has it, what so many ms bring.
+BURST_MS = 5.0
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
@@ -65,10 +66,10 @@ def end_with_bench() -> None:
 class Sender:
     """Produces from a process of its own until it is stopped; a context manager."""
 
-    def __init__(self, site: Site, topics: Sequence[str], direct: str, rate: int) -> None:
+    def __init__(self, site: Site, topics: Sequence[str], direct: str, *, rate: int, burst: int) -> None:
         self._stop = _PROCESSES.Event()
-        given = (site, topics, direct, rate, self._stop)
-        self._process = _PROCESSES.Process(target=_send, args=given, daemon=True)
+        given, pace = (site, topics, direct, self._stop), {"rate": rate, "burst": burst}
+        self._process = _PROCESSES.Process(target=_send, args=given, kwargs=pace, daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
@@ -85,13 +86,12 @@ class Sender:
         self._process.join(60)
 
 
-def _send(site: Site, topics: Sequence[str], direct: str, rate: int, stop: Event) -> None:
+def _send(site: Site, topics: Sequence[str], direct: str, stop: Event, *, rate: int, burst: int) -> None:
     end_with_bench()
     common = {"linger.ms": 0, "enable.idempotence": True, "client.id": "bench-latency", "log_level": 3}
     source = Producer({**common, "bootstrap.servers": site.source})
     target = Producer({**common, "bootstrap.servers": site.target})
     padding = bytes(_VALUE_BYTES - _STAMP.size)
-    burst = burst_of(rate)
     started = time.monotonic()
     counts = dict.fromkeys((*topics, direct), 0)
     while not stop.is_set():
@@ -126,10 +126,10 @@ class _Reading:
 class Reader:
     """Reads a topic from a process of its own and leaves what it saw in a file."""
 
-    def __init__(self, site: Site, name: str, topic: str, stop: Event, rate: int) -> None:
+    def __init__(self, site: Site, name: str, topic: str, stop: Event, burst: int) -> None:
         self._path = site.folder / f"latency-{name}.bin"
         self._name = name
-        reading = _Reading(site.target, topic, self._path, burst_of(rate))
+        reading = _Reading(site.target, topic, self._path, burst)
         self._first = _PROCESSES.Event()
         what = _read_commits if name == "commits" else _read_stamps
         self._process = _PROCESSES.Process(target=what, args=(reading, self._first, stop), daemon=True)
@@ -182,9 +182,9 @@ def _consumer(servers: str, topic: str, partitions: int) -> Consumer:
     return consumer
 
 
-def burst_of(rate: int) -> int:
-    """How many records go to one partition together at so many records/s."""
-    return max(1, int(rate * _BURST_SECONDS))
+def burst_of(rate: int, burst_ms: float = BURST_MS) -> int:
+    """How many records go to one partition together: at so many records/s, what so many ms bring; at least one."""
+    return max(1, int(rate * burst_ms / 1000))
 
 
 def next_in_partition(count: int, burst: int) -> int:
