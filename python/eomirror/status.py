@@ -366,10 +366,15 @@ def _left_out(partition: PartitionStatus, reason: MirrorError | None) -> Partiti
 
 def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, float]:
     since = now_ms - RATE_WINDOW_SECONDS * 1000
-    records: dict[SourcePartition, int] = {}
+    # a transaction may hold several positions of a partition, each in place of the one before
+    held: dict[tuple[SourcePartition, Any], int] = {}
     for position in history:
         if position.timestamp >= since:
-            records[position.source] = records.get(position.source, 0) + position.records
+            identity = position.run, position.producer_id, position.producer_epoch, position.txn
+            held[position.source, identity] = position.records
+    records: dict[SourcePartition, int] = {}
+    for (source, _), count in held.items():
+        records[source] = records.get(source, 0) + count
     return {source: count / RATE_WINDOW_SECONDS for source, count in records.items()}
 
 

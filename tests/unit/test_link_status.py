@@ -131,6 +131,17 @@ def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
     assert [item.problem for item in found.partitions] == ["", ""]
 
 
+def test_records_of_a_transaction_count_once_however_often_it_speaks_of_them() -> None:
+    """EO-7: a position of a later round stands for those before it; other transactions count beside it."""
+    rounds = [replace(position(ORDERS, 10), records=5), replace(position(ORDERS, 12), records=7)]
+    others = [
+        replace(position(ORDERS, 20), records=8, txn=2),
+        replace(position(ORDERS, 30), records=10, txn=2, producer_epoch=1),
+        replace(position(PAY, 10), records=25),
+    ]
+    assert picture(history=[*rounds, *others]).rate == 5.0
+
+
 @pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
 def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -> None:
     """F34: rate and age of the claim follow the owner's clock; who is wrong about the record's age nobody knows."""
