@@ -6,11 +6,12 @@
 //! (KAFKA-18654), and the markers take a few. A lane that commits one small transaction after the other waits for that
 //! every time.
 //!
-//! So the coordinator is asked which state the transactional id is in (`DescribeTransactions`, KIP-664), when records want
-//! to go and the markers may be there, as learnt from the transactions before:
+//! So the coordinator is asked which state the transactional id is in (`DescribeTransactions`, KIP-664), when the markers
+//! may be there, as learnt from the transactions before. It is asked whether records want to go or not: those that come
+//! behind a short pause lose no time by it then.
 //!
 //! ```text
-//! since the end            records want to go
+//! since the end            what happens, and what records do meanwhile
 //! ----------------------   --------------------------------------------------------------------
 //! less than usual          wait
 //! about as long as usual   ask; while they are being written again, a quarter later each time
@@ -35,8 +36,10 @@ const PAUSE: Duration = Duration::from_micros(700);
 pub enum Step {
     /// They go.
     Go,
-    /// They wait, until then at most.
+    /// They wait, until then at most; the coordinator is not asked before.
     Wait(Instant),
+    /// They wait for what the coordinator says, until then at most.
+    Asked(Instant),
     /// The coordinator is to be asked; see [`Markers::asked`].
     Ask,
 }
@@ -109,7 +112,7 @@ impl Markers {
             self.written();
             Step::Go
         } else if asked {
-            Step::Wait(sure)
+            Step::Asked(sure)
         } else if now < next {
             Step::Wait(next)
         } else {
@@ -171,14 +174,14 @@ mod tests {
         loop {
             match markers.wants(now) {
                 Step::Go => return (now - ended, asked),
-                Step::Wait(until) => {
+                Step::Wait(until) | Step::Asked(until) => {
                     assert!(until > now);
                     now = until;
                 }
                 Step::Ask => {
                     asked += 1;
                     markers.asked();
-                    assert!(matches!(markers.wants(now), Step::Wait(_)));
+                    assert!(matches!(markers.wants(now), Step::Asked(_)));
                     let writing = now + trip / 2 < ended + takes;
                     now += trip;
                     markers.told(writing, now);
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(markers.wants(now), Step::Wait(now + LEAST));
         assert_eq!(markers.wants(now + LEAST), Step::Ask);
         markers.asked();
-        assert_eq!(markers.wants(now + LEAST), Step::Wait(now + SURE));
+        assert_eq!(markers.wants(now + LEAST), Step::Asked(now + SURE));
         assert_eq!(markers.wants(now + SURE), Step::Go);
     }
 

@@ -55,7 +55,8 @@ pub struct Lane {
     /// Sources that are known to have more than was taken.
     pub(super) behind: BTreeSet<u32>,
     pub(super) at_hand: VecDeque<FetchedPartition>,
-    /// The next answer that holds something to mirror.
+    /// The next answer that holds something to mirror. It may wait while a transaction is ended, and while partitions are
+    /// added; its own is fetched from behind it only once it is sent.
     pub(super) ready: Option<Ready>,
     /// Why the next answer cannot be sent; told inside a transaction that holds nothing yet.
     pub(super) blocked: Option<Failure>,
@@ -119,10 +120,19 @@ impl Lane {
     /// left.
     pub fn pump(&mut self, until: Instant, most: u64) -> Result<Pumped, Failure> {
         let mut pumped = Pumped::default();
-        let idle = (self.clock.now() + IDLE).min(until);
+        let mut idle = (self.clock.now() + IDLE).min(until);
         let mut stale = std::mem::take(&mut self.stale);
         loop {
             self.step()?;
+            if let Some(at) = self
+                .waits_for_markers()?
+                .filter(|_| self.clock.now() < until)
+            {
+                self.rest(at.min(until))?;
+                idle = (self.clock.now() + IDLE).min(until);
+                stale = true;
+                continue;
+            }
             while self.used < most && !self.crowded && self.has_room()? {
                 self.prepare()?;
                 // what this transaction holds already is as good as ever: it is committed first
@@ -150,10 +160,12 @@ impl Lane {
             if pumped.full || now >= until {
                 return Ok(pumped);
             }
-            let patience = if caught_up { idle } else { until };
-            if pumped.drained && (pumped.records > 0 || now >= idle) {
+            // what has to wait for the coordinator's word takes along what comes meanwhile
+            let may_go = !self.lingering || self.producer()?.may_write();
+            if pumped.drained && may_go && (pumped.records > 0 || now >= idle) {
                 return Ok(pumped);
             }
+            let patience = if caught_up && now < idle { idle } else { until };
             if !self.fetcher.has_fetched() || !self.has_room()? {
                 self.rest(patience)?;
             }
@@ -176,17 +188,26 @@ impl Lane {
         Ok(producer.room() > 0 && (held <= most || producer.is_settled()))
     }
 
+    /// Until when nothing of the open transaction can go, as the markers of the last one are being written, and little is
+    /// there to go.
+    ///
+    /// Nothing is looked at before: what comes until then goes along, and of a partition that gets records all the time
+    /// it is one batch, and not one from each look, of which each takes a Produce of its own.
+    fn waits_for_markers(&mut self) -> Result<Option<Instant>, Failure> {
+        let unsent = self.used == 0 || self.lingering;
+        let little = self.fetcher.held_bytes() <= LINGER;
+        Ok(self.producer()?.waits_until().filter(|_| unsent && little))
+    }
+
     /// Does what can be done without waiting, on both sides.
     pub(super) fn step(&mut self) -> Result<(), Failure> {
         if let Err(error) = self.fetcher.step() {
             return Err(self.failure(&error));
         }
-        if self.lingering {
-            return Ok(());
-        }
         let Target::Open(producer) = &mut self.target else {
             return Ok(());
         };
+        producer.hold(self.lingering);
         let stepped = producer.step();
         let acknowledged = producer.take_acknowledged();
         self.book(acknowledged);
@@ -194,22 +215,15 @@ impl Lane {
     }
 
     /// Waits until either side can go on, or until `until`.
-    ///
-    /// While something lingers only the source is waited for. [`Lane::step`] leaves the producer alone then, so that
-    /// whatever wakes it, such as a connection that the broker has closed, would end every wait at once.
     pub(super) fn rest(&mut self, until: Instant) -> Result<(), Failure> {
         let clock = Arc::clone(&self.clock);
         let Target::Open(producer) = &mut self.target else {
             return Err(misuse("a wait"));
         };
         let until = self.fetcher.wakes_at().map_or(until, |at| at.min(until));
-        if self.lingering {
-            wait(&mut [self.fetcher.network()], &*clock, until);
-        } else {
-            let until = producer.wakes_at().map_or(until, |at| at.min(until));
-            let networks = &mut [self.fetcher.network(), producer.network()];
-            wait(networks, &*clock, until);
-        }
+        let until = producer.wakes_at().map_or(until, |at| at.min(until));
+        let networks = &mut [self.fetcher.network(), producer.network()];
+        wait(networks, &*clock, until);
         Ok(())
     }
 

@@ -164,7 +164,10 @@ impl Lane {
 
     /// Commits. False when `until` came first: the same call goes on, and nothing else can be done before.
     pub fn commit(&mut self, until: Instant) -> Result<bool, Failure> {
-        let committed = self.producer()?.commit(until);
+        self.lingering = false;
+        let producer = self.producer()?;
+        producer.hold(false);
+        let committed = producer.commit(until);
         match committed {
             Ok(_) => {}
             Err(Error::TimedOut { .. }) => return Ok(false),

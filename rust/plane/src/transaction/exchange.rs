@@ -57,11 +57,30 @@ impl TransactionalProducer {
         }
     }
 
-    /// Whether the first records of a transaction may go; else what has to happen before is under way.
-    fn may_write(&mut self, now: Instant) -> bool {
+    /// Has what was sent wait, or go with the next [`TransactionalProducer::step`].
+    pub(crate) const fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Whether the first records of a transaction may go.
+    pub(crate) fn may_write(&mut self) -> bool {
+        self.markers.wants(self.client.clock().now()) == Step::Go
+    }
+
+    /// Until when the first records of a transaction wait in any case, where they do.
+    pub(crate) fn waits_until(&mut self) -> Option<Instant> {
+        match self.markers.wants(self.client.clock().now()) {
+            Step::Wait(until) => Some(until),
+            Step::Go | Step::Asked(_) | Step::Ask => None,
+        }
+    }
+
+    /// Whether the first records of a transaction may go; else what has to happen before is under way. It is found out
+    /// as soon as the transaction before is ended, also while nothing waits for it: who comes then loses no time by it.
+    pub(super) fn follow_markers(&mut self, now: Instant) -> bool {
         match self.markers.wants(now) {
             Step::Go => return true,
-            Step::Wait(until) => {
+            Step::Wait(until) | Step::Asked(until) => {
                 self.wake(Some(until));
                 return false;
             }
@@ -82,7 +101,7 @@ impl TransactionalProducer {
             .ask(peer, &request, now, Duration::ZERO);
         self.markers_asked = Some(id);
         self.markers.asked();
-        self.may_write(now)
+        self.follow_markers(now)
     }
 
     fn take_coordinated(&mut self, answer: Answer, ask: Ask, now: Instant) -> Result<(), Error> {
@@ -165,6 +184,20 @@ impl TransactionalProducer {
                 self.ended = Some(event);
             }
         }
+    }
+
+    pub(super) fn told(&self, event: Event) -> Error {
+        self.over
+            .clone()
+            .or_else(|| self.refused.clone())
+            .unwrap_or_else(|| Error::Malformed {
+                peer: self.settings.transactional_id.clone(),
+                what: "end of a transaction",
+                reason: match event {
+                    Event::Committed => "it is committed",
+                    _ => "it fits no call",
+                },
+            })
     }
 
     fn take_produced(
@@ -316,9 +349,6 @@ impl TransactionalProducer {
 
     pub(super) fn ask_leaders(&mut self, now: Instant) -> Result<(), Error> {
         if self.coordinator.writer().is_none() {
-            return Ok(());
-        }
-        if !self.sequences.is_settled() && !self.may_write(now) {
             return Ok(());
         }
         let leads = |directory: &Directory, at: &TopicPartition| {

@@ -48,6 +48,8 @@ pub struct TransactionalProducer {
     pub(super) markers: Markers,
     /// The question whether they are written, while it is not answered.
     pub(super) markers_asked: Option<RequestId>,
+    /// What was sent waits; see [`TransactionalProducer::hold`].
+    pub(super) held: bool,
     /// What the coordinator was asked, and has not answered.
     pub(super) asked: Option<(RequestId, Ask)>,
     pub(super) produces: BTreeMap<RequestId, Produced>,
@@ -104,6 +106,7 @@ impl TransactionalProducer {
             coordinator: Coordinator::new(),
             markers: Markers::new(),
             markers_asked: None,
+            held: false,
             asked: None,
             produces: BTreeMap::new(),
             leaders,
@@ -351,7 +354,9 @@ impl TransactionalProducer {
         }
         self.wake_at = None;
         self.ask_coordinator(now)?;
-        self.ask_leaders(now)?;
+        if self.follow_markers(now) && !self.held {
+            self.ask_leaders(now)?;
+        }
         self.ask_metadata(now)?;
         match self.over.as_ref().or(self.refused.as_ref()) {
             Some(error) if !self.is_ending() => Err(error.clone()),
@@ -434,20 +439,6 @@ impl TransactionalProducer {
 
     const fn is_ending(&self) -> bool {
         self.ended.is_some() || (self.coordinator.in_transaction() && self.coordinator.is_ending())
-    }
-
-    fn told(&self, event: Event) -> Error {
-        self.over
-            .clone()
-            .or_else(|| self.refused.clone())
-            .unwrap_or_else(|| Error::Malformed {
-                peer: self.settings.transactional_id.clone(),
-                what: "end of a transaction",
-                reason: match event {
-                    Event::Committed => "it is committed",
-                    _ => "it fits no call",
-                },
-            })
     }
 
     fn closed(&self, call: &'static str) -> Error {

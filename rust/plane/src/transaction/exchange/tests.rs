@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,8 +51,8 @@ fn open_at(server: &str) -> TransactionalProducer {
     producer
 }
 
-/// A batch goes to a topic of this id, and is answered with this code.
-fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code: i16) {
+/// A batch waits to go.
+fn push(producer: &mut TransactionalProducer) {
     let range = SourceRange {
         partition: 0,
         first: 0,
@@ -63,6 +64,11 @@ fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code:
     };
     let at = TopicPartition::new("t", 0);
     producer.sequences.push(&at, batch, 61, 1, range);
+}
+
+/// A batch goes to a topic of this id, and is answered with this code.
+fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code: i16) {
+    push(producer);
     let now = Instant::now();
     let sent = producer.sequences.plan(1, |_| Some(1), now).unwrap();
     let partition = PartitionProduceResponse::default()
@@ -173,12 +179,12 @@ fn described(producer: &mut TransactionalProducer, code: i16, state: &'static st
 fn the_first_records_of_a_transaction_wait_for_the_markers_of_the_last() {
     let now = Instant::now();
     let mut producer = wondering(now);
-    assert!(!producer.may_write(now));
+    assert!(!producer.follow_markers(now));
     described(&mut producer, 0, "PrepareCommit", now);
     assert!(matches!(producer.markers.wants(now), Step::Wait(at) if at > now));
     producer.markers_asked = Some(RequestId::numbered(9));
     described(&mut producer, 0, "CompleteCommit", now);
-    assert!(producer.may_write(now));
+    assert!(producer.follow_markers(now));
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
     for (code, asked_again) in [(16, true), (14, true), (53, false)] {
         let mut producer = wondering(now);
         described(&mut producer, code, "", now);
-        assert!(producer.may_write(now), "{code}");
+        assert!(producer.follow_markers(now), "{code}");
         producer.markers.ended(now);
         let waits = producer.markers.wants(now) != Step::Go;
         assert_eq!(waits, asked_again, "{code}");
@@ -197,7 +203,122 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
     producer
         .markers
         .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
-    assert!(producer.may_write(now));
+    assert!(producer.follow_markers(now));
+}
+
+/// A broker that coordinates and leads; its address, and the keys of the requests that it gets. Produces stay unanswered.
+fn broker() -> (String, Receiver<i16>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, keys) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let sender = sender.clone();
+            thread::spawn(move || coordinates(stream, address.port(), &sender));
+        }
+    });
+    (address.to_string(), keys)
+}
+
+fn coordinates(mut stream: TcpStream, port: u16, sender: &Sender<i16>) -> Option<()> {
+    loop {
+        let Asked {
+            key,
+            version,
+            correlation,
+            ..
+        } = frames::next(&mut stream)?;
+        sender.send(key).ok()?;
+        let answer = match key {
+            18 => {
+                let apis = frames::versions(&[(0, 0, 13), (3, 0, 13), (18, 0, 4), (65, 0, 0)]);
+                framed(correlation, false, &apis, version)
+            }
+            3 => {
+                let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
+                framed(correlation, true, &metadata, version)
+            }
+            65 => {
+                let state = TransactionState::default()
+                    .with_transaction_state(StrBytes::from_static_str("CompleteCommit"));
+                let described =
+                    DescribeTransactionsResponse::default().with_transaction_states(vec![state]);
+                framed(correlation, true, &described, version)
+            }
+            _ => continue,
+        };
+        stream.write_all(&answer).ok()?;
+    }
+}
+
+/// A producer with an open transaction behind another one, and a broker that it knows.
+fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
+    let (server, keys) = broker();
+    let mut producer = open_at(&server);
+    let until = Instant::now() + Duration::from_secs(20);
+    producer.client().metadata(&["t"], until).unwrap();
+    producer.coordinator.found(0, 1, Instant::now());
+    // its connection has brought the end of that one
+    while !producer.network().is_ready(Peer::Broker(1), Instant::now()) {
+        let now = Instant::now();
+        assert!(now < until, "no connection");
+        producer.network().open(Peer::Broker(1), now);
+        producer.step().unwrap();
+        let soon = now + Duration::from_millis(20);
+        crate::network::wait(&mut [producer.network()], &SystemClock, soon);
+    }
+    producer.markers.ended(Instant::now());
+    (producer, keys)
+}
+
+/// Steps until `over`, at most until something is certainly wrong.
+fn step_until(
+    producer: &mut TransactionalProducer,
+    mut over: impl FnMut(&mut TransactionalProducer) -> bool,
+) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !over(producer) {
+        let now = Instant::now();
+        assert!(now < until, "it does not come");
+        producer.step().unwrap();
+        let soon = now + Duration::from_millis(20);
+        let soon = producer.wakes_at().map_or(soon, |at| at.min(soon));
+        crate::network::wait(&mut [producer.network()], &SystemClock, soon);
+    }
+}
+
+/// Steps until the coordinator has told of the markers. A machine that stands still for so long that nobody asks any
+/// more begins again.
+fn step_until_told(producer: &mut TransactionalProducer, keys: &Receiver<i16>) {
+    let mut asked = false;
+    step_until(producer, |producer| {
+        asked |= keys.try_iter().any(|key| key == 65);
+        if !asked && producer.may_write() {
+            producer.markers.ended(Instant::now());
+        }
+        asked && producer.may_write()
+    });
+}
+
+#[test]
+fn markers_are_asked_for_also_while_nothing_waits_for_them() {
+    let (mut producer, keys) = behind_another();
+    assert!(producer.is_settled());
+    step_until_told(&mut producer, &keys);
+    producer.step().unwrap();
+    assert!(producer.markers_asked.is_none());
+}
+
+#[test]
+fn what_is_held_waits_while_the_markers_are_asked_for() {
+    let (mut producer, keys) = behind_another();
+    push(&mut producer);
+    producer.hold(true);
+    step_until_told(&mut producer, &keys);
+    producer.step().unwrap();
+    assert!(producer.produces.is_empty());
+    producer.hold(false);
+    step_until(&mut producer, |producer| !producer.produces.is_empty());
 }
 
 /// Counts how often it is asked for metadata, and hangs up behind the first answer.
