@@ -556,6 +556,9 @@ class NativeLane:
     def await_records(self, seconds: float) -> bool:
         """Whether there is something to mirror."""
 
+    def has_more(self) -> bool:
+        """Whether more has come of partitions that the open transaction holds, and of no others; waits for nothing."""
+
     def advances(self) -> list[tuple[str, int, int, int | None]]:
         """Topic, partition, next offset and leader epoch of what moved since the last commit."""
 

@@ -15,6 +15,7 @@ from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
 from eomirror.formats.dead_letter import DeadLetter
 from eomirror.formats.names import LinkNames
+from eomirror.lane.foresight import Foresight
 from eomirror.lane.parking import GOING_ON_SECONDS, is_successor
 from eomirror.lane.plane import (
     Account,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from eomirror.lane.machine import Command
     from eomirror.lane.plane import MetadataRecord, Start
     from eomirror.types import SourcePartition
+
+SAID_ONCE = "state foreseen once only"
 
 
 class SimMailbox:
@@ -180,6 +183,14 @@ class SimPlane:
         kind = self._world.draw(3)
         return None if kind == 2 else self._sealed("another writer came between" if kind else "")
 
+    def has_more(self) -> bool:
+        world = self._world
+        if not world.rounds or world.draw(3) != 2:
+            return False
+        world.trouble()
+        world.say(self._actor, "takes more, behind the seal")
+        return True
+
     def write(self, records: Sequence[MetadataRecord]) -> None:
         self._world.trouble()
         letters = any(record.topic.endswith("dead-letter") for record in records)
@@ -311,6 +322,15 @@ class SimPlane:
         return offsets
 
 
+class SaysItOnce(Foresight):
+    """The mutation: what a transaction has said of a key it does not say again, whatever has become of it."""
+
+    def news(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
+        said = set(self._said)
+        super().news(records)
+        return [one for one in records if (one.topic, one.partition, one.key) not in said]
+
+
 class SimAttempt:
     """One attempt of a lane: the real pump, one command at a time."""
 
@@ -332,6 +352,8 @@ class SimAttempt:
             clock=world,
             leftovers=None if world.mutation == NOT_LOOKED_FOR else SimLeftovers(world, self),
         )
+        if world.mutation == SAID_ONCE:
+            self.pump._foresight = SaysItOnce()
         if world.mutation == ALWAYS_ABORTED:
             self.pump._mending = AbortsCopies(LinkNames("l"), SimLeftovers(world, self))
         self.next: Command = self.pump.machine.first()
@@ -392,4 +414,4 @@ def spec_of(
     )  # fmt: skip
 
 
-__all__ = ["LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of"]
+__all__ = ["SAID_ONCE", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of"]

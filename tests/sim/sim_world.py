@@ -114,6 +114,8 @@ class World:
         self.forgetful = forgets and mutation in {"", "poison", NOT_LOOKED_FOR, ALWAYS_ABORTED, OVERTAKEN}
         # and those of the owner's transactions; not all that follows is solved, or told from what is
         self.owner_too = _OWNER_TOO
+        # transactions take more behind the seal
+        self.rounds = True
         self.positions = 1 + self.draw(2)
         self.on_gap = ("accept", "stop")[self.draw(2)]
         self.poison = mutation == "poison"

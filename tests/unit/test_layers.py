@@ -47,7 +47,7 @@ PURE = (
 )
 PURE_LANE = (
     "commit", "machine", "events", "commands", "spec", "recover", "ownership", "opposite", "refusal", "partitions",
-    "endings", "transaction_watch",
+    "endings", "transaction_watch", "foresight",
 )  # fmt: skip
 ACTS = {
     "asyncio",

@@ -38,7 +38,7 @@ def merged_chunk_key(source: SourcePartition, topic_id: str, first_offset: int, 
     """
     Key of the chunk that ``merged`` chunks became, of which the first has source offset ``first_offset`` in its key.
 
-    Never the key of a chunk that a transaction wrote for its own records, so that each key is written once.
+    Never the key of a chunk that a transaction wrote for its own records, so that one transaction writes each key.
     """
     return orjson.dumps(
         {

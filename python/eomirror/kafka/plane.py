@@ -151,6 +151,10 @@ class ClientPlane:
         self._begun = self._clock.monotonic()
         return self._tx.identity()
 
+    def has_more(self) -> bool:
+        """False: librdkafka shows no record without handing it over."""
+        return False
+
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
         with self._naming_source_topics():

@@ -151,8 +151,8 @@ def foresee(
     The records that `state_records` will give if the forecast comes true.
 
     They may be written before the data is acknowledged, which saves a round trip per transaction, because they
-    permit nothing: the pump compares them with those of the permit, byte for byte, and where they differ it writes
-    the permit's behind them.  A later record of a key wins, within a transaction like anywhere else (rule 3).
+    permit nothing: the pump compares them with those of the permit, byte for byte, and where one differs it writes
+    the permit's behind it.  A later record of a key wins, within a transaction like anywhere else (rule 3).
     """
     return _records(_described(forecast, current, stamp), topics)
 

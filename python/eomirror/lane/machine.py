@@ -38,6 +38,10 @@ SEALING when the cut is due, and SEALING for COMMITTING only when all of it is a
 even (rule 7) and the topics are still the ones the positions speak of (rule 5): the pump then holds a
 `CommitPermit`, without which it has no way to commit.
 
+While a small transaction is on its way, more of its partitions may come: records that were sent together arrive
+in two or three answers.  So SEALING may lead to OPEN again, once (`CutRule.takes_more`), and what is there is sent
+and sealed as well.  Nothing is promised in between: the permit is made of what the last seal says.
+
 A transaction is never held open for want of records: a reader of the target waits for our marker.  It is
 cut early when the sources have nothing more (`commit_interval_min`), and late when they have (`commit_interval`).
 
@@ -114,6 +118,7 @@ class Event(enum.StrEnum):
     LEAVE: the epoch is over, or the driver asked to stop.
     MORE_WANTED: the open transaction is not due.
     CUT_DUE: it is.
+    MORE_CAME: all is acknowledged, and what has come meanwhile goes into the transaction as well.
     SEALED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
     TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
     COMMIT_CLEAN: one EndTxn, one good answer.
@@ -142,6 +147,7 @@ class Event(enum.StrEnum):
     LEAVE = "leave"
     MORE_WANTED = "more wanted"
     CUT_DUE = "cut due"
+    MORE_CAME = "more came"
     SEALED = "sealed"
     TOPICS_CHANGED = "topics changed"
     COMMIT_CLEAN = "commit clean"
@@ -171,8 +177,8 @@ class Command(enum.StrEnum):
     BEGIN: begin a transaction and produce what is at hand.
     PUMP: fetch, decide and produce until the transaction is due.
     BEGIN_EMPTY: begin a transaction that will hold positions only.
-    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit.  Positions and
-        offset map may be written meanwhile, as they are foreseen.
+    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit; or see that more has
+        come that goes along.  Positions and offset map may be written meanwhile, as they are foreseen.
     COMMIT: write positions and offset map into the transaction, unless they came as foreseen; commit with the permit.
     ABORT: abort what is open.
     END: close everything; the reason is the event's.
@@ -224,6 +230,7 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.ADOPTING, _E.GAPS_ACCEPTED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.OPEN, _E.MORE_WANTED): (_S.OPEN, _C.PUMP),
     (_S.OPEN, _E.CUT_DUE): (_S.SEALING, _C.SEAL),
+    (_S.SEALING, _E.MORE_CAME): (_S.OPEN, _C.PUMP),
     (_S.SEALING, _E.SEALED): (_S.COMMITTING, _C.COMMIT),
     (_S.COMMITTING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
     # the straggling EndTxn of this commit must not end the next transaction: take a new producer epoch first
@@ -338,6 +345,8 @@ class OpenTransaction:
         drained: The last fetch left nothing behind: the sources have no more at hand.
         enough: The plane wants no more in it.
         leaving: The lane is to hand back.
+        rounds: How often it took more after it was acknowledged.
+        rested: For how long nothing was open before it; infinite for the first.
     """
 
     seconds: float
@@ -347,6 +356,8 @@ class OpenTransaction:
     drained: bool
     leaving: bool
     enough: bool = False
+    rounds: int = 0
+    rested: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,12 +371,14 @@ class CutRule:
             caught up, seconds.
         max_records: Most records; what is produced must fit librdkafka's queue.
         max_bytes: Most bytes, so that memory is bounded and a transaction cannot outlast its timeout.
+        most_rounds: How often a transaction takes more once it is acknowledged.
     """
 
     interval: float
     interval_min: float
     max_records: int = 200_000
     max_bytes: int = 128 * 1024 * 1024
+    most_rounds: int = 1
 
     def due(self, transaction: OpenTransaction) -> bool:
         """
@@ -375,9 +388,37 @@ class CutRule:
         one costs two round trips and three state records; a lane that has caught up gives its readers what
         there is, but no more often than `interval_min`, because each transaction costs brokers a marker per
         partition.  The interval counts from the transaction before: the first record after a pause goes at once.
+        A second round is one pump.
         """
         if transaction.leaving or transaction.enough or transaction.seconds >= self.interval:
+            return True
+        if transaction.rounds > 0:  # what is acknowledged waits for no more than was there
             return True
         if transaction.records >= self.max_records or transaction.bytes >= self.max_bytes:
             return True
         return transaction.drained and transaction.since_last >= self.interval_min
+
+    def patience(self, transaction: OpenTransaction) -> float:
+        """For how long to wait for more at most, seconds: until the cut is due whatever comes."""
+        left = self.interval - transaction.seconds
+        if transaction.drained and transaction.records > 0:
+            left = min(left, self.interval_min - transaction.since_last)
+        return max(0.0, left)
+
+    def takes_more(self, transaction: OpenTransaction) -> bool:
+        """
+        Whether a transaction that is acknowledged takes what has come since its last record was sent.
+
+        What comes just behind the cut would wait for the end of this transaction and for its markers, and then for a
+        transaction of its own; here it waits for one Produce, and so do the records before it.  Records that were
+        sent together come so, in two or three answers one behind the other, the first of them after a pause.  Where
+        one transaction follows the other, more comes at any time, and each of them takes along what came during the
+        last.
+        """
+        if transaction.leaving or transaction.enough or not transaction.drained:
+            return False
+        if transaction.rested < self.interval_min:
+            return False
+        if transaction.records >= self.max_records or transaction.bytes >= self.max_bytes:
+            return False
+        return transaction.rounds < self.most_rounds and transaction.seconds < self.interval / 2

@@ -300,6 +300,13 @@ class Plane(Protocol):
                 for a dead letter.
         """
 
+    def has_more(self) -> bool:
+        """
+        Whether more has come of partitions that the open transaction holds, and of no others; waits for nothing.
+
+        Asked of a transaction that is sealed: it may be pumped into again, and is sealed once more then.
+        """
+
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
 

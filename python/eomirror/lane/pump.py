@@ -22,6 +22,7 @@ from eomirror.lane.commit import CommitPermit, TransactionStamp, claim_of, fores
 from eomirror.lane.companions import Companions
 from eomirror.lane.damage import after_damage, damage_error
 from eomirror.lane.endings import Outcome, judge
+from eomirror.lane.foresight import Foresight
 from eomirror.lane.identity import AskedTopics
 from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, LaneMachine, LaneState
 from eomirror.lane.mending import Mending
@@ -91,7 +92,6 @@ class LanePump:
         self._mailbox = mailbox
         self._clock = clock
         self._names = LinkNames(spec.link.state_name)
-        self._cut = CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         self._epoch_end: Term = Deadline(spec.seconds, clock)
         self._going_on = False  # behind its end
         self._partitions = LanePartitions(spec.partitions)
@@ -100,12 +100,15 @@ class LanePump:
         self._late: tuple[AssignedPartition, ...] = ()
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
-        self._foreseen: Sequence[MetadataRecord] = []
+        self._foresight = Foresight()
+        self._stamp: TransactionStamp | None = None
         self._companions = Companions(spec.link, syncs, partitions=len(spec.partitions))
         self._tidying = MapTidying(len(spec.partitions))
         self._sweep = sweep
         self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
-        self._watch = TransactionWatch()
+        self._watch = TransactionWatch(
+            CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
+        )
         self._tally = AttemptTally(spec)
         self._refusals = RefusalSteps(spec.link, plane, topics)
         self._leftovers = leftovers
@@ -171,7 +174,7 @@ class LanePump:
         self._late = self._partitions.new_among(spec.partitions)
         self._partitions.gaps.clear()
         self._permit = None
-        self._watch.committed()
+        self._watch.committed(self._clock.monotonic())
         self._tally = AttemptTally(spec)
         self._overdue, self._damaged = False, spec.damaged
         self.outcome = Outcome()
@@ -263,7 +266,7 @@ class LanePump:
 
     def _commit_claim(self) -> Event:
         self._identity = self._plane.begin()
-        stamp = self._stamp()
+        stamp = self._new_stamp()
         claim = claim_of(stamp, self._plane.serving(), host=socket.gethostname(), pid=os.getpid())
         topics = self._state.state_topics()
         lane_partition = stamp.lane % topics.positions_partitions
@@ -325,24 +328,32 @@ class LanePump:
         return Event.CUT_DUE
 
     def _pump(self) -> Event:
-        left = self._cut.interval - self._watch.seconds(self._clock.monotonic())
-        pumped = self._plane.pump(min(max(0.0, left), _SLICE_SECONDS))
-        self._watch.add(pumped)
+        patience = self._watch.patience(self._clock.monotonic())
+        self._watch.add(self._plane.pump(min(patience, _SLICE_SECONDS)))
         self._report()
         crash_point("lane.produced")
-        leaving = self._leaving() is not None
-        facts = self._watch.facts(self._clock.monotonic(), pumped, leaving=leaving)
-        return Event.CUT_DUE if self._cut.due(facts) else Event.MORE_WANTED
+        due = self._watch.cut_due(self._clock.monotonic(), leaving=self._leaving() is not None)
+        return Event.CUT_DUE if due else Event.MORE_WANTED
 
     def _seal(self) -> Event:
         topics = {source.topic for source in self._plane.advances()} | self._companions.topics
         positions, targets = self._partitions.positions, self._partitions.targets
         topics = (topics & targets.keys()) or {source.topic for source in positions}
         asked = AskedTopics(topics, targets=targets, plane=self._plane, topics=self._topics)
-        stamp = self._stamp()
-        self._write_foreseen(stamp)
+        # one for all rounds: what they say alike is said once
+        self._stamp = stamp = self._stamp or self._new_stamp()
+        forecast = self._plane.forecast()
+        if forecast is not None:
+            # what the commit will most likely record goes along with the data, instead of behind it
+            foreseen = foresee(
+                self._partitions.of_ours(forecast), positions, stamp, self._state.state_topics()
+            )
+            self._plane.write(self._foresight.news(foreseen))
         sealed = self._plane.seal(self._spec.link.transaction_timeout)
         crash_point("lane.sealed")
+        if self._watch.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
+            self._watch.add_round()
+            return Event.MORE_CAME
         if missing := {source.topic for source in sealed.advances} - topics:
             raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
         self._ids = source_ids, target_ids = asked.result(positions)
@@ -358,15 +369,13 @@ class LanePump:
     def _commit(self) -> Event:
         permit, self._permit = self._permit, None
         assert permit is not None, "the machine seals before it commits"  # noqa: S101  for the type checker
-        records = state_records(permit, self._state.state_topics())
-        if records != self._foreseen:
-            self._plane.write(records)
-        # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
         now = self._clock.monotonic()
+        # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
         accompanying = self._companions.plan(permit, self._partitions.positions, self._ids, now)
         tidying = self._tidying.plan(self._state.state_topics(), now)
-        if accompanying.records or tidying.records:
-            self._plane.write([*accompanying.records, *tidying.records])
+        changed = self._foresight.news(state_records(permit, self._state.state_topics()))
+        if records := [*changed, *accompanying.records, *tidying.records]:
+            self._plane.write(records)
         if tidying.records:
             crash_point("lane.tidied")
         crash_point("lane.state_written")
@@ -377,7 +386,7 @@ class LanePump:
         self._tidying.committed(tidying, permit.positions, permit.chunks)
         self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))
         self._refusals.committed(self._partitions.positions)
-        self._watch.committed()
+        self._watch.committed(self._clock.monotonic())
         self._report()
         self._follow()
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
@@ -395,6 +404,8 @@ class LanePump:
 
     def _open(self) -> None:
         self._watch.open(self._clock.monotonic())
+        self._foresight.forget()
+        self._stamp = None
         self._identity = self._plane.begin()
         crash_point("lane.begun")
 
@@ -450,19 +461,9 @@ class LanePump:
     def _log_stopped(self, topic: str, error: MirrorError) -> None:
         log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
 
-    def _stamp(self) -> TransactionStamp:
+    def _new_stamp(self) -> TransactionStamp:
         txn, timestamp = self._tally.transactions + 1, self._clock.wall_ms()
         return TransactionStamp.of(self._spec, self._identity, txn=txn, timestamp=timestamp)
-
-    def _write_foreseen(self, stamp: TransactionStamp) -> None:
-        """Send what the commit will most likely record along with the data, instead of after it."""
-        self._foreseen = []
-        forecast = self._plane.forecast()
-        if forecast is not None:
-            topics = self._state.state_topics()
-            positions = self._partitions.positions
-            self._foreseen = foresee(self._partitions.of_ours(forecast), positions, stamp, topics)
-            self._plane.write(self._foreseen)
 
     def _follow(self) -> None:
         if self._sweep is not None:

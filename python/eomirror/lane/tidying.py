@@ -7,7 +7,8 @@ hole and nothing has overruled them, so that the merged one says what they say, 
 that is moved back begins a new attempt.
 
 A merged chunk has a key of its own (`merged_chunk_key`), and the keys of its parts are deleted behind it.  So every key
-is written once and deleted once, and what is true at the end of the log is true of any part of it::
+is written by one transaction (twice perhaps: more came, or what was foreseen came otherwise) and deleted by one, and
+what is true at the end of the log is true of any part of it::
 
     log      c0 c1 c2 [c3 M(c0..c2) -c0 -c1 -c2] c4        one transaction in brackets
     readers  take in c0 c1 c2 c3, and M again, which changes nothing; deleted keys are no news to them

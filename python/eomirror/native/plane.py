@@ -112,7 +112,7 @@ class NativePlane:
         self._lane: NativeLane | None = None
         self._routed: set[str] = set()
         self._used = 0
-        self._begun = 0.0
+        self._begun = self._sealed_after = 0.0
         self._pace = Pace.of_link(
             spec.link.commit_interval,
             overdue=spec.overdue,
@@ -175,12 +175,18 @@ class NativePlane:
         """Wait for every acknowledgement, balance the account (rule 7)."""
         with self._told():
             accounts = self._open_lane.settle(seconds)
-        self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
+        self._sealed_after = self._clock.monotonic() - self._begun
         return Sealed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
+
+    def has_more(self) -> bool:
+        """Whether more has come of partitions that the open transaction holds."""
+        with self._told():
+            return self._open_lane.has_more()
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
         began = self._clock.monotonic()
+        self._pace.acknowledged(self._used, self._sealed_after)
         with self._told():
             whole = self._open_lane.commit(self._spec.link.transaction_timeout)
         self._pace.committed(self._clock.monotonic() - began)

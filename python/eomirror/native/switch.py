@@ -135,6 +135,10 @@ class SwitchingPlane:
         """Wait until all that was produced is acknowledged, and balance the account (rule 7)."""
         return self._serving.seal(seconds)
 
+    def has_more(self) -> bool:
+        """Whether more has come of partitions that the open transaction holds."""
+        return self._serving.has_more()
+
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produce records of ours into the open transaction."""
         self._serving.write(records)

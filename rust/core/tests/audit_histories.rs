@@ -29,6 +29,8 @@ enum End {
     Commit,
     /// Positions were foreseen wrongly and written again.
     CommitCorrected,
+    /// More came behind what was acknowledged: positions were written behind every batch.
+    CommitRounds,
     /// Killed before or after positions were written, or after all of them.
     Killed(bool),
     Aborted,
@@ -38,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     let end = prop_oneof![
         6 => Just(End::Commit),
         2 => Just(End::CommitCorrected),
+        2 => Just(End::CommitRounds),
         1 => any::<bool>().prop_map(End::Killed),
         1 => Just(End::Aborted),
     ];
@@ -75,6 +78,9 @@ fn play(protocol: Protocol, steps: &[Step]) -> History {
                     for count in batches {
                         lane.write(&mut cluster, partition, *skipped, *count);
                         written += count.unsigned_abs();
+                        if matches!(end, End::CommitRounds) {
+                            lane.clone().describe(&mut cluster);
+                        }
                         if *skipped == 2 {
                             // somebody else's record between two batches of one transaction
                             cluster.append(DATA, partition, (-1, -1), &[(None, b"x".to_vec())]);
@@ -96,7 +102,7 @@ fn play(protocol: Protocol, steps: &[Step]) -> History {
                         lane.decide(&mut cluster, false);
                         lane.restart(&mut cluster);
                     }
-                    End::Commit | End::CommitCorrected => {
+                    End::Commit | End::CommitCorrected | End::CommitRounds => {
                         if matches!(end, End::CommitCorrected) {
                             let mut before = lane.clone();
                             before.describe_as(&mut cluster, |_, draft, ranges| {

@@ -257,6 +257,10 @@ impl NativeLane {
             .collect())
     }
 
+    fn has_more(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, Lane::has_more)
+    }
+
     fn foresee(&self, py: Python<'_>) -> PyResult<Option<Vec<PartitionAccount>>> {
         let accounts = self.with(py, |lane| Ok(lane.foresee()))?;
         Ok(accounts.map(|accounts| {

@@ -133,6 +133,8 @@ class FakePlane:
     foreign: int | None = None
     # refusals that `seal` raises, one after the other
     refusals: list[Exception] = field(default_factory=list)
+    # fetches that come while a transaction is acknowledged
+    late: list[dict[SourcePartition, int]] = field(default_factory=list)
     treatments: list[Treatment] = field(default_factory=list)
     letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
     _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
@@ -159,7 +161,7 @@ class FakePlane:
         self._written.clear()
 
     def await_records(self, seconds: float) -> bool:
-        if self.fetches:
+        if self.fetches or self.has_more():
             return True
         self.clock.sleep(seconds)
         return False
@@ -220,6 +222,12 @@ class FakePlane:
             for source, (first, count) in self._open.items()
         )
         return Sealed(accounts, dict(self.advances()))
+
+    def has_more(self) -> bool:
+        if self.late:
+            self.fetches.insert(0, self.late.pop(0))
+            return True
+        return False
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         self._written.extend(records)
@@ -328,7 +336,7 @@ class FakeMailbox:
         self.reports.append(progress)
 
     def stop(self) -> StopReason | None:
-        if self.plane.fetches or self.additions or self.plane.silent_advance:
+        if self.plane.fetches or self.plane.late or self.additions or self.plane.silent_advance:
             return None
         self.idle_looks -= 1
         return StopReason.SHUTDOWN if self.idle_looks < 0 else None

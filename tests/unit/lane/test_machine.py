@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from eomirror.lane.machine import (
@@ -69,7 +72,11 @@ def test_data_flows_only_behind_control_positions_comparison_and_claim() -> None
         ways.setdefault(target, set()).add((state, event))
     del machine
 
-    assert {state for state, _ in ways[LaneState.OPEN]} == {LaneState.IDLE, LaneState.OPEN}
+    assert {state for state, _ in ways[LaneState.OPEN]} == {
+        LaneState.IDLE,
+        LaneState.OPEN,
+        LaneState.SEALING,
+    }
     assert {state for state, _ in ways[LaneState.IDLE]} == {
         LaneState.CLAIMING,
         LaneState.IDLE,
@@ -126,3 +133,50 @@ def test_cut(
     )
 
     assert RULE.due(transaction) is due
+
+
+KEEPS_UP = OpenTransaction(
+    seconds=0.01, since_last=0.02, records=1, bytes=1, drained=True, leaving=False, enough=False, rounds=0
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "takes"),
+    [
+        ({}, True),
+        ({"rounds": 1}, False),
+        ({"leaving": True}, False),
+        ({"enough": True}, False),
+        ({"drained": False}, False),
+        ({"records": 100}, False),
+        ({"bytes": 1000}, False),
+        ({"seconds": 0.049}, True),
+        ({"seconds": 0.050}, False),
+        ({"rested": 0.010}, True),
+        ({"rested": 0.009}, False),
+    ],
+)
+def test_what_is_acknowledged_takes_more(changes: dict[str, Any], takes: bool) -> None:
+    """Once, of a lane that keeps up and had a pause before it, while the transaction is young and small."""
+    assert RULE.takes_more(replace(KEEPS_UP, **changes)) is takes
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({"records": 0, "seconds": 0.03}, 0.07),
+        ({"drained": False, "seconds": 0.03}, 0.07),
+        ({"seconds": 0.001, "since_last": 0.004}, 0.006),
+        ({"seconds": 0.001, "since_last": 0.011}, 0.0),
+        ({"drained": False, "seconds": 0.2}, 0.0),
+    ],
+)
+def test_nobody_waits_beyond_the_cut(changes: dict[str, Any], seconds: float) -> None:
+    """Until the shortest interval has passed for what is drained, else until the longest."""
+    assert RULE.patience(replace(KEEPS_UP, **changes)) == pytest.approx(seconds)
+
+
+def test_a_second_round_is_one_pump() -> None:
+    """What is acknowledged does not wait for more than was there."""
+    assert not RULE.due(replace(KEEPS_UP, drained=False))
+    assert RULE.due(replace(KEEPS_UP, drained=False, rounds=1))

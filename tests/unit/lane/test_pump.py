@@ -92,7 +92,40 @@ def test_state_that_was_foreseen_wrongly_is_corrected_in_the_same_transaction() 
     assert [record.topic for record in rig.plane.committed[1]] == [
         "eomirror.east.west.positions",
         "eomirror.east.west.offset-map",
-    ] * 2
+        "eomirror.east.west.positions",
+    ]
+
+
+def test_what_comes_while_a_transaction_is_acknowledged_goes_into_it() -> None:
+    """Once; the last position of a partition speaks of all of it, and what has not changed is not said again."""
+    rig = Rig(payments=40)
+    rig.plane.fetches = [{ORDERS: 5, PAYMENTS: 1}]
+    rig.plane.late = [{ORDERS: 2}, {ORDERS: 9}]
+    rig.plane.foreign = 0
+
+    rig.run()
+
+    assert rig.plane.calls[:8] == ["open", "begin", "commit", "begin", "seal", "seal", "commit", "begin"]
+    said = [(position["topic"], position["offset"], position["records"]) for position in rig.positions(1)]
+    assert said == [("orders", 15, 5), ("payments", 41, 1), ("orders", 17, 7)]
+    assert {position["prev"] for position in rig.positions(1)} == {10, 40}
+    assert len({position["timestamp"] for position in rig.positions(1)}) == 1
+    last = {record.key: record for record in rig.plane.committed[1] if record.topic.endswith("offset-map")}
+    assert len(last) == 2
+    # the second of what came late has a transaction of its own
+    assert [position["offset"] for position in rig.positions(2)] == [26]
+
+
+def test_a_lane_that_is_to_leave_takes_no_more() -> None:
+    """Nor does one that is behind, or whose transaction is open for long: `CutRule.takes_more`."""
+    rig = Rig(spec(ORDERS, seconds=0.015))
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.late = [{ORDERS: 2}]
+
+    rig.run()
+
+    assert [position["offset"] for position in rig.positions(1)] == [15]
+    assert rig.plane.calls.count("seal") == 1
 
 
 def test_a_lane_that_is_stopped_merges_the_chunks_that_it_has_written() -> None:

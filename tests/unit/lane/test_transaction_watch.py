@@ -4,33 +4,64 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.lane.machine import LaneState
+from eomirror.lane.machine import CutRule, LaneState
 from eomirror.lane.plane import Pumped
 from eomirror.lane.transaction_watch import TransactionWatch
+
+CUT = CutRule(interval=0.1, interval_min=0.01)
 
 
 def test_what_was_pumped_adds_up_until_the_next_transaction() -> None:
     """The cut looks at one transaction, and at the time since the one before it was begun."""
-    watch = TransactionWatch()
+    watch = TransactionWatch(CUT)
     watch.open(10.0)
     watch.add(Pumped(3, 30, drained=False))
-    watch.add(Pumped(1, 10, drained=True))
+    watch.add(Pumped(1, 10, drained=True, enough=True))
+    watch.add_round()
 
-    first = watch.facts(11.0, Pumped(1, 10, drained=True, enough=True), leaving=True)
+    first = watch.facts(11.0, leaving=True)
     watch.open(12.0)
-    second = watch.facts(12.5, Pumped(0, 0, drained=False), leaving=False)
+    second = watch.facts(12.5, leaving=False)
 
     assert (first.records, first.bytes, first.seconds, first.since_last) == (4, 40, 1.0, float("inf"))
-    assert (first.drained, first.enough, first.leaving) == (True, True, True)
+    assert (first.drained, first.enough, first.leaving, first.rounds) == (True, True, True, 1)
     assert (second.records, second.bytes, second.seconds, second.since_last) == (0, 0, 0.5, 2.5)
+    assert (second.drained, second.enough, second.rounds) == (True, False, 0)
+
+
+def test_the_cut_is_asked_about_what_was_pumped() -> None:
+    """A drained transaction waits for the shortest interval, and is cut then."""
+    watch = TransactionWatch(CUT)
+    watch.open(9.999)
+    watch.open(10.0)
+    watch.add(Pumped(3, 30, drained=True))
+
+    assert watch.patience(10.004) == pytest.approx(0.005)
+    assert [watch.cut_due(now, leaving=False) for now in (10.004, 10.010)] == [False, True]
+
+
+def test_a_transaction_behind_a_pause_takes_more_once() -> None:
+    """One that follows another at once does not: it took along what came during that one."""
+    watch = TransactionWatch(CUT)
+    takes = []
+    for opened in (10.0, 10.019, 10.040):
+        watch.open(opened)
+        watch.add(Pumped(3, 30, drained=True))
+        takes.append(watch.takes_more(opened + 0.005))
+        watch.committed(opened + 0.010)
+    watch.add_round()
+
+    assert takes == [True, False, True]
+    assert not watch.takes_more(10.045)
+    assert watch.cut_due(10.041, leaving=False)
 
 
 def test_an_advance_is_due_within_a_second_of_the_first_move() -> None:
     """EO-4: the time counts from the first look that saw it, and again after a commit or a look that saw none."""
-    watch = TransactionWatch()
+    watch = TransactionWatch(CUT)
 
     assert [watch.advance_due(now, moved=True) for now in (1.0, 1.7, 1.9)] == [False, False, True]
-    watch.committed()
+    watch.committed(1.9)
     assert not watch.advance_due(2.0, moved=True)
     assert not watch.advance_due(2.5, moved=False)
     assert not watch.advance_due(3.0, moved=True)
@@ -47,7 +78,7 @@ def test_an_advance_is_due_within_a_second_of_the_first_move() -> None:
 )
 def test_only_what_was_sent_can_be_too_much(state: LaneState, now: float, *, overdue: bool) -> None:
     """F15: open for most of the timeout while acknowledgements or the commit were waited for."""
-    watch = TransactionWatch()
+    watch = TransactionWatch(CUT)
     watch.open(0.0)
 
     assert watch.overdue(now, state, 15.0) is overdue
@@ -55,7 +86,7 @@ def test_only_what_was_sent_can_be_too_much(state: LaneState, now: float, *, ove
 
 def test_a_target_has_answered_lately_once_it_has_taken_a_transaction() -> None:
     """And not before the first."""
-    watch = TransactionWatch()
+    watch = TransactionWatch(CUT)
     assert not watch.answered_lately(1.0)
     watch.open(1.0)
     assert watch.answered_lately(5.9)

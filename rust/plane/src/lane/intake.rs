@@ -11,7 +11,7 @@ use super::mover::{Lane, Ready, misuse};
 use super::ours::OURS;
 use super::route::Route;
 use super::source::{Advance, Source, Start};
-use crate::fetch::{Assignment, FetchedRecords, Outcome, TopicPartition};
+use crate::fetch::{Assignment, FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 
 impl Lane {
     /// Says where records of a source topic go, from the next answer on.
@@ -104,6 +104,50 @@ impl Lane {
         }
     }
 
+    /// Whether something to mirror has come since the last [`Lane::pump`], all of it of partitions that the open
+    /// transaction holds already: their leaders do not have to ask the coordinator about them again. Waits for nothing.
+    ///
+    /// What is acknowledged waits for this, and a partition that has stopped is told when that is committed. So nothing is
+    /// looked into that does not go along.
+    pub fn has_more(&mut self) -> Result<bool, Failure> {
+        self.step()?;
+        if self.ready.is_none() {
+            if self.at_hand.is_empty() && !self.take_fetched()? {
+                return Ok(false);
+            }
+            if !self.at_hand.iter().all(|fetched| self.goes_along(fetched)) {
+                return Ok(false);
+            }
+            self.prepare()?;
+        }
+        // an answer of which all is dropped moves a position, and nobody waits for that
+        Ok(self.ready.as_ref().is_some_and(|ready| {
+            !ready.relayed.batches.is_empty() && self.books.contains_key(&ready.number)
+        }))
+    }
+
+    /// Whether an answer holds what a transaction that is acknowledged takes.
+    fn goes_along(&self, fetched: &FetchedPartition) -> bool {
+        let number = self.numbers.get(&fetched.partition);
+        matches!(fetched.outcome, Outcome::Records(_))
+            && number.is_none_or(|number| self.books.contains_key(number))
+    }
+
+    /// Takes what was fetched; false when nothing was.
+    fn take_fetched(&mut self) -> Result<bool, Failure> {
+        if !self.fetcher.has_fetched() {
+            return Ok(false);
+        }
+        let now = self.clock.now();
+        match self.fetcher.poll(now) {
+            Ok(fetched) => {
+                self.at_hand.extend(fetched);
+                Ok(true)
+            }
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+
     /// Partitions whose next offset moved since the last commit.
     #[must_use]
     pub fn advances(&self) -> Vec<Advance> {
@@ -128,12 +172,8 @@ impl Lane {
     /// Looks at what was fetched until something of it has to be sent.
     pub(super) fn prepare(&mut self) -> Result<(), Failure> {
         while self.ready.is_none() && self.blocked.is_none() {
-            if self.at_hand.is_empty() && self.fetcher.has_fetched() {
-                let now = self.clock.now();
-                match self.fetcher.poll(now) {
-                    Ok(fetched) => self.at_hand.extend(fetched),
-                    Err(error) => return Err(self.failure(&error)),
-                }
+            if self.at_hand.is_empty() {
+                self.take_fetched()?;
             }
             let Some(fetched) = self.at_hand.pop_front() else {
                 return Ok(());

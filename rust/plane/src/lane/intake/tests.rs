@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::clock::SystemClock;
 use crate::fetch::{FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 use crate::frames::{self, Asked, framed};
+use crate::lane::account::Book;
 use crate::lane::target::Target;
 use crate::lane::{FailureKind, Settings};
 use crate::properties::Properties;
@@ -193,6 +194,10 @@ fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_positio
 
 /// Records that were fetched from offset 5 on, as many as `without_records` has offsets.
 fn fetched_records() -> FetchedPartition {
+    fetched_records_of(0)
+}
+
+fn fetched_records_of(partition: i32) -> FetchedPartition {
     let mut writer = BatchWriter::new(Codec::None);
     for _ in 0..5 {
         let headers = std::iter::empty::<HeaderRef<'_>>();
@@ -203,7 +208,7 @@ fn fetched_records() -> FetchedPartition {
     writer.finish(&Stamp::NONE, &mut batch).unwrap();
     batch[..8].copy_from_slice(&5_i64.to_be_bytes());
     FetchedPartition {
-        partition: TopicPartition::new("t", 0),
+        partition: TopicPartition::new("t", partition),
         topic_id: NEW,
         offset: 5,
         outcome: Outcome::Records(FetchedRecords {
@@ -232,6 +237,39 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
 
     lane.prepare().unwrap();
     assert!(lane.ready.is_none());
+    assert_eq!(lane.advances()[0].offset, 10);
+}
+
+#[test]
+fn a_transaction_takes_more_of_the_partitions_that_it_holds_and_of_no_others() {
+    for (came, more) in [
+        (vec![], false),
+        (vec![0], true),
+        (vec![1], false),
+        (vec![0, 1], false),
+    ] {
+        let mut lane = lane("127.0.0.1:1");
+        lane.start(&[start(0, NEW), start(1, NEW)]).unwrap();
+        lane.books.insert(0, Book::new(0));
+        lane.at_hand
+            .extend(came.iter().copied().map(fetched_records_of));
+        assert_eq!(lane.has_more().unwrap(), more, "{came:?}");
+    }
+}
+
+#[test]
+fn what_holds_nothing_to_mirror_is_no_more_for_a_transaction() {
+    let mut lane = lane("127.0.0.1:1");
+    lane.start(&[start(0, NEW)]).unwrap();
+    lane.books.insert(0, Book::new(0));
+    let mut fetched = fetched_records();
+    let Outcome::Records(records) = &mut fetched.outcome else {
+        unreachable!()
+    };
+    records.records = without_records(5);
+    lane.at_hand.push_back(fetched);
+    assert!(!lane.has_more().unwrap());
+    // the next transaction says so
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
