@@ -100,8 +100,8 @@ MUTATIONS = {
     NOT_LOOKED_FOR: {"EO-8", "EO-11"},
     ALWAYS_ABORTED: {"EO-8"},
     OVERTAKEN: {"EO-8"},
-    # the position of a first round stays, and what came behind it is mirrored again
-    SAID_ONCE: {"EO-1"},
+    # the position of a first round stays: what came behind it is mirrored again, or taken for somebody else's
+    SAID_ONCE: {"EO-1", "EO-8"},
 }
 
 
