@@ -374,6 +374,18 @@ class LeftOpen:
             MirrorError: A broker refuses us.
         """
 
+    def is_written_by(self, record: tuple[str, int, int], writer: tuple[int, int], seconds: float) -> bool:
+        """
+        Whether a record (topic, partition, offset) was written by this producer (id, epoch).
+
+        ``shown`` of `fates` does not tell: it is said of a transaction marker too, and of what others wrote.  False
+        where the log does not hold the offset any more.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
     def shown_behind(
         self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
     ) -> bool:

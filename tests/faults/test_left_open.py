@@ -20,7 +20,7 @@ from eomirror.formats.control import Gap
 from eomirror.formats.mm2 import Checkpoint, Mm2Names
 from eomirror.formats.position import AttemptClaim
 from eomirror.lane.spec import Ending
-from records import create_topic, read_committed, wait_for
+from records import create_topic, produce, read_committed, wait_for
 from rig.audited import assert_audited
 from rig.clusters import Side
 from rig.frames import Api
@@ -104,6 +104,44 @@ def test_a_transaction_that_is_half_over_is_ended_alike_everywhere(
     flow.write(10)
     assert flow.run().ending is Ending.STOPPED
     assert flow.found() == [key for key, *_ in flow.written]
+
+
+def test_a_position_names_who_wrote_its_record(flow: Flow) -> None:
+    """What is left open is ended by it: producer id and epoch are those of the batch, on either plane and protocol."""
+    client = LeftOpen({name: str(value) for name, value in flow.west.items()})
+    for _ in range(3):
+        assert flow.run().ending is Ending.STOPPED
+        said = flow.position()
+        assert said.target_offset is not None
+        record = said.target_topic, said.target_partition, said.target_offset
+        assert client.is_written_by(record, (said.producer_id, said.producer_epoch), TIMEOUT)
+        flow.write(50)
+
+
+def test_a_marker_where_a_record_was_foreseen_does_not_show_the_position(flow: Flow) -> None:
+    """EO-8: a transaction that was aborted before its last record was there, with its position left open."""
+    flow.leave_open(position=True, lacking=1)
+    where = flow.end_of_copy()
+    flow.end(flow.copy, commit=False)
+    assert flow.end_of_copy() == where + 1, (
+        "the marker stands where the position says that its last record is"
+    )
+
+    assert flow.run().ending is Ending.STOPPED
+
+    assert flow.found() == [key for key, *_ in flow.written]
+
+
+def test_a_record_of_others_where_ours_was_foreseen_does_not_show_the_position(flow: Flow) -> None:
+    """EO-8: nothing of the transaction was written but its position, and somebody else wrote to the copy."""
+    flow.leave_open(position=True, lacking=20)
+    strangers = [(b"stranger", b"%d" % number, 1_700_000_000_000, ()) for number in range(20)]
+    produce(flow.west, flow.copy, 1, strangers, transactional_id=f"{flow.name}.stranger", abort_every=0)
+
+    assert flow.run().ending is Ending.STOPPED
+
+    keys = [key for key, *_ in flow.written]
+    assert flow.found() == [*keys[:30], *[b"stranger"] * 20, *keys[30:]]
 
 
 def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
@@ -253,8 +291,10 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
     create_topic(properties, topic_name, 4)
     client = LeftOpen(properties)
     with_value = [(b"k", b"v" * 1000)] * 20
+    writers = []
     for commit in (True, False, True):
         lane = Forgetful(properties["bootstrap.servers"], topic_name)
+        writers.append((lane.producer_id, lane.epoch))
         for number in range(4):
             lane.write(topic_name, number, with_value)
         numbers = [(topic_name, number) for number in range(4)]
@@ -268,6 +308,17 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
         last = {3: fate} if fate in {"open", "gone"} else dict.fromkeys(range(4), fate)
         asked = [(topic_name, number, offset) for number in last]
         assert {number: told for _, number, told, _ in client.fates(asked, TIMEOUT)} == last
+    # of a marker too, which nobody has written as a record
+    assert client.fates([(topic_name, 0, 41)], TIMEOUT)[0][2] == "shown"
+    wrote = {
+        offset: [client.is_written_by((topic_name, 0, offset), writer, TIMEOUT) for writer in writers]
+        for offset in (0, 19, 20, 41, 42, 99)
+    }
+    assert wrote == {
+        0: [True, False, False], 19: [True, False, False], 42: [False, False, True],
+        **dict.fromkeys((20, 41, 99), [False] * 3),
+    }  # fmt: skip
+    assert not client.is_written_by((topic_name, 0, 0), (writers[0][0] + 1, writers[0][1]), TIMEOUT)
     ours = {lane.producer_id}
     behind = {
         offset: client.shown_behind((topic_name, 0, offset), ours, 1_000_000, TIMEOUT)

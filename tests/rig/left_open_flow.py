@@ -13,6 +13,7 @@ from eomirror.clock import SYSTEM_CLOCK, new_run_id
 from eomirror.config import load_config
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.demo_clients import Offsets
 from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.ownership import LinkOwner
 from eomirror.lane.run import run_lane
@@ -137,12 +138,17 @@ class Flow:
             state.close()
             admin.close()
 
-    def leave_open(self, *, position: bool) -> Forgetful:
-        """A transaction of the lane: the records behind the position, and perhaps the position behind them."""
+    def leave_open(self, *, position: bool, lacking: int = 0) -> Forgetful:
+        """
+        A transaction of the lane: the records behind the position, and perhaps the position behind them.
+
+        Of the records the last ``lacking`` were not written; the position foresaw them.
+        """
         before = self.position()
         behind = self.written[before.total_records :]
         lane = Forgetful(self.west["bootstrap.servers"], self.names.transactional_id(0))
-        first = lane.write(self.copy, 0, [(key, value) for key, value, *_ in behind])
+        written = [(key, value) for key, value, *_ in behind][: len(behind) - lacking]
+        first = lane.write(self.copy, 0, written) if written else self.end_of_copy()
         if position:
             after = replace(
                 before,
@@ -162,6 +168,10 @@ class Flow:
         whose = self.names.transactional_id(lane)
         client.end(whose, [(topic, lane)], commit=commit, transaction_timeout=TIMEOUT, seconds=TIMEOUT)
         wait_for(lambda: not client.open([(topic, lane)], TIMEOUT))
+
+    def end_of_copy(self) -> int:
+        """The offset that the next record gets there."""
+        return Offsets(self.west).ends(self.copy, 1, committed=False)[0]
 
     def found(self) -> list[bytes | None]:
         """Keys in the copy."""

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from eomirror.lane.plane import ProducerIdentity
 
-__all__ = ["ALWAYS_ABORTED", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimLeftovers"]
+__all__ = ["ALWAYS_ABORTED", "ANYBODYS", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimLeftovers"]
 
 #: Mutations.
 NOT_LOOKED_FOR = "left open not looked for"
 ALWAYS_ABORTED = "open copies always aborted"
 OVERTAKEN = "left open ended by who was overtaken"
+ANYBODYS = "what anybody wrote taken for proof"
 
 _OURS = "eomirror."
 # as long as it takes that brokers write the markers of the last transaction, if they do not leave them out
@@ -60,6 +61,17 @@ class SimLeftovers:
     def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
         self._asked()
         return {where: self._fate(where, offset) for where, offset in records.items()}
+
+    def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
+        self._asked()
+        if self._world.mutation == ANYBODYS:
+            return True
+        log = self._world.target.log(_simulated(*where))
+        transaction = log.transactions[offset] if offset < len(log.transactions) else None
+        if transaction is None:
+            return False
+        producer_id = self._world.target.ids[transaction.name].producer_id
+        return (producer_id, transaction.epoch) == (writer.producer_id, writer.producer_epoch)
 
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
@@ -117,7 +129,9 @@ class SimLeftovers:
         # behind somebody's open transaction nothing is shown
         if offset >= log.cursor or log.status[offset] == OPEN:
             return Fate.OPEN
-        return Fate.SHOWN if log.status[offset] == VISIBLE else Fate.HIDDEN
+        # nothing aborted is around a marker: the target says of it what it says of a record
+        shown = log.status[offset] == VISIBLE or log.transactions[offset] is None
+        return Fate.SHOWN if shown else Fate.HIDDEN
 
 
 class AbortsCopies(Mending):

@@ -84,7 +84,7 @@ class SimProducer:
     def flush(self) -> None:
         target, name = self._world.target, self.name
         while self.queue:
-            where, items = self.queue.pop(0)
+            where, items = self.queue.pop(self._world.overtakes([where for where, _ in self.queue]))
             self.add(where)
             sequence = self.sequences.get(where, 0)
             status, last = self._ask(PRODUCE, _Produce(target, name, self.epoch, where, sequence, items))

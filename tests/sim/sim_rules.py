@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from sim_kafka import DATA
+from sim_left_open import ANYBODYS
 
 from eomirror.formats.control import decode_control
 from eomirror.formats.position import Position, decode_key, decode_position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sim_kafka import Coordinated, Transaction
     from sim_world import World
@@ -253,7 +254,7 @@ class Oracle:
         """Before the first position of a lane nobody can tell what is ours in a copy (docs/adr/0012)."""
         steps = self.steps.get(source, [])
         at = next((at for at, step in enumerate(steps) if step.transaction is transaction), len(steps))
-        mutated = self._world.mutation not in {"", "poison"}
+        mutated = self._world.mutation not in {"", "poison", ANYBODYS}
         if not mutated and all(step.position.target_offset is None for step in steps[:at]):
             raise UnsolvedError(self.torn[source])
 
@@ -306,8 +307,16 @@ class Oracle:
                 raise BrokenRuleError("EO-8", f"topic {topic} is stopped for nothing: {text}")
             self.left_out.add(topic)
 
-    def missing(self) -> str:
-        """What is not mirrored yet, of all that can be; empty when everything is."""
+    def unnoticed(self) -> str:
+        """What was torn of a topic that goes on as if nothing were missing; empty for nothing."""
+        return self._lie(self._stopped())
+
+    def _lie(self, stopped: Collection[str]) -> str:
+        torn = (text for source, text in self.torn.items() if source.topic not in stopped)
+        return next((f"{text}, and its topic is not stopped" for text in torn), "")
+
+    def _stopped(self) -> set[str]:
+        """Topics that go no further."""
         world = self._world
         stopped = set(self.left_out)
         for source, position in self.decided.items():
@@ -318,10 +327,14 @@ class Oracle:
             waiting = log.readable(position.offset, log.stable)
             if world.on_refused != "dead-letter" and any(world.refuses(source, at) for at in waiting):
                 stopped.add(source.topic)
+        return stopped
+
+    def missing(self) -> str:
+        """What is not mirrored yet, of all that can be; empty when everything is."""
+        world, stopped = self._world, self._stopped()
         # also one that is stopped for its source alone goes no further
-        for source, text in self.torn.items():
-            if source.topic not in stopped:
-                return f"{text}, and its topic is not stopped"
+        if lie := self._lie(stopped):
+            return lie
         layouts = [owner.layout.assignment.partitions for owner in world.owners if owner.layout is not None]
         for source in {**dict.fromkeys(world.first), **self.decided}:
             # nobody has asked again for what was added by a revision that failed

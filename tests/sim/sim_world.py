@@ -16,7 +16,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
-from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, OVERTAKEN
+from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
@@ -111,11 +111,14 @@ class World:
         # the target leaves markers out
         forgets = self.draw(4) == 3
         # which breaks a rule by itself now and then (`UnsolvedError`): only beside safeguards that are against it
-        self.forgetful = forgets and mutation in {"", "poison", NOT_LOOKED_FOR, ALWAYS_ABORTED, OVERTAKEN}
+        beside = {"", "poison", NOT_LOOKED_FOR, ALWAYS_ABORTED, OVERTAKEN, ANYBODYS}
+        self.forgetful = forgets and mutation in beside
         # and those of the owner's transactions; not all that follows is solved, or told from what is
         self.owner_too = _OWNER_TOO
         # transactions take more behind the seal
         self.rounds = True
+        # requests to different leaders are carried out in any order
+        self.apart = True
         self.positions = 1 + self.draw(2)
         self.on_gap = ("accept", "stop")[self.draw(2)]
         self.poison = mutation == "poison"
@@ -220,6 +223,14 @@ class World:
         """Of a request: 0 answered, 1 answer lost, 2 request lost, 3 held in the network."""
         return 0 if self.calm else max(0, self.draw(32) - 28)
 
+    def overtakes(self, queue: Sequence[Any]) -> int:
+        """Which of the requests, of the partition each is for, comes next; those for one keep their order."""
+        first = {where: at for at, where in reversed(list(enumerate(queue)))}
+        if self.calm or not self.apart or len(first) < 2 or self.draw(4) != 3:
+            return 0
+        heads = sorted(first.values())
+        return heads[self.draw(len(heads))]
+
     def out_of_time(self) -> bool:
         """Whether the library gives a request up after a failed try, its transaction's time being over."""
         return not self.calm and self.draw(3) == 2
@@ -259,7 +270,8 @@ class World:
                 return
         if undecidable := self.oracle.undecidable():
             raise UnsolvedError(undecidable)
-        raise BrokenRuleError(STUCK, f"after {_CALM_ROUNDS} calm rounds {self.oracle.missing()}")
+        rule = "EO-8" if self.oracle.unnoticed() else STUCK
+        raise BrokenRuleError(rule, f"after {_CALM_ROUNDS} calm rounds {self.oracle.missing()}")
 
     def act(self) -> None:
         """One action; 0 is a step of the first actor that is free."""

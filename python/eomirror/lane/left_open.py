@@ -68,7 +68,7 @@ class Fate(enum.Enum):
     """
     What a `read_committed` reader sees at an offset that a record was acknowledged at.
 
-    SHOWN: The record.
+    SHOWN: The record.  (Of an offset that was only foreseen: perhaps a marker, or what somebody else wrote.)
     HIDDEN: Nothing, though the record is there: it was aborted.
     OPEN: Nothing yet.
     GONE: Nothing, and nobody can tell: it was deleted or compacted away.

@@ -22,6 +22,7 @@ from eomirror.lane.left_open import (
     state_was_committed,
     unclear_error,
 )
+from eomirror.lane.plane import ProducerIdentity
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from eomirror.formats.position import Position
     from eomirror.lane.commit import StateTopics
     from eomirror.lane.left_open import OpenRange
-    from eomirror.lane.plane import ProducerIdentity
     from eomirror.lane.surroundings import Leftovers
 
 __all__ = ["Mending"]
@@ -240,9 +240,21 @@ class Mending:
         return positions_were_committed(last, () if Fate.SHOWN in last else self._fates(earlier, whose))
 
     def _fates(self, positions: Sequence[Position], producer_id: int) -> Collection[Fate]:
-        """What became of the records that these name, of the last one in each partition."""
+        """
+        What became of the records that these name, of the last one in each partition.
+
+        They may have been foreseen and never written (0006).  What stands there instead, the marker that aborted
+        them or a record of somebody else, can be read, and is none of theirs.
+        """
         named = _named(positions)
-        fates = self._leftovers.fates(named) if named else {}
+        fates = dict(self._leftovers.fates(named)) if named else {}
+        shown = {where for where, fate in fates.items() if fate is Fate.SHOWN}
+        if shown and not any(
+            self._leftovers.is_written_by(where, named[where], writer)
+            for where, writer in _writers(positions).items()
+            if where in shown
+        ):
+            fates.update(dict.fromkeys(shown, Fate.GONE))
         hidden = [where for where, fate in fates.items() if fate is Fate.OPEN]
         found = [one for one in self._open(hidden) if one.start <= named[one.where]]
         # behind somebody else's open transaction also what is committed is not shown
@@ -317,6 +329,15 @@ def _named(positions: Iterable[Position]) -> dict[_Where, int]:
     """The records of the target that positions name, of several in one partition the last one's."""
     return {
         (one.target_topic, one.target_partition): one.target_offset
+        for one in positions
+        if one.target_offset is not None
+    }
+
+
+def _writers(positions: Iterable[Position]) -> dict[_Where, ProducerIdentity]:
+    """Who wrote the records that positions name, of several in one partition the last one's."""
+    return {
+        (one.target_topic, one.target_partition): ProducerIdentity(one.producer_id, one.producer_epoch)
         for one in positions
         if one.target_offset is not None
     }

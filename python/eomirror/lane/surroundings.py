@@ -51,6 +51,9 @@ class Leftovers(Protocol):
     def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
         """What became of acknowledged records, one in each partition, by their offsets."""
 
+    def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
+        """Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote."""
+
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:

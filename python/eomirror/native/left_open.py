@@ -129,6 +129,20 @@ class TargetLeftovers:
         doubtful = {where: offset for where, offset in records.items() if told.get(where) == "doubtful"}
         return {**found, **(self._fates.fates(doubtful) if doubtful else {})}
 
+    def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
+        """
+        Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
+
+        Raises:
+            UnreachableError: The partition has no leader that answers in time, or nobody can tell.
+            MirrorError: The target refuses us.
+        """
+        record, whose = (*where, offset), (writer.producer_id, writer.producer_epoch)
+        told = self._told(lambda client: client.is_written_by(record, whose, _SECONDS))
+        if told is None:
+            raise unclear_error(f"{where[0]}-{where[1]}", f"who wrote offset {offset} cannot be told")
+        return told
+
     def shown_behind(
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[_Where]:

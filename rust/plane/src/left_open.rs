@@ -126,6 +126,29 @@ impl Client {
             .collect())
     }
 
+    /// Whether the record at an offset was written by this producer with this epoch. Reads the one batch that holds it, of
+    /// which a broker keeps the header also when all of its records were compacted away, if it is the producer's last.
+    ///
+    /// [`RecordFate::Shown`] does not tell: nothing aborted is around a marker either, nor around what others wrote.
+    pub fn is_written_by(
+        &mut self,
+        (topic, partition, offset): (&str, i32, i64),
+        writer: Identity,
+        deadline: Instant,
+    ) -> Result<bool, Error> {
+        let at = BTreeMap::from([((topic, partition), offset)]);
+        let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
+            fetch(directory, partitions, &at, 1)
+        };
+        let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
+        match found.into_iter().next() {
+            // deleted, or not ours to read
+            Some((_, said)) if said.error != 0 => Ok(false),
+            Some((_, said)) => holds(&said, offset, writer),
+            None => Ok(false),
+        }
+    }
+
     /// Whether committed records of these producers stand behind an offset. Looks no further than `most` bytes, and no
     /// longer than until the deadline: how much others have written there says nothing of the target.
     pub fn shown_behind(
@@ -385,6 +408,26 @@ fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
     said.collect()
 }
 
+/// Whether the batch at an offset holds data of this producer.
+fn holds(said: &AnsweredPartition, offset: i64, writer: Identity) -> Result<bool, Error> {
+    for batch in Batches::new(&said.records) {
+        let batch = batch.map_err(|_| unreadable())?;
+        if (batch.base_offset()..=batch.last_offset()).contains(&offset) {
+            let by = (batch.producer_id(), batch.producer_epoch());
+            return Ok(!batch.is_control() && by == (writer.producer_id, writer.epoch));
+        }
+    }
+    Ok(false)
+}
+
+fn unreadable() -> Error {
+    Error::Malformed {
+        peer: "the target".to_owned(),
+        what: "record batch",
+        reason: "it cannot be read",
+    }
+}
+
 /// Whether a batch of an answer is committed and of one of these producers, and where the whole batches end.
 fn judged(
     said: &AnsweredPartition,
@@ -396,14 +439,9 @@ fn judged(
     });
     let mut filter = AbortedFilter::new(listed.collect());
     let mut next = None;
-    let broken = || Error::Malformed {
-        peer: "the target".to_owned(),
-        what: "record batch",
-        reason: "it cannot be read",
-    };
     for batch in Batches::new(&said.records) {
-        let batch = batch.map_err(|_| broken())?;
-        let judged = filter.judge(&batch).map_err(|_| broken())?;
+        let batch = batch.map_err(|_| unreadable())?;
+        let judged = filter.judge(&batch).map_err(|_| unreadable())?;
         if judged.verdict == Verdict::Data && producer_ids.contains(&batch.producer_id()) {
             return Ok((true, next));
         }

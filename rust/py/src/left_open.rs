@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use eomirror_core::transaction::Identity;
 use eomirror_plane::{Client, Clock, RecordFate, SystemClock};
 use pyo3::prelude::*;
 
@@ -103,6 +104,27 @@ impl LeftOpen {
                 .collect()),
             Err(error) => Err(plane_failed(py, &error)),
         }
+    }
+
+    /// Whether a record was written by this producer with this epoch.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands tuples over
+    fn is_written_by(
+        &self,
+        py: Python<'_>,
+        record: (String, i32, i64),
+        writer: (i64, i16),
+        seconds: f64,
+    ) -> PyResult<bool> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            let record = (record.0.as_str(), record.1, record.2);
+            let (producer_id, epoch) = writer;
+            client.is_written_by(record, Identity { producer_id, epoch }, deadline)
+        });
+        self.interruptions.check()?;
+        found.map_err(|error| plane_failed(py, &error))
     }
 
     /// Whether committed records of these producers stand behind a record. Looks no further than `most` bytes.

@@ -67,6 +67,8 @@ class FakeLeftovers:
     held_there: dict[tuple[str, int], list[tuple[bytes | None, bytes | None]]] = field(default_factory=dict)
     became: dict[tuple[tuple[str, int], int], Fate] = field(default_factory=dict)
     behind: frozenset[tuple[str, int]] = frozenset()
+    # at which offsets something else stands than the lane's record
+    others: frozenset[tuple[tuple[str, int], int]] = frozenset()
     ended: list[tuple[int | None, list[tuple[str, int]], bool, ProducerIdentity | None]] = field(
         default_factory=list
     )
@@ -80,6 +82,10 @@ class FakeLeftovers:
 
     def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
         return {where: self.became.get((where, offset), Fate.GONE) for where, offset in records.items()}
+
+    def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
+        assert writer == ProducerIdentity(MINE, EPOCH)
+        return (where, offset) not in self.others
 
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
@@ -181,6 +187,24 @@ def test_a_position_that_only_advanced_tells_nothing() -> None:
 
     assert look.state()
     assert look.end() == [(LANE, [POSITIONS], False)]
+
+
+def test_what_stands_where_a_record_was_foreseen_is_no_proof_of_it() -> None:
+    """
+    EO-8: positions are written beside the data, with offsets that the data has not got yet (0006).
+
+    The marker that aborted the rest may stand there, or a record of somebody else; both are shown, and neither is ours.
+    """
+    told = held(wrote(), wrote(PAYMENTS))
+    became = {(COPY, 200): Fate.SHOWN, (OTHER_COPY, 200): Fate.HIDDEN}
+    look = Look(left(POSITIONS, 5, 8), held_there=told, became=became, others=frozenset({(COPY, 200)}))
+    assert look.state()
+    assert look.end() == [(LANE, [POSITIONS], False)]
+
+    both = {(COPY, 200): Fate.SHOWN, (OTHER_COPY, 200): Fate.SHOWN}
+    one_of_them = Look(left(POSITIONS, 5, 8), held_there=told, became=both, others=frozenset({(COPY, 200)}))
+    assert one_of_them.state()
+    assert one_of_them.end() == [(LANE, [POSITIONS], True)], "a record of ours that is shown is enough"
 
 
 def test_of_several_transactions_the_last_tells() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
+from eomirror.lane.plane import ProducerIdentity
 from eomirror.native.left_open import TargetLeftovers
 
 if TYPE_CHECKING:
@@ -80,6 +81,20 @@ def test_what_a_coordinator_refuses_is_looked_at_again() -> None:
 
     with pytest.raises(UnreachableError, match="INVALID_TXN_STATE"):
         leftovers.end(0, [READABLE], commit=False)
+
+
+class Speechless:
+    """A client that cannot read what a broker answers."""
+
+    def is_written_by(self, *_: Any) -> bool:
+        """It says so."""
+        raise ClusterError("Fetch: record batch: it cannot be read", fix="look into the broker's log")
+
+
+def test_who_wrote_a_record_is_not_guessed() -> None:
+    """Taken for ours it may lose records, for somebody else's bring them twice: the link waits."""
+    with pytest.raises(UnreachableError, match=r"east\.a-0: who wrote offset 5"):
+        asking(Speechless()).is_written_by(READABLE, 5, ProducerIdentity(7, 0))
 
 
 class SlowClock:
