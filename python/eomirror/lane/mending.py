@@ -129,7 +129,9 @@ class Mending:
         # other lanes write to the offset map all the time, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
         known = lanes() if others else mine
-        for one in found:
+        # who has one of these copies open has no successor but us; any other lane is at work where all of them write
+        ours = mine.keys() | {one.producer_id for one in found if one.where in copies}
+        for one in (one for one in found if one.producer_id in ours):
             lane = known.get(one.producer_id)
             position = copies.get(one.where)
             if lane is None:

@@ -36,6 +36,7 @@ OTHER_COPY = ("east.payments", 0)
 TOPICS = FakeState({}).state_topics()
 MINE, EPOCH, LANE = 7, 3, 0
 OLD, OLD_LANE = 8, 2
+MAP_NUMBER = offset_map_partition(ORDERS, TOPICS.offset_map_partitions)
 CHECKPOINTS, SYNCS = ("east.checkpoints.internal", 0), ("mm2-offset-syncs.east.internal", 0)
 FOREIGN = 99
 LANES = {MINE: LANE, OLD: OLD_LANE}
@@ -328,10 +329,26 @@ def test_a_copy_in_which_somebody_else_writes_is_left_alone() -> None:
     assert not look.stopped
 
 
+@pytest.mark.parametrize("where", [SYNCS, (TOPICS.offset_map, MAP_NUMBER)])
+def test_a_lane_at_work_beside_somebody_elses_transaction_is_left_alone(where: tuple[str, int]) -> None:
+    """All lanes write there; whoever ended what a living one has open would fence it, at each start of any lane."""
+    look = Look(
+        left(COPY, 50, 60, producer_id=FOREIGN),
+        left(where, 3, 5, producer_id=OLD),
+        held_there={where: [(orjson.dumps({"topic": "orders", "partition": 0, "first": 90}), b"")]},
+    )
+
+    assert not look.copies(wrote())
+    assert look.end() == []
+
+    look.leftovers.found.append(left(OTHER_COPY, 50, 60, producer_id=OLD))
+    assert look.copies(wrote(), wrote(PAYMENTS)), "it has left one of our copies open, so it is not at work"
+    assert {lane for lane, _, _ in look.end()} == {OLD_LANE}
+
+
 def test_what_other_lanes_write_to_the_map_asks_no_coordinator() -> None:
     """It is open whenever somebody looks, and to ask costs round trips for each lane of the link."""
-    number = offset_map_partition(ORDERS, TOPICS.offset_map_partitions)
-    look = Look(left((TOPICS.offset_map, number), 3, 5, producer_id=OLD))
+    look = Look(left((TOPICS.offset_map, MAP_NUMBER), 3, 5, producer_id=OLD))
 
     def lanes() -> dict[int, int]:
         raise AssertionError("asked")
