@@ -60,6 +60,9 @@ class IdleGroups(threading.Thread):
             request_timeout=_SECONDS,
         ).values()
         end = answer.result(_SECONDS).offset
+        if end < 0:
+            # of a partition whose leader is just changing
+            return
         back = (
             int(self._rng.expovariate(1 / 100)) if self._rng.random() < 0.7 else self._rng.randrange(end + 1)
         )

@@ -68,6 +68,7 @@ class Scene:
         rate: Records per second.
         per_transaction: Records in each transaction of the traffic.
         records: At least so many are committed on the source before the traffic ends.
+        replicas: Of each partition of the topic.
 
     Attributes:
         strangers: Records that others than `traffic` have committed on the source; they have no stamp.
@@ -86,6 +87,7 @@ class Scene:
         rate: float = RATE,
         per_transaction: int = 50,
         records: int = 0,
+        replicas: int = 1,
     ) -> None:
         self.name = name
         self.copy = f"source.{name}"
@@ -101,7 +103,7 @@ class Scene:
         self._spark = spark
         self._mirror: RunningMirror | None = None
         self._mirrors: list[RunningMirror] = []
-        create_topic(self.source.direct, name, partitions, retention_ms="-1")
+        create_topic(self.source.direct, name, partitions, replicas=replicas, retention_ms="-1")
         plan = TrafficPlan(seed, partitions, per_transaction=per_transaction)
         self.traffic = Writer(self.source.direct, name, plan, rate=rate)
         self.watcher = TopicWatcher(self.target.direct, self.copy, partitions)
@@ -250,8 +252,8 @@ class Scene:
         """Where the records are, for a test that has waited in vain."""
         try:
             return self._whereabouts()
-        except ClusterError as error:
-            return str(error)
+        except (ClusterError, TimeoutError) as error:
+            return f"where it is cannot be told: {error}"
 
     def _whereabouts(self) -> str:
         ends = {

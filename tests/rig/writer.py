@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
+# a new leader on a busy machine takes its time
+_SECONDS = 120.0
+
 
 class Writer(threading.Thread):
     """
@@ -45,7 +48,7 @@ class Writer(threading.Thread):
         self._number = 0
         self._failure: Exception | None = None
         self._make = lambda: TrafficProducer(
-            dict(properties), topic=topic, transactional_id=f"fault.traffic.{topic}"
+            dict(properties), topic=topic, transactional_id=f"fault.traffic.{topic}", seconds=_SECONDS
         )
         self._producer = self._make()
 

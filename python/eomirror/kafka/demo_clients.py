@@ -83,14 +83,17 @@ class ReadRecord:
     timestamp: int
 
 
-def create_topic(properties: Mapping[str, str], name: str, partitions: int, **configs: str) -> None:
+def create_topic(
+    properties: Mapping[str, str], name: str, partitions: int, *, replicas: int = 1, **configs: str
+) -> None:
     """
-    Create a topic with one replica.
+    Create a topic.
 
     Args:
         properties: Of the cluster.
         name: Of the topic.
         partitions: How many.
+        replicas: Of each.
         configs: Topic configurations, with ``_`` for each dot.
 
     Raises:
@@ -99,7 +102,7 @@ def create_topic(properties: Mapping[str, str], name: str, partitions: int, **co
     admin = AdminClient({**properties, **_QUIET})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     futures = admin.create_topics(
-        [NewTopic(name, partitions, 1, config=settings)], operation_timeout=_ANSWER_SECONDS
+        [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=_ANSWER_SECONDS
     )
     try:
         futures[name].result(_ANSWER_SECONDS)
@@ -171,21 +174,37 @@ class Offsets:
 
 
 class TrafficProducer:
-    """An application that writes in transactions."""
+    """
+    An application that writes in transactions.
 
-    def __init__(self, properties: Mapping[str, str], *, topic: str, transactional_id: str) -> None:
+    Args:
+        properties: Of the cluster.
+        topic: Where to write.
+        transactional_id: Of the application.
+        seconds: That a transaction may take.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        topic: str,
+        transactional_id: str,
+        seconds: float = _ANSWER_SECONDS,
+    ) -> None:
         self._topic = topic
+        self._seconds = seconds
         self._producer = Producer(
             {
                 **properties,
                 **_QUIET,
                 "client.id": transactional_id,
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": 30_000,
+                "transaction.timeout.ms": round(seconds * 1000),
                 "linger.ms": 0,
             }
         )
-        self._producer.init_transactions(_ANSWER_SECONDS)
+        self._producer.init_transactions(seconds)
 
     def write(self, transaction: Transaction) -> None:
         """
@@ -206,11 +225,11 @@ class TrafficProducer:
                     headers=list(record.headers),
                 )
             if transaction.commit:
-                self._producer.commit_transaction(_ANSWER_SECONDS)
+                self._producer.commit_transaction(self._seconds)
             else:
                 # abort what the broker has, not only what waits here: a reader must really skip it
-                self._producer.flush(_ANSWER_SECONDS)
-                self._producer.abort_transaction(_ANSWER_SECONDS)
+                self._producer.flush(self._seconds)
+                self._producer.abort_transaction(self._seconds)
         except KafkaException as raised:
             raise ClusterError(
                 f"traffic to {self._topic} failed: {raised.args[0].str()}",

@@ -18,6 +18,10 @@ use crate::protocol::{self, IsolationLevel, Request};
 /// How long one peer may take to connect before another one is tried beside it.
 const STAGGER: Duration = Duration::from_secs(1);
 
+/// How long one broker may take to be there, and to answer, before it is asked anew who should be asked.
+const REACH: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(12);
+
 /// How long to pause before a broker is asked the same again.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
@@ -188,7 +192,7 @@ impl Client {
             let now = self.clock.now();
             self.receive(now);
             let until = match self.any_ready(now)? {
-                Ok(peer) => match self.call(peer, request, what, deadline) {
+                Ok(peer) => match self.call_for_now(peer, request, what, deadline) {
                     Err(error) if !error.is_final() && self.clock.now() < deadline => continue,
                     result => return result,
                 },
@@ -213,6 +217,20 @@ impl Client {
         let now = self.ready(peer, what, deadline)?;
         let asked = self.network.ask(peer, request, now, Duration::ZERO);
         self.answer::<R>(peer, asked, what, started, deadline)
+    }
+
+    /// The same, of a broker that may not be the right one any more: a part of the time has to be left for another one.
+    pub(crate) fn call_for_now<R: Request>(
+        &mut self,
+        peer: Peer,
+        request: &R,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<R::Answer, Error> {
+        let started = self.clock.now();
+        let now = self.ready(peer, what, deadline.min(started + REACH))?;
+        let asked = self.network.ask(peer, request, now, Duration::ZERO);
+        self.answer::<R>(peer, asked, what, started, deadline.min(now + ANSWER))
     }
 
     /// Asks one broker two things, the second before the first is answered. It does what comes over one connection in the
@@ -288,11 +306,12 @@ impl Client {
     /// Somebody who can be asked right away; else when to look again. Begins to connect to one peer after the other.
     ///
     /// Those that are connected are named in turn: one that is cut off from its controller goes on to answer, with what
-    /// it knew before, and must not be the only one that is listened to.
+    /// it knew before, and must not be the only one that is listened to. One that is silent would be asked in vain.
     #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
     pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
         let peers = self.network.peers();
-        let ready = |peer: &Peer| self.network.is_ready(*peer, now);
+        let ready =
+            |peer: &Peer| self.network.is_ready(*peer, now) && !self.network.is_silent(*peer, now);
         if let Some(peer) = in_turn(peers.iter().copied().filter(ready), self.last_named) {
             self.last_named = Some(peer);
             return Ok(Ok(peer));
@@ -300,10 +319,16 @@ impl Client {
         let mut again = now + STAGGER;
         let mut hopeless: Option<Error> = None;
         let mut hope = false;
+        let mut silent = false;
         let patient = self
             .last_opened
             .is_some_and(|opened| now < opened + STAGGER);
         for peer in peers {
+            if self.network.is_ready(peer, now) {
+                // what it owes ends its connection in the end, or shows that it is there again
+                silent = true;
+                continue;
+            }
             let fresh = !self.network.is_opening(peer);
             if fresh && patient && self.network.any_opening() {
                 continue;
@@ -327,7 +352,7 @@ impl Client {
         match hopeless {
             // whoever answers nonsense need not be a broker at all: those that are only away may come back
             Some(error) if hope && error.kind() == Kind::Protocol => Ok(Err(again)),
-            Some(error) if !self.network.any_opening() => Err(error),
+            Some(error) if !silent && !self.network.any_opening() => Err(error),
             _ => Ok(Err(again)),
         }
     }

@@ -60,6 +60,8 @@ pub(crate) struct Connection<Id> {
     retires: Option<Instant>,
     /// What poll(2) said, until it was acted on.
     woken: bool,
+    /// Since when the broker owes us something, while it does: bytes that arrive begin that anew.
+    owes_since: Instant,
 }
 
 impl<Id: Copy> Connection<Id> {
@@ -100,6 +102,7 @@ impl<Id: Copy> Connection<Id> {
             spoken: Spoken::default(),
             retires: None,
             woken: false,
+            owes_since: now,
         })
     }
 
@@ -142,6 +145,13 @@ impl<Id: Copy> Connection<Id> {
         !self.pipeline.is_empty()
     }
 
+    /// Since when nothing has come although something should: an answer, or the end of the handshake. Later than now where
+    /// the broker may hold an answer back for a while.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        let owes = self.is_busy() || self.is_opening();
+        owes.then(|| self.owes_since + self.pipeline.held())
+    }
+
     /// Whether it was opened lately, and nothing was ever asked over it.
     pub(crate) fn is_new(&self, now: Instant) -> bool {
         self.pipeline.is_unused() && now < self.setup_deadline
@@ -165,9 +175,13 @@ impl<Id: Copy> Connection<Id> {
         &mut self,
         id: Id,
         request: &R,
+        now: Instant,
         deadline: Instant,
     ) -> Result<u64, Error> {
         let version = handshake::choose(&self.peer, &self.spoken, R::API, request.highest())?;
+        if !self.is_busy() {
+            self.owes_since = now;
+        }
         let mut size = 0;
         for piece in self.pipeline.ask(id, request, version, deadline) {
             size += piece.len();
@@ -194,7 +208,11 @@ impl<Id: Copy> Connection<Id> {
             }
             self.flush()?;
             if self.wants_read() {
+                let before = (self.frames.partial(), arrived.len());
                 self.receive(now, arrived)?;
+                if before != (self.frames.partial(), arrived.len()) {
+                    self.owes_since = now;
+                }
                 // TLS may have something to say to what it has read, and the handshake has
                 self.flush()?;
             }

@@ -76,6 +76,11 @@ impl FrameReader {
         }
     }
 
+    /// How much of the next frame has arrived.
+    pub(crate) fn partial(&self) -> usize {
+        self.head.len() + self.body.as_ref().map_or(0, |(_, body)| 4 + body.len())
+    }
+
     /// The next whole frame, or None when more has to arrive. `source` must not block.
     pub(crate) fn read(&mut self, mut source: impl Read) -> Result<Option<Bytes>, FrameError> {
         let (size, body) = if let Some(body) = &mut self.body {

@@ -46,7 +46,8 @@ impl Client {
             }
             for (leader, mut asked) in led {
                 let request = ask(self.directory(), &asked);
-                let answer = match self.call(Peer::Broker(leader), &request, what, deadline) {
+                let peer = Peer::Broker(leader);
+                let answer = match self.call_for_now(peer, &request, what, deadline) {
                     Ok(answer) => answer,
                     Err(error) if error.is_final() => return Err(error),
                     Err(error) => {

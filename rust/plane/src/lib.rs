@@ -48,6 +48,8 @@ mod secret;
 mod socket;
 mod tls;
 mod transaction;
+#[cfg(test)]
+mod two_brokers;
 mod wire;
 
 pub use client::{Client, ListedOffset, OffsetSpec};

@@ -2,6 +2,7 @@
 
 mod figures;
 mod link;
+mod silence;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::tls;
 use link::Link;
 
 pub use figures::{Throttled, Traffic};
+pub(crate) use silence::{SILENCE, SILENT_AGAIN};
 pub use wait::wait;
 
 /// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
@@ -338,7 +340,7 @@ impl Network {
             .get_mut(&peer)
             .and_then(|link| link.connection.as_mut());
         let asked = match connection {
-            Some(connection) => connection.ask(id, request, deadline),
+            Some(connection) => connection.ask(id, request, now, deadline),
             None => Err(Error::Lost {
                 peer: self.name(peer),
                 during: "before it was asked",

@@ -1,7 +1,7 @@
 //! Requests in flight on one connection. A broker answers them in the order in which they came.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -18,6 +18,8 @@ pub(crate) struct Pending<Id> {
     /// In which version.
     pub(crate) version: i16,
     correlation: i32,
+    /// How long the broker may hold the answer back.
+    held: Duration,
     deadline: Instant,
 }
 
@@ -53,6 +55,7 @@ impl<Id: Copy> Pipeline<Id> {
             api: R::API,
             version,
             correlation,
+            held: Duration::from_millis(u64::try_from(request.held_ms()).unwrap_or(0)),
             deadline,
         });
         protocol::frame(request, version, correlation, &self.client_id)
@@ -92,6 +95,12 @@ impl<Id: Copy> Pipeline<Id> {
     /// The earliest deadline. Later requests may have an earlier one: nothing makes them wait for each other.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.iter().map(|pending| pending.deadline).min()
+    }
+
+    /// How long the broker may hold the next answer back because there is no news.
+    pub(crate) fn held(&self) -> Duration {
+        let front = self.pending.front();
+        front.map_or(Duration::ZERO, |pending| pending.held)
     }
 
     /// All requests that will not be answered any more.

@@ -52,6 +52,11 @@ pub(crate) trait Request {
     /// The body of an answer, after its header.
     fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, Broken>;
 
+    /// How long a broker may hold the answer back because there is no news, in milliseconds.
+    fn held_ms(&self) -> i32 {
+        0
+    }
+
     /// For how long the broker wants to be left alone (KIP-219), in milliseconds; 0 for not at all.
     fn throttle_ms(answer: &Self::Answer) -> i32;
 }

@@ -8,7 +8,7 @@ use super::state::FetchState;
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
 use crate::client::Client;
 use crate::error::Error;
-use crate::network::{Answer, Network, Peer, RequestId, State};
+use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN, State};
 use crate::pauses::Pauses;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchRequest;
@@ -34,9 +34,10 @@ pub struct Fetcher {
     limits: Limits,
     /// Which broker an outstanding Fetch went to.
     fetches: BTreeMap<RequestId, i32>,
-    metadata: Option<RequestId>,
+    metadata: Option<(RequestId, Peer)>,
     metadata_pauses: Pauses,
     metadata_due: Option<Instant>,
+    metadata_asked: Option<Instant>,
     fetched: Vec<FetchedPartition>,
     /// A failure that only a person can mend; told once, then tried again.
     failure: Option<Error>,
@@ -64,6 +65,7 @@ impl Fetcher {
             metadata: None,
             metadata_pauses,
             metadata_due: None,
+            metadata_asked: None,
             fetched: Vec::new(),
             failure: None,
             wake_at: None,
@@ -236,8 +238,7 @@ impl Fetcher {
     }
 
     fn take(&mut self, answer: Answer, now: Instant) {
-        if self.metadata == Some(answer.id) {
-            self.metadata = None;
+        if self.metadata.take_if(|(id, _)| *id == answer.id).is_some() {
             let taken = answer
                 .body
                 .and_then(|(version, body)| {
@@ -296,10 +297,27 @@ impl Fetcher {
     }
 
     fn ask_metadata(&mut self, now: Instant) {
+        let network = self.client.network();
+        // somebody else may know
+        let unanswered = self
+            .metadata
+            .take_if(|(_, peer)| network.is_silent(*peer, now));
+        if unanswered.is_some() {
+            self.metadata_due = Some(now);
+        }
+        let silence_at = network.silence_at(now);
+        let missed = network.misses_broker(now);
+        self.wake(silence_at);
         if self.metadata.is_some() {
             return;
         }
         let due = self.metadata_due.is_none_or(|due| due <= now);
+        // a controller takes its time to notice as well, so again and again
+        let missed_at = self.metadata_asked.map(|asked| asked + SILENT_AGAIN);
+        if missed {
+            self.wake(missed_at.filter(|at| *at > now));
+        }
+        let due = due || (missed && missed_at.is_none_or(|at| at <= now));
         if !self.state.wants_metadata(self.client.directory()) && !due {
             self.wake(self.metadata_due);
             return;
@@ -318,13 +336,10 @@ impl Fetcher {
         match self.client.any_ready(now) {
             Ok(Ok(peer)) => {
                 let request = MetadataRequest { topics };
-                self.metadata = Some(self.client.network().ask(
-                    peer,
-                    &request,
-                    now,
-                    Duration::ZERO,
-                ));
                 let network = self.client.network();
+                let id = network.ask(peer, &request, now, Duration::ZERO);
+                self.metadata = Some((id, peer));
+                self.metadata_asked = Some(now);
                 self.metadata_pauses.asked(network.spread(), now);
                 self.metadata_due = Some(now + self.client.network().properties().metadata_refresh);
             }

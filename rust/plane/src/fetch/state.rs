@@ -40,10 +40,6 @@ use crate::error::ErrorCode;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
 
-/// A broker that has nothing says so when the wait is over; one that is late by so much more stands still, is cut off, or
-/// has a very large answer on a slow way.
-const SILENCE: Duration = Duration::from_secs(5);
-
 /// Where the reader is.
 #[derive(Debug, Default)]
 pub(super) struct Place {
@@ -361,6 +357,8 @@ impl FetchState {
                 continue;
             }
             let before = tracked.is_well();
+            let leader = directory.leader(&partition.topic, partition.partition);
+            tracked.give_up_on_silent(leader, now, &self.limits);
             if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
                 tracked.phase = Phase::Stopped;
                 fetched.push(FetchedPartition {
@@ -369,10 +367,7 @@ impl FetchState {
                     offset: tracked.offset,
                     outcome: Outcome::Stopped(stop),
                 });
-            } else if directory
-                .leader(&partition.topic, partition.partition)
-                .is_none()
-            {
+            } else if leader.is_none() {
                 self.stale = true;
             }
             self.news += u64::from(before && !tracked.is_well());
@@ -404,7 +399,6 @@ impl FetchState {
 
     /// Partitions that cannot be read at the moment.
     pub(crate) fn delays(&self, now: Instant) -> Vec<Delay> {
-        let silence = self.limits.wait + SILENCE;
         let active = self
             .partitions
             .iter()
@@ -414,7 +408,7 @@ impl FetchState {
                 let (since, reason) = tracked
                     .trouble
                     .clone()
-                    .or_else(|| tracked.unanswered(now, silence))?;
+                    .or_else(|| tracked.unanswered(now, &self.limits))?;
                 Some(Delay {
                     partition: partition.clone(),
                     since,

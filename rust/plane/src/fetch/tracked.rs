@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop, TopicPartition};
 use crate::directory::Directory;
 use crate::error::{ErrorCode, Meaning};
+use crate::network::SILENCE;
 use crate::protocol::TopicId;
 use crate::protocol::fetch::AnsweredPartition;
 
@@ -186,13 +187,41 @@ impl Tracked {
         self.retry_at = Some(now + pause);
     }
 
-    /// Since when its broker owes an answer, if that is for longer than `silence`.
-    pub(super) fn unanswered(&self, now: Instant, silence: Duration) -> Option<(Instant, String)> {
-        let Phase::Asked(Asked { at, broker, .. }) = self.phase else {
-            return None;
+    /// Since when its broker owes an answer, if that is for too long.
+    pub(super) fn unanswered(&self, now: Instant, limits: &Limits) -> Option<(Instant, String)> {
+        let asked = self.overdue(now, limits)?;
+        Some((
+            asked.at,
+            format!("broker {} has not answered", asked.broker),
+        ))
+    }
+
+    fn overdue(&self, now: Instant, limits: &Limits) -> Option<Asked> {
+        match self.phase {
+            Phase::Asked(asked)
+                if now.saturating_duration_since(asked.at) > limits.wait + SILENCE =>
+            {
+                Some(asked)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whoever does not answer need not be waited for when somebody else can be asked: the leader, if it is another one now,
+    /// or in place of a replica that is closer. What it answers in the end counts for nothing.
+    pub(super) fn give_up_on_silent(
+        &mut self,
+        leader: Option<(i32, i32)>,
+        now: Instant,
+        limits: &Limits,
+    ) {
+        let Some(asked) = self.overdue(now, limits) else {
+            return;
         };
-        (now.saturating_duration_since(at) > silence)
-            .then(|| (at, format!("broker {broker} has not answered")))
+        if leader.is_some_and(|(leader, _)| leader != asked.broker) {
+            self.phase = Phase::Idle;
+            self.avoid(asked.broker, now, limits);
+        }
     }
 
     /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the directory

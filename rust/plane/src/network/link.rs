@@ -37,6 +37,10 @@ impl Link {
                 .is_some_and(|connection| connection.is_ready(now))
     }
 
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        self.connection.as_ref().and_then(Connection::silent_since)
+    }
+
     pub(super) fn give_up(&mut self, peer: Peer, error: &Error, answers: &mut Vec<Answer>) {
         let Some(mut connection) = self.connection.take() else {
             return;

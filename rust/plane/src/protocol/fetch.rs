@@ -140,6 +140,10 @@ impl Request for FetchRequest {
         }
     }
 
+    fn held_ms(&self) -> i32 {
+        self.max_wait_ms
+    }
+
     fn write(&self, version: i16, out: &mut Writer) {
         if version <= 14 {
             out.int32(-1); // replica; a tagged field with that default from version 15 on

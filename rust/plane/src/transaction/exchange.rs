@@ -424,7 +424,11 @@ impl TransactionalProducer {
     }
 
     pub(super) fn ask_metadata(&mut self, now: Instant) -> Result<(), Error> {
-        self.leaders.lost(self.client.network().lost());
+        let network = self.client.network();
+        self.leaders.lost(network.lost());
+        self.leaders.missed(network, now);
+        let silence_at = network.silence_at(now);
+        self.wake(silence_at);
         let lacking = self.leaderless().is_some();
         if !self.leaders.wants(lacking, now) {
             return Ok(());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::network::{Answer, RequestId};
+use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN};
 use crate::pauses::Pauses;
 use crate::properties::Properties;
 use crate::protocol::metadata::MetadataRequest;
@@ -18,7 +18,8 @@ const RECHECK: Duration = Duration::from_secs(1);
 /// When to ask for metadata.
 #[derive(Debug)]
 pub(super) struct Leaders {
-    asked: Option<RequestId>,
+    asked: Option<(RequestId, Peer)>,
+    asked_at: Option<Instant>,
     pauses: Pauses,
     stale: bool,
     /// When to look again although nothing is known to be out of date.
@@ -35,6 +36,7 @@ impl Leaders {
     pub(super) const fn new(properties: &Properties) -> Self {
         Self {
             asked: None,
+            asked_at: None,
             pauses: Pauses::new(properties.metadata_backoff),
             stale: false,
             recheck: None,
@@ -64,6 +66,19 @@ impl Leaders {
         self.pauses.begin_anew();
     }
 
+    /// Notes that a broker is silent, if one is: its work may be done by others, which shows sooner or later. What a silent
+    /// one was asked is asked of somebody else.
+    pub(super) fn missed(&mut self, network: &Network, now: Instant) {
+        let silent = self
+            .asked
+            .take_if(|(_, peer)| network.is_silent(*peer, now));
+        self.stale |= silent.is_some();
+        if network.misses_broker(now) {
+            let again = self.asked_at.map_or(now, |at| at + SILENT_AGAIN);
+            self.recheck = Some(self.recheck.map_or(again, |at| at.min(again)));
+        }
+    }
+
     /// Whether to ask. `lacking` says that a leader is not known that batches wait for.
     pub(super) fn wants(&self, lacking: bool, now: Instant) -> bool {
         let due = self.recheck.is_some_and(|at| at <= now);
@@ -85,7 +100,9 @@ impl Leaders {
                 let request = MetadataRequest {
                     topics: topics.into_iter().collect(),
                 };
-                self.asked = Some(client.network().ask(peer, &request, now, Duration::ZERO));
+                let id = client.network().ask(peer, &request, now, Duration::ZERO);
+                self.asked = Some((id, peer));
+                self.asked_at = Some(now);
                 self.pauses.asked(client.network().spread(), now);
                 self.stale = false;
                 Ok(None)
@@ -100,10 +117,9 @@ impl Leaders {
         client: &mut Client,
         answer: Answer,
     ) -> Result<Result<(), Error>, Answer> {
-        if self.asked != Some(answer.id) {
+        if self.asked.take_if(|(id, _)| *id == answer.id).is_none() {
             return Err(answer);
         }
-        self.asked = None;
         let taken = answer
             .body
             .and_then(|(version, body)| client.read::<MetadataRequest>(answer.peer, version, body))

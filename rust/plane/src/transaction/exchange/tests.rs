@@ -17,13 +17,14 @@ use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
 use super::{Answer, Ask, Error, Peer, Produced, TopicId, TransactionalProducer};
 use crate::client::Client;
-use crate::clock::SystemClock;
+use crate::clock::{Clock as _, SystemClock};
 use crate::fetch::TopicPartition;
 use crate::frames::{self, Asked, framed};
 use crate::network::RequestId;
 use crate::properties::Properties;
 use crate::protocol::oracle;
 use crate::transaction::ProducerSettings;
+use crate::two_brokers::{Later, Two, until};
 use eomirror_core::transaction::markers::Step;
 use eomirror_core::transaction::{Identity, SourceRange};
 
@@ -37,8 +38,11 @@ fn open() -> TransactionalProducer {
 
 fn open_at(server: &str) -> TransactionalProducer {
     let properties = Properties::parse([("bootstrap.servers", server)]).unwrap();
-    let settings = ProducerSettings::new("id", &properties);
-    let client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
+    open_with(Client::unconnected(properties, Arc::new(SystemClock)).unwrap())
+}
+
+fn open_with(mut client: Client) -> TransactionalProducer {
+    let settings = ProducerSettings::new("id", client.network().properties());
     let mut producer = TransactionalProducer::new(client, settings);
     let identity = Identity {
         producer_id: 7,
@@ -369,4 +373,27 @@ fn behind_a_connection_that_was_lost_it_is_asked_who_leads_at_once_and_again() {
         let soon = now + Duration::from_millis(20);
         crate::network::wait(&mut [producer.network()], &SystemClock, soon);
     }
+}
+
+#[test]
+fn batches_of_a_broker_that_stands_still_go_to_the_one_that_leads_then() {
+    const PRODUCE: i16 = 0;
+    let (two, clock) = (Two::start(), Later::default());
+    let mut client = two.client(&clock);
+    let end = clock.now() + Duration::from_secs(20);
+    client.metadata(&["t"], end).unwrap();
+    let mut producer = open_with(client);
+    push(&mut producer);
+    let mut go_on = |what| {
+        until(|| {
+            producer.step().unwrap();
+            let soon = clock.now() + Duration::from_millis(10);
+            crate::network::wait(&mut [producer.network()], &clock, soon);
+            two.was_asked(what)
+        });
+    };
+    go_on((1, PRODUCE));
+    two.stop_the_first(false);
+    clock.forward(6);
+    go_on((2, PRODUCE));
 }

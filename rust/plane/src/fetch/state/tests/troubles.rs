@@ -1,10 +1,10 @@
 //! Leaders that move, topics that go, brokers that fail.
 
 use super::super::super::{Assignment, Outcome, Stop};
-use super::super::SILENCE;
 use super::{
     A, B, LIMITS, MILLI, Reader, at, error, metadata, reading, reading_with, said, stop_of,
 };
+use crate::network::SILENCE;
 use std::time::Duration;
 
 use crate::error::ErrorCode;

@@ -1,0 +1,211 @@
+"""
+Clusters of three brokers, each partition on all of them, under a running mirror (faults F9, F10, F11, F29).
+
+Whatever happens to one broker, another one leads its partitions and coordinates its transactions in a moment, and the
+mirror has to follow: nobody waits for the first to come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from fix_rig import RECORDS
+from records import wait_for
+from rig.clusters import Bare, Pair
+from rig.plane import plane_under_test
+from rig.scene import HEAL_SECONDS, Scene
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from eomirror.demo.cluster import Broker
+    from rig.ledger import Entry
+
+pytestmark = [
+    pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,
+    pytest.mark.timeout(1200),
+]  # fmt: skip
+
+_TRANSACTIONS = "__transaction_state"
+_LOOK_SECONDS = 0.5
+_HASTY = {"socket.timeout.ms": "6000"}
+# a broker that stands still is missed by its controller first, and librdkafka waits for it for a minute
+_MISSED_SECONDS = {"native": HEAL_SECONDS, "client": 150.0}[plane_under_test()]
+
+
+@dataclass(frozen=True, slots=True)
+class Trio(Bare):
+    """Three brokers; whoever looks past the mirror gives up on one that stands still before the mirror does."""
+
+    admin: AdminClient
+
+    @classmethod
+    def of(cls, cluster: LocalCluster) -> Self:
+        """With somebody who looks."""
+        return cls(cluster, AdminClient({**cluster.client_properties, **_HASTY, "log_level": 0}))
+
+    @property
+    def direct(self) -> dict[str, str]:
+        """Client properties."""
+        return {**self.cluster.client_properties, **_HASTY}
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Which broker leads each partition; none while nobody can tell.  Not to be asked all the time."""
+        time.sleep(_LOOK_SECONDS)
+        try:
+            found = self.admin.list_topics(topic, timeout=10.0).topics[topic].partitions
+        except KafkaException:
+            return {}
+        return {number: one.leader for number, one in found.items()}
+
+    def coordinator(self, transactional_id: str) -> int:
+        """Which broker coordinates it (KIP-98): the leader of the partition that its name falls on."""
+        leaders, code = self.leaders(_TRANSACTIONS), 0
+        for letter in transactional_id:
+            code = (31 * code + ord(letter)) & 0xFFFF_FFFF
+        return leaders[(code & 0x7FFF_FFFF) % len(leaders)]
+
+    def await_all(self) -> None:
+        """Three brokers that run, whatever a test before has left."""
+        for broker in self.cluster.brokers:
+            if not broker.running:
+                broker.start(timeout=120.0)
+        wait_for(lambda: len(self.admin.list_topics(timeout=10.0).brokers) == len(self.cluster.brokers), 60.0)
+
+    def broker(self, number: int) -> Broker:
+        """By its node id."""
+        return self.cluster.brokers[number - 1]
+
+    def is_whole(self, topic: str) -> bool:
+        """Whether all replicas of everything keep up, and those of this topic lead that should."""
+        time.sleep(_LOOK_SECONDS)
+        try:
+            self.admin.elect_leaders(ElectionType.PREFERRED).result(30.0)
+            topics = self.admin.list_topics(timeout=10.0).topics
+        except (KafkaException, TimeoutError):
+            return False
+        led = all(one.leader == one.replicas[0] for one in topics[topic].partitions.values())
+        partitions = (one for found in topics.values() for one in found.partitions.values())
+        return led and all(len(one.isrs) == len(one.replicas) for one in partitions)
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[Trio]:
+    """A cluster of three for the tests of this file."""
+    with LocalCluster.start(ClusterSpec("trio", brokers=3, heap="384m"), timeout=240.0) as cluster:
+        yield Trio.of(cluster)
+
+
+@pytest.fixture
+def scene_of_three(
+    trio: Trio, east: LocalCluster, tmp_path: Path, topic_name: str, spark_context: Any,
+    rng: random.Random, entry: Entry,
+) -> Iterator[Callable[[str], Scene]]:  # fmt: skip
+    """Makes a link of which one side has three brokers."""
+    made = []
+
+    def make(side: str) -> Scene:
+        trio.await_all()
+        one = Bare(east)
+        pair = Pair(trio, one) if side == "source" else Pair(one, trio)
+        replicas = 3 if side == "source" else 1
+        scene = Scene(
+            pair, topic_name, seed=rng.getrandbits(32), entry=entry, folder=tmp_path, spark=spark_context,
+            replicas=replicas,
+        )  # fmt: skip
+        made.append(scene)
+        return scene
+
+    yield make
+    for scene in made:
+        scene.close()
+
+
+def away(scene: Scene, trio: Trio, side: str, number: int) -> bool:
+    """Whether this broker leads nothing any more of what the link reads or writes."""
+    return bool(found := trio.leaders(topic_of(scene, side))) and number not in found.values()
+
+
+def topic_of(scene: Scene, side: str) -> str:
+    """The topic of the link that lies on this side."""
+    return scene.name if side == "source" else scene.copy
+
+
+@pytest.mark.fault("F9", "F10", "F29")
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_brokers_are_killed_one_after_the_other(
+    scene_of_three: Callable[[str], Scene], trio: Trio, side: str, rng: random.Random
+) -> None:
+    """Leaders and coordinators move with transactions open, and move back while the mirror runs."""
+    scene = scene_of_three(side)
+    scene.start()
+    topic = topic_of(scene, side)
+    numbers = [1, 2, 3]
+    rng.shuffle(numbers)
+    if side == "target":
+        # the lane's coordinator first
+        numbers.sort(key=lambda number: number != trio.coordinator(scene.lane_id))
+    for number in numbers:
+        scene.wait(lambda: trio.is_whole(topic), 90, "not all replicas are back")
+        scene.write_for(200)
+        # an application would wait for the new leader too, longer perhaps than its transaction may take
+        with scene.traffic.held() if side == "source" else contextlib.nullcontext():
+            trio.broker(number).kill()
+            scene.entry.injected()
+            scene.wait(lambda number=number: away(scene, trio, side, number), 90, "nobody takes its place")
+        scene.heal()
+        scene.write_for(200)
+        scene.heal()
+        if side == "target":
+            assert trio.coordinator(scene.lane_id) != number
+        trio.broker(number).start(timeout=120.0)
+    scene.wait(lambda: trio.is_whole(topic), 90, "not all replicas are back")
+    scene.write_for(RECORDS // 4)
+    scene.catch_up()
+
+    scene.judge()
+
+
+@pytest.mark.fault("F11", "F29")
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broker_that_stands_still_is_gone_around(
+    scene_of_three: Callable[[str], Scene], trio: Trio, side: str
+) -> None:
+    """Its connections stay open, and nobody says anything: whoever waits for an answer asks who leads instead."""
+    scene = scene_of_three(side)
+    scene.start()
+    topic = topic_of(scene, side)
+    for turn in range(2):
+        scene.wait(lambda: trio.is_whole(topic), 90, "not all replicas are back")
+        # once a leader, and once the lane's coordinator, which may be the same one
+        leader = trio.leaders(topic)[turn]
+        number = trio.coordinator(scene.lane_id) if turn and side == "target" else leader
+        broker = trio.broker(number)
+        scene.write_for(200)
+        try:
+            with scene.traffic.held() if side == "source" else contextlib.nullcontext():
+                broker.pause()
+                scene.entry.injected()
+                scene.wait(
+                    lambda number=number: away(scene, trio, side, number), 90, "nobody takes its place"
+                )
+            scene.heal(_MISSED_SECONDS)
+            scene.write_for(200, 120.0)
+            scene.heal(_MISSED_SECONDS)
+        finally:
+            broker.resume()
+    scene.wait(lambda: trio.is_whole(topic), 90, "not all replicas are back")
+    scene.write_for(RECORDS // 4)
+    scene.catch_up()
+
+    scene.judge()
