@@ -16,6 +16,7 @@ import yaml
 
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
+from eomirror.kafka.demo_clients import Offsets
 from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
@@ -128,6 +129,9 @@ def test_a_broker_that_is_killed_and_comes_back(
             time.sleep(_OUTAGE_SECONDS)
         else:
             run.write(2_000)
+            # Kafka 4.3 may leave out the markers of an application's last transaction too (docs/adr/0012): it stays
+            # open on the source then, for good, and what is behind it is nobody's to mirror
+            Offsets(run.source).settled_ends(topic_name, _PARTITIONS)
             broker.kill()
             time.sleep(_OUTAGE_SECONDS)
         broker.start()
