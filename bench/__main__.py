@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bench.enough import Supply
 from bench.following import following_markdown, measure_following
 from bench.idle import IDLE, idle_markdown, measure_idle
 from bench.latency import LatencyPlan, measure_latency
@@ -31,7 +32,7 @@ from bench.report import RESULTS, Comparison, keep, markdown, table, without_res
 from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
 from bench.stamped import BURST_MS
-from bench.throughput import Timing, measure, prepare
+from bench.throughput import Timing, prepare
 from bench.topics import Topics
 from bench.translation import measure_translation, translation_markdown
 from bench.verifier import measure_verify, verify_markdown
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from bench.idle import IdleCost
     from bench.peers.process import Peer
     from bench.throughput import Figures
-    from bench.verify import Ledger
     from bench.workloads import Workload
 
 FAILED, DIFFERS = 1, 3
@@ -157,36 +157,35 @@ def _compare(
     if not workload.paced:
         session.say(f"{workload.title}: loading")
         source = prepare(site, workload, timing, share)
+    supply = Supply(site, workload, timing, source)
     comparisons = []
     for number in range(1, rounds + 1):
         title = f"{workload.title}, round {number}" if rounds > 1 else workload.title
-        comparisons.append(_round(session, site, workload, peers, source=source, timing=timing, title=title))
+        comparisons.append(_round(session, supply, peers, title))
     Topics(site.source).delete_all(but=())
     return comparisons
 
 
-def _round(
-    session: _Session,
-    site: Site,
-    workload: Workload,
-    peers: Sequence[Peer],
-    *,
-    source: Ledger | None,
-    timing: Timing,
-    title: str,
-) -> Comparison:
+def _round(session: _Session, supply: Supply, peers: Sequence[Peer], title: str) -> Comparison:
+    site, workload = supply.site, supply.workload
     figures: list[Figures] = []
     failures = {}
-    for peer in peers:
-        if workload.paced:
-            prepare(site, workload, timing)
-        session.say(f"{title}: {peer.title}")
-        try:
-            figures.append(measure(site, workload, peer, source, timing))
-        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
-            failures[peer.title] = session.fail(error)
+
+    def clean(why: str = "") -> None:
+        if why:
+            session.say(f"  {why}")
         Topics(site.target).delete_all(but=())
         Topics(site.source).delete_all(but=(workload.topic,))
+
+    for peer in peers:
+        if workload.paced:
+            prepare(site, workload, supply.timing)
+        session.say(f"{title}: {peer.title}")
+        try:
+            figures.append(supply.measure(peer, again=clean))
+        except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+            failures[peer.title] = session.fail(error)
+        clean()
     comparison = Comparison(
         workload=workload.name, title=title, paced=workload.paced, figures=figures, failures=failures
     )

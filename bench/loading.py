@@ -39,12 +39,19 @@ class _Share:
     servers: str
     workload: Workload
     partitions: tuple[int, ...]
+    first: int
     records_per_partition: int
 
 
-def load(servers: str, workload: Workload, records: int) -> int:
+def load(servers: str, workload: Workload, records: int, first: int = 0) -> int:
     """
-    Produce about so many records, the same number to every partition, each with a key, a header and a value.
+    Produce about so many records, the same number to every partition, no two of one partition equal.
+
+    Args:
+        servers: Of the source.
+        workload: A bulk one.
+        records: How many, over all partitions.
+        first: Number of the first record of each partition: how many it holds already.
 
     Returns:
         How many were produced.
@@ -55,8 +62,8 @@ def load(servers: str, workload: Workload, records: int) -> int:
     each = max(1, records // workload.partitions)
     workers = min(os.cpu_count() or 1, workload.partitions)
     shares = [
-        _Share(servers, workload, tuple(range(first, workload.partitions, workers)), each)
-        for first in range(workers)
+        _Share(servers, workload, tuple(range(worker, workload.partitions, workers)), first, each)
+        for worker in range(workers)
     ]
     processes = [_PROCESSES.Process(target=_produce_share, args=(share,)) for share in shares]
     for process in processes:
@@ -95,7 +102,9 @@ def _produce_share(share: _Share) -> None:
     producer = _producer(share.servers, share.workload)
     topic = share.workload.topic
     streams = {
-        number: itertools.islice(values(share.workload, seed=number), share.records_per_partition)
+        number: itertools.islice(
+            values(share.workload, seed=number, first=share.first), share.records_per_partition
+        )
         for number in share.partitions
     }
     while streams:

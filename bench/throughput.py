@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.peers.process import MirrorProcess, Peer, Site
     from bench.workloads import Workload
 
-__all__ = ["Figures", "Timing", "measure", "prepare"]
+__all__ = ["Figures", "RanOutError", "Timing", "measure", "prepare"]
 
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.25
@@ -37,6 +37,10 @@ _PACED_LOOK_SECONDS = 1.0
 _STILL_SECONDS = 4.0
 _CATCH_UP_SECONDS = 60.0
 _WARM_SECONDS = 8.0
+
+
+class RanOutError(TimeoutError):
+    """A mirror had copied everything before its steady state began; more has to be loaded to measure it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,7 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
     Raises:
         WrongCopyError: The copy is wrong, or holds no markers although it should, or the other way round.
         MirrorEndedError: The mirror ended by itself.
+        RanOutError: It had copied everything before the warm-up was over.
         TimeoutError: It copied nothing, or did not reach the end of a paced workload.
     """
     feeder = Feeder(site.source, workload) if workload.paced else contextlib.nullcontext()
@@ -197,7 +202,10 @@ def measure(site: Site, workload: Workload, peer: Peer, source: Ledger | None, t
         full = looks[-1].total if _is_still(looks) else None
         window = steady_window(looks, warm_up=timing.warm_up, seconds=timing.seconds, full=full)
     if window is None:
-        raise TimeoutError(f"{peer.title}: no steady state on {workload.name}; load more records")
+        raise RanOutError(
+            f"{peer.title} had copied all {source.records:,} records of {workload.name} before its warm-up was over; "
+            "raise expected_rate in bench/workloads.py"
+        )
     first = next(look.at for look in looks if look.total > 0) - started
     figures = _figures(
         workload,
