@@ -87,8 +87,8 @@ SUSPECT = "suspect taken for clean"
 
 MUTATIONS = {
     SUSPECT: {"EO-1"},
-    "positions before fencing": {"EO-3"},
     # who believes an old position finds records behind it, and stops a topic for nothing
+    "positions before fencing": {"EO-3", "EO-8"},
     "positions to the stable offset": {"EO-3", "EO-8"},
     "control not read": {"EO-2"},
     "account not checked": {"EO-7"},
