@@ -39,6 +39,8 @@ RATE = 500.0
 START_SECONDS = 120.0
 # the goal is 10 s on a machine of its own; a loaded one gets more before a test calls it a standstill
 HEAL_SECONDS = 45.0
+# how a broker of Kafka 4.3 says that it leaves out the markers of a transaction
+_LEFT_OUT = "Couldn't find leader endpoint for partitions"
 # what positions of one partition and one transaction share
 _ONE_TRANSACTION = (
     "prev",
@@ -103,6 +105,7 @@ class Scene:
         self._spark = spark
         self._mirror: RunningMirror | None = None
         self._mirrors: list[RunningMirror] = []
+        self._logged = {one: one.log_path.stat().st_size for one in self.target.cluster.brokers}
         create_topic(self.source.direct, name, partitions, replicas=replicas, retention_ms="-1")
         plan = TrafficPlan(seed, partitions, per_transaction=per_transaction)
         self.traffic = Writer(self.source.direct, name, plan, rate=rate)
@@ -295,13 +298,30 @@ class Scene:
         self._check_translations()
 
     def _check_translations(self) -> None:
-        """O5: every sync and checkpoint that was committed, whatever was broken meanwhile."""
+        """
+        O5: every sync and checkpoint that was committed, whatever was broken meanwhile.
+
+        One that alone has got its marker names records that are aborted and come again (docs/adr/0012, a known limit):
+        where the target says that it left out markers of this link, a checkpoint may repeat, and never skip.
+        """
         found = check_link(
-            self.source.direct, self.target.direct, self.name, self.copy, self.partitions, alias="source"
-        )
+            self.source.direct, self.target.direct, self.name, self.copy, self.partitions, alias="source",
+            may_repeat=self._markers_left_out(),
+        )  # fmt: skip
         assert found["syncs"] > 0
         for what, count in found.items():
             self.entry.notes[what] = self.entry.notes.get(what, 0) + count
+
+    def _markers_left_out(self) -> bool:
+        """Whether the target has said so of the link's topics since the scene began."""
+        said = ""
+        for broker, size in self._logged.items():
+            with broker.log_path.open("rb") as log:
+                log.seek(size)
+                said += log.read().decode(errors="replace")
+        ours = (self.copy, self.names.positions_topic)
+        lines = (line for line in said.splitlines() if _LEFT_OUT in line)
+        return any(topic in line for line in lines for topic in ours)
 
     def positions(self) -> list[dict[str, Any]]:
         """
