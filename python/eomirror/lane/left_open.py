@@ -23,9 +23,10 @@ What was the outcome?  A transaction holds its data and its position (rule 1), s
   (`Position.target_offset`) is of the transaction that wrote it: committed.  Where no position does, what is
   open was aborted, or never ended.
 * A positions partition is open.  The records in it name what their transaction wrote elsewhere: is that shown, or was
-  it aborted?  (One that only advanced names what an earlier transaction wrote, and tells nothing.)  Where it is open
-  as well, one outcome for all of it is as good as the other: it is aborted, and comes again.  So positions come
-  first, and all else follows from them.
+  it aborted?  (One that only advanced names what an earlier transaction wrote, and tells nothing.  One that
+  foresaw a record which was never written names what stands there instead: who wrote it tells that.)  Where it is
+  open as well, one outcome for all of it is as good as the other: it is aborted, and comes again.  So positions
+  come first, and all else follows from them.
 
 It is ended by a transaction that the partitions are part of and that writes nothing, so that nobody ever reads a record
 of ours in a topic of others.  Only who still has the id since before the look may do so: what an attempt that was

@@ -229,8 +229,7 @@ impl Client {
     ) -> Result<R::Answer, Error> {
         let started = self.clock.now();
         let now = self.ready(peer, what, deadline.min(started + REACH))?;
-        let asked = self.network.ask(peer, request, now, Duration::ZERO);
-        self.answer::<R>(peer, asked, what, started, deadline.min(now + ANSWER))
+        self.call(peer, request, what, deadline.min(now + ANSWER))
     }
 
     /// Asks one broker two things, the second before the first is answered. It does what comes over one connection in the

@@ -305,19 +305,17 @@ impl Fetcher {
         if unanswered.is_some() {
             self.metadata_due = Some(now);
         }
+        // a controller takes its time to notice as well, so again and again
+        if network.misses_broker(now) {
+            let again = self.metadata_asked.map_or(now, |at| at + SILENT_AGAIN);
+            self.metadata_due = Some(self.metadata_due.map_or(again, |due| due.min(again)));
+        }
         let silence_at = network.silence_at(now);
-        let missed = network.misses_broker(now);
         self.wake(silence_at);
         if self.metadata.is_some() {
             return;
         }
         let due = self.metadata_due.is_none_or(|due| due <= now);
-        // a controller takes its time to notice as well, so again and again
-        let missed_at = self.metadata_asked.map(|asked| asked + SILENT_AGAIN);
-        if missed {
-            self.wake(missed_at.filter(|at| *at > now));
-        }
-        let due = due || (missed && missed_at.is_none_or(|at| at <= now));
         if !self.state.wants_metadata(self.client.directory()) && !due {
             self.wake(self.metadata_due);
             return;
