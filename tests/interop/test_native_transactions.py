@@ -328,6 +328,25 @@ def test_a_batch_that_the_topic_refuses_is_named(
     assert values(west.client_properties, topic_name) == {0: numbered("fine", 2)}
 
 
+def test_a_bit_that_changes_in_memory_does_not_reach_a_log(
+    west: LocalCluster, topic_name: str, native: Callable[[Mapping[str, str]], Native]
+) -> None:
+    """The checksum on the wire is that of whoever wrote the records, so the broker finds the damage (ADR 0016)."""
+    create_topic(west.client_properties, topic_name, 1)
+    program = native(west.client_properties)
+    program.do(
+        f"open {topic_name} 15000", "begin", f"send {topic_name} 0 2 ok", f"damage {topic_name} 0 3 bad"
+    )
+
+    answer = program.ask("commit 20000")
+    assert answer == (
+        f"error Abortable the transaction must be aborted: {topic_name}-0 does not take source offsets 2 to 4: "
+        "CORRUPT_MESSAGE (2)"
+    )
+    program.do("abort 20000", "begin", f"send {topic_name} 0 2 fine", "commit 20000")
+    assert values(west.client_properties, topic_name) == {0: numbered("fine", 2)}
+
+
 def test_old_transactions_are_refused_by_name(
     kafka39: LocalCluster, topic_name: str, native: Callable[[Mapping[str, str]], Native]
 ) -> None:

@@ -4,8 +4,8 @@
 //! cargo run --release --example relay_speed
 //! ```
 //!
-//! Every step checks the source's checksum and stamps what it sends, so the bytes are gone over twice at least. Prints
-//! the best of nine runs for each step: what disturbs a run only makes it longer.
+//! Every step checks the source's checksum, and stamps what it sends. Prints the best of nine runs for each step: what
+//! disturbs a run only makes it longer.
 
 #![allow(clippy::print_stdout)] // printing is its purpose
 

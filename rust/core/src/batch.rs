@@ -6,7 +6,7 @@
 //! bytes of a partition in a Fetch answer
 //!   | Batches            one Batch after the other; a cut last one is partial, not an error
 //! Batch                  typed view of the 61-byte header; nothing is copied
-//!   | check_crc          before anything in it is believed
+//!   | check_crc          before anything in it is believed; once, then it is carried on (checksum)
 //!   | AbortedFilter      data, aborted or control, and the position behind it
 //!   | rewritten_header   pass: the same body under our producer's header (passing_header, later stamp_header)
 //!   | records            re-encode, verify: records borrowed from the batch or from Memory
@@ -24,6 +24,7 @@
 //! KIP-98, the delete horizon KIP-534, zstd KIP-110. What brokers do beyond the text was tested on Kafka 4.3.
 
 mod aborted;
+mod checksum;
 mod codec;
 mod control;
 mod cursor;

@@ -171,8 +171,23 @@ proptest! {
         let mut target = source.clone();
         rewrite(&mut target, &to).unwrap();
         prop_assert_eq!(&target[..61], &header[..]);
+        prop_assert_eq!(Batch::parse(&target).unwrap().crc(), crc32c(&target[21..]));
         // what this producer would have written itself
         prop_assert_eq!(target, write(codec, &to, &records));
+    }
+
+    #[test]
+    fn a_bit_that_changed_behind_the_producer_is_seen_under_any_header(
+        codec in codec(), from in stamp(), to in stamp(), records in records(20), bit: prop::sample::Index,
+    ) {
+        let mut source = write(codec, &from, &records);
+        let before = rewritten_header(&Batch::parse(&source).unwrap(), &to).unwrap();
+        let bit = bit.index((source.len() - 61) * 8);
+        source[61 + bit / 8] ^= 1 << (bit % 8);
+        let after = rewritten_header(&Batch::parse(&source).unwrap(), &to).unwrap();
+        prop_assert_eq!(before, after);
+        rewrite(&mut source, &to).unwrap();
+        prop_assert!(Batch::parse(&source).unwrap().check_crc().is_err());
     }
 
     #[test]

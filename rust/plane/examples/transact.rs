@@ -7,6 +7,7 @@
 //! open TRANSACTIONAL_ID TRANSACTION_TIMEOUT_MS
 //! begin
 //! send TOPIC PARTITION RECORDS PREFIX    one batch of records PREFIX-0, PREFIX-1, ...; sends nothing by itself
+//! damage TOPIC PARTITION RECORDS PREFIX  the same, but a bit of the last value has changed in memory meanwhile
 //! pump MS                                until all is acknowledged
 //! commit MS
 //! abort MS
@@ -25,7 +26,6 @@ use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_plane::{
     Acknowledgement, Client, Clock as _, Error, ProducerSettings, Properties, SourceRange,
@@ -100,17 +100,28 @@ impl Driver {
                 self.sent.clear();
                 Ok(String::new())
             }
-            ["send", topic, partition, records, prefix] => {
+            [
+                verb @ ("send" | "damage"),
+                topic,
+                partition,
+                records,
+                prefix,
+            ] => {
                 let target = TopicPartition::new(*topic, partition.parse()?);
                 let count: i64 = records.parse()?;
                 let first = *self.sent.get(&target).unwrap_or(&0);
-                let batch = written(count, prefix)?;
+                let mut batch = written(count, prefix)?;
+                if *verb == "damage" {
+                    // behind the value there is one more byte, the number of headers
+                    let place = batch.len() - 2;
+                    batch[place] ^= 1;
+                }
                 let source = SourceRange {
                     partition: 0,
                     first,
                     last: first + count - 1,
                 };
-                producer.send(&target, &batch, source)?;
+                producer.send(&target, &batch.into(), source)?;
                 self.sent.insert(target, first + count);
                 Ok(String::new())
             }
@@ -144,7 +155,7 @@ fn within(millis: &str) -> Result<Instant, Failure> {
     Ok(SystemClock.now() + Duration::from_millis(millis.parse()?))
 }
 
-fn written(count: i64, prefix: &str) -> Result<Bytes, Failure> {
+fn written(count: i64, prefix: &str) -> Result<Vec<u8>, Failure> {
     let mut writer = BatchWriter::new(Codec::None);
     for number in 0..count {
         let value = format!("{prefix}-{number}");
@@ -157,7 +168,7 @@ fn written(count: i64, prefix: &str) -> Result<Bytes, Failure> {
     }
     let mut batch = Vec::new();
     writer.finish(&Stamp::NONE, &mut batch)?;
-    Ok(batch.into())
+    Ok(batch)
 }
 
 fn shown(acknowledged: &[Acknowledgement]) -> String {

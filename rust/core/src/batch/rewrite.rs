@@ -2,12 +2,14 @@
 //!
 //! Of the 61 bytes only these change: base offset (0; the target's broker assigns offsets), leader epoch (-1), the
 //! transactional bit, the delete horizon bit, the timestamp type (a broker refuses or ignores one that says append
-//! time), producer id, producer epoch, base sequence and, because of them, the checksum. The codec stays. The delete horizon is the source's decision about its
-//! own tombstones and would mark the target's for removal; without the bit the base timestamp is what it was all
-//! along, the base of the deltas (KIP-534).
+//! time), producer id, producer epoch, base sequence and, because of them, the checksum, which is carried on from the
+//! source's ([`checksum`]). The codec stays. The delete horizon is the source's decision about its own tombstones and
+//! would mark the target's for removal; without the bit the base timestamp is what it was all along, the base of the
+//! deltas (KIP-534).
 
+use super::checksum;
 use super::error::{BatchError, Obstacle};
-use super::view::{Batch, CRC_FROM, HEADER_SIZE, TimestampType, at, bit};
+use super::view::{Batch, HEADER_SIZE, TimestampType, at, bit};
 
 /// Who writes a batch, and where in the producer's sequence it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +59,14 @@ impl Stamp {
 }
 
 /// The header under which the batch's body may be produced by `stamp`'s producer. The body need not be copied: send
-/// these bytes, then [`Batch::body`]. The batch's own checksum is the caller's to check before.
+/// these bytes, then [`Batch::body`]. If the batch's own checksum is wrong, so is this one.
 pub fn rewritten_header(batch: &Batch<'_>, stamp: &Stamp) -> Result<[u8; HEADER_SIZE], BatchError> {
     let mut head = passing_header(batch, TimestampType::CreateTime)?;
-    stamp_header(&mut head, batch.body(), stamp);
+    stamp_header(&mut head, stamp);
     Ok(head)
 }
 
-/// The same for a target topic with `timestamps`, before it is known who sends it and when: it has no checksum until
-/// [`stamp_header`] gives it one.
+/// The same for a target topic with `timestamps`, before it is known who sends it and when: [`stamp_header`] says that.
 pub fn passing_header(
     batch: &Batch<'_>,
     timestamps: TimestampType,
@@ -78,13 +79,14 @@ pub fn passing_header(
         batch.attributes() & !(bit::TRANSACTIONAL | bit::DELETE_HORIZON | bit::LOG_APPEND_TIME);
     put(&mut head, at::ATTRIBUTES, attributes.to_be_bytes());
     Stamp::NONE.put(&mut head);
-    put(&mut head, at::CRC, [0; 4]);
+    checksum::carry(batch.header(), &mut head);
     Ok(head)
 }
 
-/// Writes into the header of a batch whose records are `body` who sends it, and the checksum. A header may be stamped
+/// Writes into the header of a batch who sends it, and the checksum, which was right before. A header may be stamped
 /// again, for another producer or a later place in the sequence.
-pub fn stamp_header(head: &mut [u8; HEADER_SIZE], body: &[u8], stamp: &Stamp) {
+pub fn stamp_header(head: &mut [u8; HEADER_SIZE], stamp: &Stamp) {
+    let before = *head;
     let mut attributes =
         i16::from_be_bytes([head[at::ATTRIBUTES], head[at::ATTRIBUTES + 1]]) & !bit::TRANSACTIONAL;
     if stamp.transactional {
@@ -92,7 +94,7 @@ pub fn stamp_header(head: &mut [u8; HEADER_SIZE], body: &[u8], stamp: &Stamp) {
     }
     put(head, at::ATTRIBUTES, attributes.to_be_bytes());
     stamp.put(head);
-    seal(head, body);
+    checksum::carry(&before, head);
 }
 
 /// The same in place; `bytes` are exactly one batch, and stay as they are on an error.
@@ -112,12 +114,6 @@ fn cannot_pass(batch: &Batch<'_>, obstacle: Obstacle) -> BatchError {
 /// Writes a field. Panics beyond the header's end, so `start` is a constant of [`at`].
 pub(super) fn put<const N: usize>(head: &mut [u8; HEADER_SIZE], start: usize, bytes: [u8; N]) {
     head[start..start + N].copy_from_slice(&bytes);
-}
-
-/// Writes the checksum of the finished header and `body`.
-pub(super) fn seal(head: &mut [u8; HEADER_SIZE], body: &[u8]) {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[CRC_FROM..]), body);
-    put(head, at::CRC, crc.to_be_bytes());
 }
 
 #[cfg(test)]

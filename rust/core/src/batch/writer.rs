@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::checksum;
 use super::codec::{Codec, Compressor};
 use super::cursor::{field_size, put, put_field, size};
 use super::error::BatchError;
@@ -192,14 +193,14 @@ impl BatchWriter {
         written
     }
 
-    /// The batch in a buffer of its own, and begins a new one. It has no producer and no checksum yet: see
+    /// The batch in a buffer of its own, and begins a new one. It has no producer yet: see
     /// [`super::stamp_header`]. On an error the records stay as they were.
     pub fn take(&mut self) -> Result<Vec<u8>, BatchError> {
         if self.count == 0 {
             return Err(unwritable("it has no records"));
         }
         if self.codec == Codec::None {
-            let head = self.head(self.bytes.len())?;
+            let head = self.head(&self.bytes)?;
             self.bytes[..HEADER_SIZE].copy_from_slice(&head);
             let next = self.spare.pop().unwrap_or_default();
             let batch = std::mem::replace(&mut self.bytes, next);
@@ -208,9 +209,7 @@ impl BatchWriter {
         }
         let mut batch = self.spare.pop().unwrap_or_default();
         batch.resize(HEADER_SIZE, 0);
-        let head = self
-            .compress(&mut batch)
-            .and_then(|()| self.head(batch.len()));
+        let head = self.compress(&mut batch).and_then(|()| self.head(&batch));
         match head {
             Ok(head) => {
                 batch[..HEADER_SIZE].copy_from_slice(&head);
@@ -252,8 +251,8 @@ impl BatchWriter {
         let body_at = start + HEADER_SIZE;
         out.resize(body_at, 0);
         self.compress(out)?;
-        let mut head = self.head(out.len() - start)?;
-        rewrite::stamp_header(&mut head, &out[body_at..], stamp);
+        let mut head = self.head(&out[start..])?;
+        rewrite::stamp_header(&mut head, stamp);
         out[start..body_at].copy_from_slice(&head);
         Ok(())
     }
@@ -264,10 +263,10 @@ impl BatchWriter {
             .map_err(|reason| unwritable(&reason))
     }
 
-    /// The header of a batch that has `size` bytes in all.
-    fn head(&self, size: usize) -> Result<[u8; HEADER_SIZE], BatchError> {
-        let length =
-            i32::try_from(size - LENGTH_BASE).map_err(|_| unwritable("it has more than 2 GiB"))?;
+    /// The header of a batch whose records lie in `bytes`, behind room for it.
+    fn head(&self, bytes: &[u8]) -> Result<[u8; HEADER_SIZE], BatchError> {
+        let length = i32::try_from(bytes.len() - LENGTH_BASE)
+            .map_err(|_| unwritable("it has more than 2 GiB"))?;
         let last_delta = self.count - 1;
         let mut head = [0; HEADER_SIZE];
         Stamp::NONE.put(&mut head);
@@ -286,6 +285,7 @@ impl BatchWriter {
             self.max_timestamp.to_be_bytes(),
         );
         rewrite::put(&mut head, at::RECORD_COUNT, self.count.to_be_bytes());
+        checksum::seal(&mut head, &bytes[HEADER_SIZE..]);
         Ok(head)
     }
 

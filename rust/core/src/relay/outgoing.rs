@@ -20,7 +20,7 @@ pub struct SourceRun {
 pub enum Content {
     /// A header of its own in front of bytes that were fetched.
     Passed {
-        /// The header; without a checksum until it is stamped.
+        /// The header, of nobody until it is stamped.
         head: [u8; HEADER_SIZE],
         /// The body's place in the fetched bytes. The source's header lies before it.
         body: Range<usize>,
@@ -103,15 +103,15 @@ impl Outgoing {
     }
 
     /// Writes into the header who sends the batch, and its checksum; a retry sends the same bytes and needs no other.
-    /// `fetched` are the bytes that the batch was made of.
+    /// `fetched` are the bytes that the batch was made of, and stay unread.
     pub fn stamp(&mut self, fetched: &[u8], stamp: &Stamp) -> Result<(), BatchError> {
         match &mut self.content {
             Content::Passed { head, body } => {
-                stamp_header(head, part(fetched, body)?, stamp);
+                part(fetched, body)?;
+                stamp_header(head, stamp);
             }
             Content::Written(bytes) => {
-                let (head, body) = bytes.split_first_chunk_mut().ok_or_else(foreign)?;
-                stamp_header(head, body, stamp);
+                stamp_header(bytes.first_chunk_mut().ok_or_else(foreign)?, stamp);
             }
         }
         Ok(())
