@@ -273,12 +273,7 @@ impl<Id: Copy> Connection<Id> {
 
     fn receive(&mut self, now: Instant, arrived: &mut Vec<Arrived<Id>>) -> Result<(), Error> {
         loop {
-            let frame = match &mut self.stream {
-                // the standard library reads a plain socket into memory that was not cleared before
-                Stream::Plain(tcp) => self.frames.read(tcp),
-                Stream::Tls(tls) => self.frames.read(&mut **tls),
-            };
-            match frame {
+            match self.frames.read(&mut self.stream) {
                 Ok(Some(frame)) => self.take(frame, now, arrived)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.broken(error)),

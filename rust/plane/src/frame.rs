@@ -1,7 +1,7 @@
 //! Frames: four bytes of length, then a request or an answer.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -56,6 +56,13 @@ impl Drop for Counted {
     }
 }
 
+/// A stream that does not block.
+pub(crate) trait Arriving {
+    /// Adds what has arrived to `into`, which has room for it, `most` bytes at most, and tells how much that was: 0 when
+    /// the other side has closed the connection. [`ErrorKind::WouldBlock`] when nothing is there.
+    fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize>;
+}
+
 /// Puts frames together from what arrives. Each frame gets memory of its own, so that records can be handed out
 /// without copying them.
 #[derive(Debug)]
@@ -81,12 +88,12 @@ impl FrameReader {
         self.head.len() + self.body.as_ref().map_or(0, |(_, body)| 4 + body.len())
     }
 
-    /// The next whole frame, or None when more has to arrive. `source` must not block.
-    pub(crate) fn read(&mut self, mut source: impl Read) -> Result<Option<Bytes>, FrameError> {
+    /// The next whole frame, or None when more has to arrive.
+    pub(crate) fn read(&mut self, source: &mut impl Arriving) -> Result<Option<Bytes>, FrameError> {
         let (size, body) = if let Some(body) = &mut self.body {
             body
         } else {
-            if !fill(&mut source, &mut self.head, 4)
+            if !fill(source, &mut self.head, 4)
                 .map_err(|error| closed(error, !self.head.is_empty()))?
             {
                 return Ok(None);
@@ -103,7 +110,7 @@ impl FrameReader {
             // not touched before it is filled, so a wrong length costs address space and no memory
             self.body.insert((size, Vec::with_capacity(size)))
         };
-        if !fill(&mut source, body, *size).map_err(|error| closed(error, true))? {
+        if !fill(source, body, *size).map_err(|error| closed(error, true))? {
             return Ok(None);
         }
         Ok(self.body.take().map(|(_, body)| self.held.count(body)))
@@ -119,15 +126,15 @@ fn closed(error: io::Error, within: bool) -> FrameError {
 }
 
 /// Reads until `into` holds `size` bytes; false when more has to arrive.
-///
-/// `read_to_end` fills spare capacity without clearing it first, and keeps what it has read when it would block.
-fn fill(source: &mut impl Read, into: &mut Vec<u8>, size: usize) -> io::Result<bool> {
+fn fill(source: &mut impl Arriving, into: &mut Vec<u8>, size: usize) -> io::Result<bool> {
     while into.len() < size {
-        let missing = u64::try_from(size - into.len()).unwrap_or(u64::MAX);
-        match source.by_ref().take(missing).read_to_end(into) {
-            Ok(_) if into.len() < size => return Err(ErrorKind::UnexpectedEof.into()),
+        let missing = size - into.len();
+        into.reserve_exact(missing);
+        match source.arrive(into, missing) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
@@ -189,12 +196,12 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, ErrorKind, Read, Write};
+    use std::io::{self, ErrorKind, Write};
 
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    use super::{FrameError, FrameReader, Held, Outbox};
+    use super::{Arriving, FrameError, FrameReader, Held, Outbox};
 
     /// A connection on which bytes arrive in pieces, with nothing to read in between.
     struct Pieces {
@@ -202,8 +209,9 @@ mod tests {
         dry: bool,
     }
 
-    impl Read for &mut Pieces {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    impl Arriving for Pieces {
+        fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+            assert!(into.capacity() - into.len() >= most);
             if self.dry {
                 self.dry = false;
                 return Err(ErrorKind::WouldBlock.into());
@@ -211,14 +219,22 @@ mod tests {
             let Some(piece) = self.pieces.first_mut() else {
                 return Ok(0);
             };
-            let count = piece.len().min(into.len());
-            into[..count].copy_from_slice(&piece[..count]);
-            piece.drain(..count);
+            let count = piece.len().min(most);
+            into.extend(piece.drain(..count));
             if piece.is_empty() {
                 self.pieces.remove(0);
                 self.dry = true;
             }
             Ok(count)
+        }
+    }
+
+    impl Arriving for &[u8] {
+        fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+            let (first, rest) = self.split_at(self.len().min(most));
+            into.extend_from_slice(first);
+            *self = rest;
+            Ok(first.len())
         }
     }
 

@@ -6,10 +6,12 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use rustix::buffer::spare_capacity;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use crate::frame::Arriving;
 use crate::properties::{Family, Properties};
 
 /// The TLS library reads 4 KiB at a time from what it is given; this saves it from a system call for each.
@@ -78,6 +80,32 @@ impl Stream {
             Self::Plain(_) => false,
             Self::Tls(tls) => tls.session.wants_write(),
         }
+    }
+}
+
+impl Arriving for Stream {
+    fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        match self {
+            // into memory that was not cleared before, as much as there is in one call
+            Self::Plain(tcp) if into.capacity() - into.len() <= most => {
+                Ok(rustix::io::read(&*tcp, spare_capacity(into))?)
+            }
+            Self::Plain(tcp) => some(tcp, into, most),
+            Self::Tls(tls) => some(tls, into, most),
+        }
+    }
+}
+
+/// The same of anything that can be read.
+fn some(source: &mut impl Read, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    let before = into.len();
+    let limit = u64::try_from(most).unwrap_or(u64::MAX);
+    match source.take(limit).read_to_end(into) {
+        // it keeps what it has read
+        Err(error) if error.kind() == ErrorKind::WouldBlock && into.len() > before => {
+            Ok(into.len() - before)
+        }
+        result => result,
     }
 }
 
@@ -158,9 +186,46 @@ pub(crate) fn in_turn(addresses: Vec<SocketAddr>, turn: usize) -> VecDeque<Socke
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::io::{ErrorKind, Write as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
 
-    use super::in_turn;
+    use super::{Stream, in_turn};
+    use crate::frame::Arriving as _;
+
+    #[test]
+    fn what_arrives_is_taken_up_to_what_was_asked_for_whatever_room_there_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, _) = listener.accept().unwrap();
+        there.write_all(&[7; 1000]).unwrap();
+        drop(there);
+        let mut stream = Stream::Plain(here);
+        let mut read = Vec::new();
+        for (room, most) in [(100, 100), (500, 100), (1, 1), (2000, 2000), (9, 9)] {
+            let mut into = Vec::with_capacity(3 + room);
+            into.extend_from_slice(b"abc");
+            let count = stream.arrive(&mut into, most).unwrap();
+            assert!(count <= most);
+            assert_eq!(&into[..3], b"abc");
+            assert_eq!(into.len(), 3 + count);
+            read.extend_from_slice(&into[3..]);
+        }
+        assert_eq!(read, [7; 1000]);
+        assert_eq!(stream.arrive(&mut Vec::with_capacity(9), 9).unwrap(), 0);
+    }
+
+    #[test]
+    fn nothing_that_arrived_is_told_apart_from_an_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, _) = listener.accept().unwrap();
+        here.set_nonblocking(true).unwrap();
+        for room in [9, 20] {
+            let waits =
+                Stream::Plain(here.try_clone().unwrap()).arrive(&mut Vec::with_capacity(room), 9);
+            assert_eq!(waits.unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    }
 
     #[test]
     fn each_attempt_begins_with_another_address() {
