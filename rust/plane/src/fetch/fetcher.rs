@@ -248,7 +248,8 @@ impl Fetcher {
                 .and_then(|metadata| self.client.take_metadata(metadata));
             match taken {
                 Ok(()) => {
-                    let fetched = self.state.compare(self.client.directory(), now);
+                    let silent = self.client.network().silent_brokers(now);
+                    let fetched = self.state.compare(self.client.directory(), &silent, now);
                     self.fetched.extend(fetched);
                     if self.state.is_well() {
                         self.metadata_pauses.begin_anew();

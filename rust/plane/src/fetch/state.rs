@@ -347,8 +347,13 @@ impl FetchState {
         }
     }
 
-    /// Compares what is read with fresh metadata.
-    pub(crate) fn compare(&mut self, directory: &Directory, now: Instant) -> Vec<FetchedPartition> {
+    /// Compares what is read with fresh metadata; `silent` brokers owe what they do not send.
+    pub(crate) fn compare(
+        &mut self,
+        directory: &Directory,
+        silent: &[i32],
+        now: Instant,
+    ) -> Vec<FetchedPartition> {
         self.stale = false;
         self.revision = None;
         let mut fetched = Vec::new();
@@ -358,7 +363,7 @@ impl FetchState {
             }
             let before = tracked.is_well();
             let leader = directory.leader(&partition.topic, partition.partition);
-            tracked.give_up_on_silent(leader, now, &self.limits);
+            tracked.give_up_on(silent, leader, now, &self.limits);
             if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
                 tracked.phase = Phase::Stopped;
                 fetched.push(FetchedPartition {

@@ -53,6 +53,8 @@ pub(super) struct Tracked {
     pub(super) trouble: Option<(Instant, String)>,
     /// Since when its leader cannot read it.
     failing: Option<Instant>,
+    /// Since when its topic has no such partition.
+    missing: Option<Instant>,
     /// High watermark, last stable offset and log start that were handed out last.
     pub(super) marks: Option<(i64, i64, i64)>,
     /// Whether the directory means the topic that is being read. Anybody may have asked for metadata in between.
@@ -80,6 +82,7 @@ impl Tracked {
             retry_at: None,
             trouble: None,
             failing: None,
+            missing: None,
             marks: None,
             agreed: false,
             leader: None,
@@ -189,38 +192,28 @@ impl Tracked {
 
     /// Since when its broker owes an answer, if that is for too long.
     pub(super) fn unanswered(&self, now: Instant, limits: &Limits) -> Option<(Instant, String)> {
-        let asked = self.overdue(now, limits)?;
-        Some((
-            asked.at,
-            format!("broker {} has not answered", asked.broker),
-        ))
+        let Phase::Asked(Asked { broker, at, .. }) = self.phase else {
+            return None;
+        };
+        let overdue = now.saturating_duration_since(at) > limits.wait + SILENCE;
+        overdue.then(|| (at, format!("broker {broker} has not answered")))
     }
 
-    fn overdue(&self, now: Instant, limits: &Limits) -> Option<Asked> {
-        match self.phase {
-            Phase::Asked(asked)
-                if now.saturating_duration_since(asked.at) > limits.wait + SILENCE =>
-            {
-                Some(asked)
-            }
-            _ => None,
-        }
-    }
-
-    /// Whoever does not answer need not be waited for when somebody else can be asked: the leader, if it is another one now,
-    /// or in place of a replica that is closer. What it answers in the end counts for nothing.
-    pub(super) fn give_up_on_silent(
+    /// Who sends nothing need not be waited for when somebody else can be asked: the leader, if it is another one now, or
+    /// in place of a replica that is closer. What it answers in the end counts for nothing.
+    pub(super) fn give_up_on(
         &mut self,
+        silent: &[i32],
         leader: Option<(i32, i32)>,
         now: Instant,
         limits: &Limits,
     ) {
-        let Some(asked) = self.overdue(now, limits) else {
+        let Phase::Asked(Asked { broker, .. }) = self.phase else {
             return;
         };
-        if leader.is_some_and(|(leader, _)| leader != asked.broker) {
+        if silent.contains(&broker) && leader.is_some_and(|(leader, _)| leader != broker) {
             self.phase = Phase::Idle;
-            self.avoid(asked.broker, now, limits);
+            self.avoid(broker, now, limits);
         }
     }
 
@@ -348,10 +341,11 @@ impl Tracked {
                     now,
                     limits.retry,
                 );
-                let since = self.trouble.as_ref().map_or(now, |(since, _)| *since);
+                let since = *self.missing.get_or_insert(now);
                 (now - since >= limits.patience).then_some(Stop::Gone)
             }
             Some(facts) => {
+                self.missing = None;
                 if facts.leader.is_none() {
                     self.delay("it has no leader".to_owned(), now, limits.retry);
                 }

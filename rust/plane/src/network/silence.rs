@@ -31,6 +31,17 @@ impl Network {
         links.any(|(peer, link)| matches!(peer, Peer::Broker(_)) && is_silent(link, now))
     }
 
+    /// Brokers of the cluster's metadata that are silent.
+    pub(crate) fn silent_brokers(&self, now: Instant) -> Vec<i32> {
+        let brokers = self.links.keys().filter_map(|peer| match peer {
+            Peer::Broker(id) => Some(*id),
+            Peer::Bootstrap(_) => None,
+        });
+        brokers
+            .filter(|id| self.is_silent(Peer::Broker(*id), now))
+            .collect()
+    }
+
     /// When the next peer becomes silent, if nothing comes.
     pub(crate) fn silence_at(&self, now: Instant) -> Option<Instant> {
         let since = self.links.values().filter_map(Link::silent_since);

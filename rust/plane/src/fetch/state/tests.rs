@@ -60,6 +60,7 @@ fn metadata() -> ClusterMetadata {
 struct Reader {
     state: FetchState,
     directory: Directory,
+    silent: Vec<i32>,
     now: Instant,
 }
 
@@ -71,6 +72,7 @@ fn reading_with(partitions: &[i32], limits: Limits) -> Reader {
     let mut reader = Reader {
         state: FetchState::new(IsolationLevel::ReadUncommitted, limits),
         directory: Directory::default(),
+        silent: Vec::new(),
         now: Instant::now(),
     };
     let assignments: Vec<_> = partitions
@@ -87,7 +89,7 @@ fn reading_with(partitions: &[i32], limits: Limits) -> Reader {
 impl Reader {
     fn learn(&mut self, metadata: ClusterMetadata) -> Vec<FetchedPartition> {
         self.directory.apply(metadata, self.now);
-        self.state.compare(&self.directory, self.now)
+        self.state.compare(&self.directory, &self.silent, self.now)
     }
 
     fn wants_metadata(&mut self) -> bool {

@@ -128,3 +128,17 @@ fn a_replica_that_nobody_knows_is_not_waited_for() {
     let request = reader.plan(1).unwrap();
     assert_eq!((&*request.rack, request.topics.len()), ("", 1));
 }
+
+#[test]
+fn a_replica_that_is_slow_is_waited_for_and_one_that_sends_nothing_is_not() {
+    let mut reader = near();
+    redirect(&mut reader);
+    assert_eq!(reader.asked(2), [(0, 10)]);
+    reader.now += Duration::from_secs(20);
+    // a long answer over a slow way
+    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.asked(1).is_empty());
+    reader.silent.push(2);
+    assert!(reader.learn(metadata()).is_empty());
+    assert_eq!(reader.asked(1), [(0, 10)]);
+}

@@ -248,6 +248,26 @@ fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
 }
 
 #[test]
+fn a_partition_that_was_in_trouble_is_waited_for_anew_when_it_is_missing() {
+    let mut without_leader = metadata();
+    without_leader.topics[0].partitions[0].leader = -1;
+    let mut without_partition = metadata();
+    without_partition.topics[0].partitions.remove(0);
+    let mut reader = reading(&[0]);
+    assert!(reader.learn(without_leader).is_empty());
+    reader.now += LIMITS.patience;
+    // a broker that has just started may not know of it yet
+    assert!(reader.learn(without_partition.clone()).is_empty());
+    reader.now += Duration::from_millis(4999);
+    assert!(reader.learn(without_partition.clone()).is_empty());
+    assert!(reader.learn(metadata()).is_empty());
+    reader.now += MILLI;
+    assert!(reader.learn(without_partition.clone()).is_empty());
+    reader.now += LIMITS.patience;
+    assert_eq!(stop_of(&reader.learn(without_partition)), &Stop::Gone);
+}
+
+#[test]
 fn a_topic_that_may_not_be_seen_stops() {
     let mut forbidden = metadata();
     forbidden.topics[0].error = 29;
