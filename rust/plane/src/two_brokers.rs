@@ -87,6 +87,12 @@ impl Two {
         });
     }
 
+    /// Which broker was asked this next, of what it was not looked at yet.
+    pub(crate) fn who_was_asked(&self, key: i16) -> Option<i32> {
+        let found = self.asked.try_iter().find(|(_, asked)| *asked == key);
+        found.map(|(broker, _)| broker)
+    }
+
     pub(crate) fn was_asked(&self, what: (i32, i16)) -> bool {
         self.asked.try_iter().any(|asked| asked == what)
     }
@@ -113,8 +119,15 @@ fn serve(
         } = view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answer = match key {
             18 => {
-                let apis = [(0, 0, 13), (1, 0, 17), (2, 1, 10), (3, 0, 13), (18, 0, 4)];
-                framed(correlation, false, &frames::versions(&apis), version)
+                let ranges = [
+                    (0, 0, 13),
+                    (1, 0, 17),
+                    (2, 1, 10),
+                    (3, 0, 13),
+                    (10, 0, 6),
+                    (18, 0, 4),
+                ];
+                framed(correlation, false, &frames::versions(&ranges), version)
             }
             METADATA if id != mute => {
                 framed(correlation, true, &metadata(&brokers, leader), version)

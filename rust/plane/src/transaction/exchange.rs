@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
 use crate::fetch::TopicPartition;
-use crate::network::{Answer, Peer, State};
+use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
 use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
@@ -27,6 +27,13 @@ const DUPLICATE: i16 = 46;
 /// `TRANSACTIONAL_ID_AUTHORIZATION_FAILED`: whoever may write with an id may describe it, but who knows.
 const ID_NOT_ALLOWED: i16 = 53;
 
+/// A question to the coordinator, or about it, that is not answered yet.
+pub(super) struct Question {
+    id: RequestId,
+    ask: Ask,
+    peer: Peer,
+}
+
 impl TransactionalProducer {
     pub(super) fn take(&mut self, answer: Answer, now: Instant) -> Result<(), Error> {
         let answer = match self.leaders.take(&mut self.client, answer) {
@@ -40,8 +47,8 @@ impl TransactionalProducer {
             self.take_described(answer, now);
             return Ok(());
         }
-        match self.asked.take_if(|(id, _)| *id == answer.id) {
-            Some((_, ask)) => self.take_coordinated(answer, ask, now),
+        match self.asked.take_if(|asked| asked.id == answer.id) {
+            Some(Question { ask, .. }) => self.take_coordinated(answer, ask, now),
             None => Ok(()),
         }
     }
@@ -282,6 +289,13 @@ impl TransactionalProducer {
     }
 
     pub(super) fn ask_coordinator(&mut self, now: Instant) -> Result<(), Error> {
+        let network = self.client.network();
+        let silent =
+            |asked: &mut Question| asked.ask == Ask::Find && network.is_silent(asked.peer, now);
+        if self.asked.take_if(silent).is_some() {
+            // anybody knows who coordinates
+            self.coordinator.lost(now);
+        }
         let Some(ask) = self.coordinator.wants(now) else {
             self.wake(self.coordinator.paused_until());
             return Ok(());
@@ -343,7 +357,7 @@ impl TransactionalProducer {
             }
         };
         self.coordinator.asked();
-        self.asked = Some((id, ask));
+        self.asked = Some(Question { id, ask, peer });
         Ok(())
     }
 
@@ -431,6 +445,7 @@ impl TransactionalProducer {
         self.wake(silence_at);
         let lacking = self.leaderless().is_some();
         if !self.leaders.wants(lacking, now) {
+            self.wake(self.leaders.recheck());
             return Ok(());
         }
         // of the others, because what was written there before may have been left open

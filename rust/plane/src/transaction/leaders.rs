@@ -85,6 +85,11 @@ impl Leaders {
         self.asked.is_none() && (self.stale || lacking || due)
     }
 
+    /// When to come back although nothing has happened.
+    pub(super) fn recheck(&self) -> Option<Instant> {
+        self.recheck.filter(|_| self.asked.is_none())
+    }
+
     /// Asks if it may be asked again already; gives the time at which to come back.
     pub(super) fn ask(
         &mut self,

@@ -8,9 +8,10 @@ use eomirror_core::batch::{self, Batch, Stamp};
 use eomirror_core::relay::{Content, Outgoing};
 use eomirror_core::transaction::coordinator::Misplaced;
 use eomirror_core::transaction::{
-    Ask, Coordinator, Event, Identity, Markers, Sequences, SourceRange, Ticket,
+    Coordinator, Event, Identity, Markers, Sequences, SourceRange, Ticket,
 };
 
+use super::exchange::Question;
 use super::leaders::Leaders;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
@@ -51,7 +52,7 @@ pub struct TransactionalProducer {
     /// What was sent waits; see [`TransactionalProducer::hold`].
     pub(super) held: bool,
     /// What the coordinator was asked, and has not answered.
-    pub(super) asked: Option<(RequestId, Ask)>,
+    pub(super) asked: Option<Question>,
     pub(super) produces: BTreeMap<RequestId, Produced>,
     pub(super) leaders: Leaders,
     pub(super) acknowledged: Vec<Acknowledgement>,
@@ -152,7 +153,8 @@ impl TransactionalProducer {
     }
 
     /// Takes a whole batch, for one partition, behind all that it has got before. The records are not copied; of the
-    /// header, what names the producer is rewritten. The batch's own checksum is the caller's to check before.
+    /// header, what names the producer is rewritten, and the batch's own checksum carried on: a broker refuses a batch
+    /// whose checksum was wrong.
     ///
     /// Takes it also when there is no [`TransactionalProducer::room`]. Sends nothing by itself.
     pub fn send(

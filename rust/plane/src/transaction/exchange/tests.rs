@@ -15,7 +15,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
-use super::{Answer, Ask, Error, Peer, Produced, TopicId, TransactionalProducer};
+use super::{Answer, Ask, Error, Peer, Produced, Question, TopicId, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::{Clock as _, SystemClock};
 use crate::fetch::TopicPartition;
@@ -120,10 +120,15 @@ fn what_the_target_says_against_going_on_is_told_until_it_says_something_else() 
     let found = FoundCoordinator::default().with_error_code(15);
     let answer = FindCoordinatorResponse::default().with_coordinators(vec![found]);
     let id = RequestId::numbered(2);
-    producer.asked = Some((id, Ask::Find));
+    let peer = Peer::Broker(1);
+    producer.asked = Some(Question {
+        id,
+        ask: Ask::Find,
+        peer,
+    });
     let answer = Answer {
         id,
-        peer: Peer::Broker(1),
+        peer,
         body: Ok((6, oracle::write(&answer, 6))),
     };
     producer.take(answer, Instant::now()).unwrap();
@@ -396,4 +401,30 @@ fn batches_of_a_broker_that_stands_still_go_to_the_one_that_leads_then() {
     two.stop_the_first(false);
     clock.forward(6);
     go_on((2, PRODUCE));
+}
+
+#[test]
+fn who_coordinates_is_asked_of_somebody_else_when_a_broker_stands_still() {
+    const FIND_COORDINATOR: i16 = 10;
+    let (two, clock) = (Two::start(), Later::default());
+    let mut client = two.client(&clock);
+    let end = clock.now() + Duration::from_secs(20);
+    client.metadata(&["t"], end).unwrap();
+    let settings = ProducerSettings::new("id", client.network().properties());
+    let mut producer = TransactionalProducer::new(client, settings);
+    // neither answers, and only the first that was asked owes anything
+    let mut next = || {
+        let mut asked = None;
+        until(|| {
+            producer.step().unwrap();
+            let soon = clock.now() + Duration::from_millis(10);
+            crate::network::wait(&mut [producer.network()], &clock, soon);
+            asked = two.who_was_asked(FIND_COORDINATOR);
+            asked.is_some()
+        });
+        asked
+    };
+    let first = next();
+    clock.forward(6);
+    assert_ne!(next(), first);
 }
