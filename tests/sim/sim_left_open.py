@@ -126,6 +126,9 @@ class SimLeftovers:
 
     def _fate(self, where: tuple[str, int], offset: int) -> Fate:
         log = self._world.target.log(_simulated(*where))
+        if offset >= len(log.entries):
+            # foreseen, and never written: a leader says that it is out of range
+            return Fate.GONE
         # behind somebody's open transaction nothing is shown
         if offset >= log.cursor or log.status[offset] == OPEN:
             return Fate.OPEN

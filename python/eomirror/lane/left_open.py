@@ -72,13 +72,15 @@ class Fate(enum.Enum):
     SHOWN: The record.  (Of an offset that was only foreseen: perhaps a marker, or what somebody else wrote.)
     HIDDEN: Nothing, though the record is there: it was aborted.
     OPEN: Nothing yet.
-    GONE: Nothing, and nobody can tell: it was deleted or compacted away.
+    GONE: Nothing, and nobody can tell: it was deleted or compacted away, or never written.
+    UNREADABLE: We may not look.
     """
 
     SHOWN = "shown"
     HIDDEN = "hidden"
     OPEN = "open"
     GONE = "gone"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,14 @@ def positions_were_committed(last: Collection[Fate], earlier: Collection[Fate]) 
     """
     if Fate.SHOWN in last:
         return True
+    for one in (last, earlier):
+        # to abort them on the chance would bring twice what was committed; one that is aborted tells of all of its own
+        if Fate.UNREADABLE in one and Fate.HIDDEN not in one:
+            raise unclear_error(
+                "the positions",
+                "whether they were committed tells who reads the copies, and we may not",
+                fix="grant Read on the topics that `records_not_readable` names; this is tried again",
+            )
     if Fate.SHOWN in earlier:
         raise unclear_error(
             "the positions",
@@ -209,12 +219,14 @@ def orphaned_error(position: Position, found: OpenRange) -> UnreachableError:
     )
 
 
-def unclear_error(where: str, why: str) -> UnreachableError:
+def unclear_error(
+    where: str,
+    why: str,
+    *,
+    fix: str = "this is tried again; if it lasts, see kafka-transactions.sh find-hanging",
+) -> UnreachableError:
     """Something stays open, and cannot be ended now."""
-    return UnreachableError(
-        f"a transaction was left open on the target in {where}: {why}",
-        fix="this is tried again; if it lasts, see kafka-transactions.sh find-hanging",
-    )
+    return UnreachableError(f"a transaction was left open on the target in {where}: {why}", fix=fix)
 
 
 def _adopt(position: Position) -> str:

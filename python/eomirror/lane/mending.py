@@ -38,6 +38,9 @@ __all__ = ["Mending"]
 
 _Where = tuple[str, int]
 
+# how often it is asked what became of records while that changes; who begins anew asks again
+_LOOKS = 3
+
 
 class Mending:
     """
@@ -247,26 +250,32 @@ class Mending:
 
         They may have been foreseen and never written (0006).  What stands there instead, the marker that aborted
         them or a record of somebody else, can be read, and is none of theirs.
+
+        Raises:
+            UnreachableError: What is committed may be hidden behind what somebody else has open, or cannot be told.
         """
-        named = _named(positions)
-        fates = dict(self._leftovers.fates(named)) if named else {}
-        shown = {where for where, fate in fates.items() if fate is Fate.SHOWN}
-        if shown and not any(
-            self._leftovers.is_written_by(where, named[where], writer)
-            for where, writer in _writers(positions).items()
-            if where in shown
-        ):
+        named, writers = _named(positions), _writers(positions)
+        moving: Collection[_Where] = ()
+        for _ in range(_LOOKS):
+            fates = dict(self._leftovers.fates(named)) if named else {}
+            shown = [where for where, fate in fates.items() if fate is Fate.SHOWN]
+            if any(self._leftovers.is_written_by(where, named[where], writers[where]) for where in shown):
+                return list(fates.values())
             fates.update(dict.fromkeys(shown, Fate.GONE))
-        hidden = [where for where, fate in fates.items() if fate is Fate.OPEN]
-        found = [one for one in self._open(hidden) if one.start <= named[one.where]]
-        # behind somebody else's open transaction also what is committed is not shown
-        others = {one.where for one in found} - {one.where for one in found if one.producer_id == producer_id}
-        if others:
-            topic, number = min(others)
-            raise unclear_error(
-                f"{topic}-{number}", "what it holds of ours can be told when others have ended theirs"
-            )
-        return list(fates.values())
+            hidden = {where for where, fate in fates.items() if fate is Fate.OPEN}
+            found = [one for one in self._open(hidden) if one.start <= named[one.where]]
+            # behind somebody else's open transaction also what is committed is not shown
+            ours = {one.where for one in found if one.producer_id == producer_id}
+            if others := {one.where for one in found} - ours:
+                raise unclear_error(
+                    _first(others), "what it holds of ours can be told when others have ended theirs"
+                )
+            # Who had it open has ended that since we asked, or it was no transaction: a new leader shows what it has as
+            # soon as it knows what the others have, and whoever asks for the end of the log waits for that.
+            moving = hidden - ours
+            if not moving:
+                return list(fates.values())
+        raise unclear_error(_first(moving), "what it holds of ours changes while we look")
 
     def _open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
         return self._leftovers.open(partitions) if partitions else ()
@@ -343,6 +352,12 @@ def _writers(positions: Iterable[Position]) -> dict[_Where, ProducerIdentity]:
         for one in positions
         if one.target_offset is not None
     }
+
+
+def _first(partitions: Collection[_Where]) -> str:
+    """One of them, for people."""
+    topic, number = min(partitions)
+    return f"{topic}-{number}"
 
 
 def _transaction(position: Position) -> tuple[int, int, int, int]:

@@ -41,7 +41,7 @@ _MARKER = 1
 # leaves less behind
 _MOST_BYTES = 256 * 1024 * 1024
 _LOOK_SECONDS = 0.02
-_FATES: Final = {"shown": Fate.SHOWN, "open": Fate.OPEN, "gone": Fate.GONE, "unreadable": Fate.GONE}
+_FATES: Final = {"shown": Fate.SHOWN, "open": Fate.OPEN, "gone": Fate.GONE, "unreadable": Fate.UNREADABLE}
 
 _Where = tuple[str, int]
 _Answer = TypeVar("_Answer")
@@ -112,7 +112,15 @@ class TargetLeftovers:
             MirrorError: The target refuses us; a topic that we may not read is no reason.
         """
         asked = [(*where, offset) for where, offset in records.items()]
-        answers = self._told(lambda client: client.fates(asked, _SECONDS))
+        try:
+            answers = self._told(lambda client: client.fates(asked, _SECONDS))
+        except UnreachableError:
+            deleted = self._deleted({topic for topic, _ in records})
+            if not deleted:
+                raise
+            left = {where: offset for where, offset in records.items() if where[0] not in deleted}
+            gone = dict.fromkeys(records.keys() - left.keys(), Fate.GONE)
+            return {**gone, **(self.fates(left) if left else {})}
         if answers is None:
             return self._fates.fates(records)
         told = {(topic, number): fate for topic, number, fate, _ in answers}
@@ -251,6 +259,11 @@ class TargetLeftovers:
                 left = [where for where in partitions if where[0].startswith("eomirror.")]
             found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
+
+    def _deleted(self, topics: Collection[str]) -> AbstractSet[str]:
+        """Of these, those that the cluster does not have; asked where nobody led them for a while."""
+        there = self._admin.describe_topics(sorted(topics))
+        return {topic for topic in topics if there[topic] is None}
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
         """What the extension's client says; None where it cannot serve this cluster."""

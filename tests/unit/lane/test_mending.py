@@ -67,6 +67,8 @@ class FakeLeftovers:
     found: list[OpenRange] = field(default_factory=list)
     held_there: dict[tuple[str, int], list[tuple[bytes | None, bytes | None]]] = field(default_factory=dict)
     became: dict[tuple[tuple[str, int], int], Fate] = field(default_factory=dict)
+    # what is said at first instead, one after the other
+    in_turn: list[Fate] = field(default_factory=list)
     behind: frozenset[tuple[str, int]] = frozenset()
     # at which offsets something else stands than the lane's record
     others: frozenset[tuple[tuple[str, int], int]] = frozenset()
@@ -82,6 +84,8 @@ class FakeLeftovers:
         return self.held_there.get(found.where, [])
 
     def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
+        if self.in_turn:
+            return dict.fromkeys(records, self.in_turn.pop(0))
         return {where: self.became.get((where, offset), Fate.GONE) for where, offset in records.items()}
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
@@ -171,10 +175,63 @@ def test_nothing_open_is_nothing_to_do() -> None:
 @pytest.mark.parametrize(("fate", "commit"), [(Fate.SHOWN, True), (Fate.HIDDEN, False), (Fate.OPEN, False)])
 def test_open_positions_end_like_the_records_that_they_name(fate: Fate, commit: bool) -> None:
     """What is shown was committed; what is open as well, or aborted, comes again."""
-    look = Look(left(POSITIONS, 5, 8), held_there=held(wrote()), became={(COPY, 200): fate})
+    copy = [left(COPY, 190, 201)] if fate is Fate.OPEN else []
+    look = Look(left(POSITIONS, 5, 8), *copy, held_there=held(wrote()), became={(COPY, 200): fate})
 
     assert look.state()
     assert look.end() == [(LANE, [POSITIONS], commit)]
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_what_is_open_for_nobody_is_asked_again(lasts: bool) -> None:
+    """
+    EO-8: whoever had it open may have ended that between two answers, and a new leader shows what it has a bit later.
+
+    What is committed would come twice.
+    """
+    look = Look(left(POSITIONS, 5, 8), held_there=held(wrote()))
+    look.leftovers.in_turn = [Fate.OPEN] * (5 if lasts else 2)
+    look.leftovers.became = {(COPY, 200): Fate.SHOWN}
+
+    if lasts:
+        with pytest.raises(UnreachableError, match=r"east\.orders-0: what it holds of ours changes"):
+            look.state()
+        assert look.end() == []
+    else:
+        assert look.state()
+        assert look.end() == [(LANE, [POSITIONS], True)]
+
+
+@pytest.mark.parametrize(
+    ("other", "commit"), [(Fate.SHOWN, True), (Fate.HIDDEN, False), (Fate.GONE, None), (Fate.OPEN, None)]
+)
+def test_of_a_copy_that_may_not_be_read_nothing_is_concluded(other: Fate, commit: bool | None) -> None:
+    """EO-8: a transaction whose records may be shown is not aborted on the chance; another copy of it may tell."""
+    look = Look(
+        left(POSITIONS, 5, 8),
+        left(OTHER_COPY, 190, 201),
+        held_there=held(wrote(), wrote(PAYMENTS)),
+        became={(COPY, 200): Fate.UNREADABLE, (OTHER_COPY, 200): other},
+    )
+
+    if commit is None:
+        with pytest.raises(UnreachableError, match="who reads the copies") as raised:
+            look.state()
+        assert "grant Read" in (raised.value.fix or "")
+        assert look.end() == []
+    else:
+        assert look.state()
+        assert look.end() == [(LANE, [POSITIONS], commit)]
+
+
+def test_an_earlier_transaction_that_may_not_be_read_is_not_aborted_with_the_last() -> None:
+    """The last one was aborted, and what of those before it?"""
+    told = held(wrote(), wrote(PAYMENTS, offset=110, txn=2))
+    became = {(COPY, 200): Fate.UNREADABLE, (OTHER_COPY, 210): Fate.HIDDEN}
+    look = Look(left(POSITIONS, 5, 8), held_there=told, became=became)
+
+    with pytest.raises(UnreachableError, match="who reads the copies"):
+        look.state()
 
 
 def test_a_position_that_only_advanced_tells_nothing() -> None:
@@ -182,6 +239,7 @@ def test_a_position_that_only_advanced_tells_nothing() -> None:
     advanced = wrote(PAYMENTS, records=0)
     look = Look(
         left(POSITIONS, 5, 8),
+        left(COPY, 190, 201),
         held_there=held(wrote(), advanced),
         became={(COPY, 200): Fate.OPEN, (OTHER_COPY, 200): Fate.SHOWN},
     )
@@ -233,6 +291,11 @@ def test_a_record_behind_somebody_elses_open_transaction_tells_nothing_yet() -> 
     look.leftovers.found.append(left(COPY, 190, 300))
     assert look.state(), "ours is open there too, and so is not committed"
     assert look.end() == [(LANE, [POSITIONS], False)]
+
+    became = {(COPY, 200): Fate.OPEN, (OTHER_COPY, 200): Fate.SHOWN}
+    another = Look(left(POSITIONS, 5, 8), foreign, held_there=held(wrote(), wrote(PAYMENTS)), became=became)
+    assert another.state(), "another record of the same transaction tells"
+    assert another.end() == [(LANE, [POSITIONS], True)]
 
 
 def test_what_others_have_open_in_our_topics_is_theirs() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
+from eomirror.lane.left_open import Fate
 from eomirror.lane.plane import ProducerIdentity
 from eomirror.native.left_open import TargetLeftovers
 
@@ -23,6 +24,10 @@ class BusyAdmin:
     def offsets(self, partitions: Collection[tuple[str, int]], *, read_committed: bool, **_: Any) -> Any:
         """The ends."""
         return dict.fromkeys(partitions, 5 if read_committed else 10)
+
+    def describe_topics(self, names: Sequence[str]) -> dict[str, object | None]:
+        """One was deleted."""
+        return {name: None if name == "east.deleted" else object() for name in names}
 
 
 def asking(client: Any, **options: Any) -> Any:
@@ -65,6 +70,48 @@ def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     found = leftovers.open([READABLE, HIDDEN, STATE])
 
     assert {one.where for one in found} == {READABLE, STATE}
+
+
+class Forgotten:
+    """A client of a cluster in which one copy was deleted."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[tuple[str, int, int]]] = []
+
+    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+        """Nobody leads it."""
+        self.asked.append(list(records))
+        if any(topic == "east.deleted" for topic, *_ in records):
+            raise UnreachableError("Fetch: no answer in 30 s: the topic does not exist", fix="wait")
+        return [(topic, number, "shown", 5) for topic, number, _ in records]
+
+
+def test_a_deleted_copy_holds_up_no_other() -> None:
+    """EO-5: what was open there is gone with it; its topic stops by itself, and the others go on."""
+    client = Forgotten()
+    records = {("east.a", 0): 4, ("east.deleted", 0): 7}
+
+    assert asking(client).fates(records) == {("east.a", 0): Fate.SHOWN, ("east.deleted", 0): Fate.GONE}
+    assert asking(client).fates({("east.deleted", 0): 7}) == {("east.deleted", 0): Fate.GONE}
+
+
+def test_a_copy_that_nobody_leads_now_is_waited_for() -> None:
+    """It is there, so it is not gone."""
+
+    class Leaderless:
+        def fates(self, *_: Any) -> Any:
+            raise UnreachableError("Fetch: no answer in 30 s: no leader", fix="wait")
+
+    with pytest.raises(UnreachableError, match="no leader"):
+        asking(Leaderless()).fates({("east.a", 0): 4})
+
+
+def test_what_may_not_be_read_is_told_apart_from_what_is_gone() -> None:
+    """EO-8: a person can grant it."""
+    assert asking(Guarded()).fates({READABLE: 4, HIDDEN: 4}) == {
+        READABLE: Fate.SHOWN,
+        HIDDEN: Fate.UNREADABLE,
+    }
 
 
 class Confused:
