@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from eomirror._native import LeftOpen
 from eomirror.errors import UnreachableError
@@ -142,6 +143,21 @@ def test_a_record_of_others_where_ours_was_foreseen_does_not_show_the_position(f
 
     keys = [key for key, *_ in flow.written]
     assert flow.found() == [*keys[:30], *[b"stranger"] * 20, *keys[30:]]
+
+
+@SLOW
+def test_a_copy_that_is_deleted_with_its_positions_left_open_stops_by_itself(flow: Flow) -> None:
+    """EO-5: what was open there is gone with it, and the lane comes up; the topic says what has become of its copy."""
+    flow.leave_open(position=True)
+    admin = AdminClient(dict(flow.west))
+    admin.delete_topics([flow.copy])[flow.copy].result(TIMEOUT)
+
+    report = flow.run()
+
+    ((topic, (code, text)),) = report.stopped_topics.items()
+    assert (topic, code) == (flow.topic, 1)
+    assert f"the target topic {flow.copy} was deleted and created again" in text
+    assert "--adopt" in text
 
 
 def test_data_without_a_position_is_never_shown(flow: Flow) -> None:
