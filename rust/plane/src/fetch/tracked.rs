@@ -182,6 +182,7 @@ impl Tracked {
     pub(super) fn get_well(&mut self) {
         self.trouble = None;
         self.failing = None;
+        self.missing = None;
     }
 
     pub(super) fn delay(&mut self, reason: String, now: Instant, pause: Duration) {
