@@ -41,6 +41,7 @@ _MARKER = 1
 # leaves less behind
 _MOST_BYTES = 256 * 1024 * 1024
 _LOOK_SECONDS = 0.02
+_TWICE_SECONDS = 2.0
 _FATES: Final = {"shown": Fate.SHOWN, "open": Fate.OPEN, "gone": Fate.GONE, "unreadable": Fate.UNREADABLE}
 
 _Where = tuple[str, int]
@@ -115,12 +116,11 @@ class TargetLeftovers:
         try:
             answers = self._told(lambda client: client.fates(asked, _SECONDS))
         except UnreachableError:
-            deleted = self._deleted({topic for topic, _ in records})
-            if not deleted:
+            never = self._never_led(records)
+            if not never:
                 raise
-            left = {where: offset for where, offset in records.items() if where[0] not in deleted}
-            gone = dict.fromkeys(records.keys() - left.keys(), Fate.GONE)
-            return {**gone, **(self.fates(left) if left else {})}
+            left = {where: offset for where, offset in records.items() if where not in never}
+            return {**never, **(self.fates(left) if left else {})}
         if answers is None:
             return self._fates.fates(records)
         told = {(topic, number): fate for topic, number, fate, _ in answers}
@@ -260,10 +260,32 @@ class TargetLeftovers:
             found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
 
-    def _deleted(self, topics: Collection[str]) -> AbstractSet[str]:
-        """Of these, those that the cluster does not have; asked where nobody led them for a while."""
-        there = self._admin.describe_topics(sorted(topics))
-        return {topic for topic in topics if there[topic] is None}
+    def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, Fate]:
+        """
+        Of these, those that nobody will lead however long we wait: the cluster does not have or does not show them.
+
+        Asked where one of them had no leader for a while.  A broker that has just started may not know of a topic
+        yet, so the cluster has to say it twice.
+        """
+        told: Mapping[_Where, Fate] = dict.fromkeys(partitions, Fate.GONE)
+        for look in range(2):
+            if look:
+                self._clock.sleep(_TWICE_SECONDS)
+            found, refused = self._admin.visible_topics(sorted({topic for topic, _ in partitions}))
+            hidden = {where: Fate.UNREADABLE for where in partitions if where[0] in refused}
+            there = {topic: facts.partitions for topic, facts in found.items() if facts is not None}
+            gone = {
+                where: Fate.GONE
+                for where in partitions
+                if where not in hidden and where[1] >= there.get(where[0], 0)
+            }
+            now = hidden | gone
+            told = (
+                now if not look else {where: fate for where, fate in now.items() if told.get(where) is fate}
+            )
+            if not told:
+                break
+        return told
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
         """What the extension's client says; None where it cannot serve this cluster."""

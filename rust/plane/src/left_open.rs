@@ -141,11 +141,18 @@ impl Client {
             fetch(directory, partitions, &at, 1)
         };
         let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
-        match found.into_iter().next() {
-            // deleted, or not ours to read
-            Some((_, said)) if said.error != 0 => Ok(false),
-            Some((_, said)) => holds(&said, offset, writer),
-            None => Ok(false),
+        let Some((_, said)) = found.into_iter().next() else {
+            return Ok(false);
+        };
+        let code = ErrorCode(said.error);
+        match code.meaning() {
+            // deleted, or never written
+            Meaning::OutOfRange => Ok(false),
+            Meaning::Refused => Err(Error::Refused {
+                what: format!("Fetch of {topic}-{partition}"),
+                code,
+            }),
+            _ => holds(&said, offset, writer),
         }
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,13 +22,37 @@ READABLE, HIDDEN, STATE = ("east.a", 0), ("east.b", 0), ("eomirror.l.positions",
 class BusyAdmin:
     """Something is open everywhere."""
 
+    def __init__(self) -> None:
+        self.asked = 0
+
     def offsets(self, partitions: Collection[tuple[str, int]], *, read_committed: bool, **_: Any) -> Any:
         """The ends."""
         return dict.fromkeys(partitions, 5 if read_committed else 10)
 
-    def describe_topics(self, names: Sequence[str]) -> dict[str, object | None]:
-        """One was deleted."""
-        return {name: None if name == "east.deleted" else object() for name in names}
+    def visible_topics(self, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Exception]]:
+        """One was deleted, one has fewer partitions, one may not be seen, and one is not known yet at first."""
+        self.asked += 1
+        unknown = {"east.deleted", *(["east.late"] if self.asked == 1 else [])}
+        found = {
+            name: None if name in unknown else SimpleNamespace(partitions=1 if name == "east.small" else 8)
+            for name in names
+            if name != "east.secret"
+        }
+        return found, {name: AuthorizationError("no", fix="grant") for name in names if name == "east.secret"}
+
+
+class SlowClock:
+    """Goes on while a partition is read."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """They pass."""
+        self.now += seconds
 
 
 def asking(client: Any, **options: Any) -> Any:
@@ -72,38 +97,38 @@ def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     assert {one.where for one in found} == {READABLE, STATE}
 
 
-class Forgotten:
-    """A client of a cluster in which one copy was deleted."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[tuple[str, int, int]]] = []
+class Leaderless:
+    """A client of a cluster in which most partitions have no leader."""
 
     def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
-        """Nobody leads it."""
-        self.asked.append(list(records))
-        if any(topic == "east.deleted" for topic, *_ in records):
-            raise UnreachableError("Fetch: no answer in 30 s: the topic does not exist", fix="wait")
+        """One has."""
+        if any(topic != "east.a" for topic, *_ in records):
+            raise UnreachableError("Fetch: no answer in 30 s: no leader", fix="wait")
         return [(topic, number, "shown", 5) for topic, number, _ in records]
 
 
-def test_a_deleted_copy_holds_up_no_other() -> None:
-    """EO-5: what was open there is gone with it; its topic stops by itself, and the others go on."""
-    client = Forgotten()
-    records = {("east.a", 0): 4, ("east.deleted", 0): 7}
+@pytest.mark.parametrize(
+    ("where", "fate"),
+    [
+        (("east.deleted", 0), Fate.GONE),
+        (("east.small", 1), Fate.GONE),
+        (("east.secret", 0), Fate.UNREADABLE),
+        (("east.small", 0), None),
+        (("east.late", 0), None),
+    ],
+)
+def test_a_copy_that_nobody_will_ever_lead_holds_up_no_other(
+    where: tuple[str, int], fate: Fate | None
+) -> None:
+    """EO-5: what was open there is gone with it.  One that is there has a leader sooner or later, and is waited for."""
+    leftovers = asking(Leaderless(), clock=SlowClock())
+    records = {("east.a", 0): 4, where: 7}
 
-    assert asking(client).fates(records) == {("east.a", 0): Fate.SHOWN, ("east.deleted", 0): Fate.GONE}
-    assert asking(client).fates({("east.deleted", 0): 7}) == {("east.deleted", 0): Fate.GONE}
-
-
-def test_a_copy_that_nobody_leads_now_is_waited_for() -> None:
-    """It is there, so it is not gone."""
-
-    class Leaderless:
-        def fates(self, *_: Any) -> Any:
-            raise UnreachableError("Fetch: no answer in 30 s: no leader", fix="wait")
-
-    with pytest.raises(UnreachableError, match="no leader"):
-        asking(Leaderless()).fates({("east.a", 0): 4})
+    if fate is None:
+        with pytest.raises(UnreachableError, match="no leader"):
+            leftovers.fates(records)
+    else:
+        assert leftovers.fates(records) == {("east.a", 0): Fate.SHOWN, where: fate}
 
 
 def test_what_may_not_be_read_is_told_apart_from_what_is_gone() -> None:
@@ -142,16 +167,6 @@ def test_who_wrote_a_record_is_not_guessed() -> None:
     """Taken for ours it may lose records, for somebody else's bring them twice: the link waits."""
     with pytest.raises(UnreachableError, match=r"east\.a-0: who wrote offset 5"):
         asking(Speechless()).is_written_by(READABLE, 5, ProducerIdentity(7, 0))
-
-
-class SlowClock:
-    """Goes on while a partition is read."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Seconds."""
-        return self.now
 
 
 class FarAway:
