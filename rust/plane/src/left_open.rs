@@ -26,7 +26,7 @@ use crate::protocol::fetch::{
 use crate::protocol::transaction::{
     AddPartitions, AddedPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
 };
-use crate::protocol::{IsolationLevel, Request, TopicId};
+use crate::protocol::{IsolationLevel, Request, TopicId, by_topic};
 
 /// `OPERATION_NOT_ATTEMPTED`: of the other partitions of a request in which one was refused.
 const NOT_ATTEMPTED: i16 = 55;
@@ -476,17 +476,6 @@ fn fate(said: &AnsweredPartition, offset: i64) -> RecordFate {
     } else {
         RecordFate::Shown
     }
-}
-
-fn by_topic(partitions: &[(&str, i32)]) -> Vec<(String, Vec<i32>)> {
-    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for (topic, partition) in partitions {
-        topics.entry(topic).or_default().push(*partition);
-    }
-    topics
-        .into_iter()
-        .map(|(topic, partitions)| (topic.to_owned(), partitions))
-        .collect()
 }
 
 /// What a coordinator says for a while.

@@ -13,6 +13,7 @@ pub(crate) mod produce;
 pub(crate) mod sasl;
 pub(crate) mod transaction;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base64::Engine as _;
@@ -146,6 +147,18 @@ impl IsolationLevel {
             Self::ReadCommitted => 1,
         }
     }
+}
+
+/// The partitions of each topic, as requests name them.
+pub(crate) fn by_topic(partitions: &[(&str, i32)]) -> Vec<(String, Vec<i32>)> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, partition) in partitions {
+        topics.entry(topic).or_default().push(*partition);
+    }
+    topics
+        .into_iter()
+        .map(|(topic, partitions)| (topic.to_owned(), partitions))
+        .collect()
 }
 
 #[cfg(test)]
