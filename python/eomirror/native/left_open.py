@@ -267,25 +267,20 @@ class TargetLeftovers:
         Asked where one of them had no leader for a while.  A broker that has just started may not know of a topic
         yet, so the cluster has to say it twice.
         """
-        told: Mapping[_Where, Fate] = dict.fromkeys(partitions, Fate.GONE)
-        for look in range(2):
-            if look:
-                self._clock.sleep(_TWICE_SECONDS)
-            found, refused = self._admin.visible_topics(sorted({topic for topic, _ in partitions}))
-            hidden = {where: Fate.UNREADABLE for where in partitions if where[0] in refused}
-            there = {topic: facts.partitions for topic, facts in found.items() if facts is not None}
-            gone = {
-                where: Fate.GONE
-                for where in partitions
-                if where not in hidden and where[1] >= there.get(where[0], 0)
-            }
-            now = hidden | gone
-            told = (
-                now if not look else {where: fate for where, fate in now.items() if told.get(where) is fate}
-            )
-            if not told:
-                break
-        return told
+        first = self._not_shown(partitions)
+        if not first:
+            return {}
+        self._clock.sleep(_TWICE_SECONDS)
+        return dict(first.items() & self._not_shown(partitions).items())
+
+    def _not_shown(self, partitions: Collection[_Where]) -> Mapping[_Where, Fate]:
+        found, refused = self._admin.visible_topics(sorted({topic for topic, _ in partitions}))
+        numbers = {topic: facts.partitions for topic, facts in found.items() if facts is not None}
+        return {
+            where: Fate.UNREADABLE if where[0] in refused else Fate.GONE
+            for where in partitions
+            if where[1] >= numbers.get(where[0], 0)
+        }
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
         """What the extension's client says; None where it cannot serve this cluster."""
