@@ -138,8 +138,7 @@ impl TransactionalProducer {
         self.client.directory().moves() > 0
     }
 
-    /// What the next batch for a partition must carry. A batch that is written anew can carry it from the start, and
-    /// then its checksum is computed once.
+    /// What the next batch for a partition must carry. A batch that is written anew can carry it from the start.
     pub fn stamp(&self, target: &TopicPartition) -> Result<Stamp, Error> {
         let Some(Identity { producer_id, epoch }) = self.coordinator.writer() else {
             return Err(self.closed("send"));

@@ -285,15 +285,17 @@ fn step_until(
     producer: &mut TransactionalProducer,
     mut over: impl FnMut(&mut TransactionalProducer) -> bool,
 ) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !over(producer) {
-        let now = Instant::now();
-        assert!(now < until, "it does not come");
+    let clock = producer.client.clock();
+    until(|| {
+        if over(producer) {
+            return true;
+        }
         producer.step().unwrap();
-        let soon = now + Duration::from_millis(20);
+        let soon = clock.now() + Duration::from_millis(20);
         let soon = producer.wakes_at().map_or(soon, |at| at.min(soon));
-        crate::network::wait(&mut [producer.network()], &SystemClock, soon);
-    }
+        crate::network::wait(&mut [producer.network()], &*clock, soon);
+        false
+    });
 }
 
 /// Steps until the coordinator has told of the markers. A machine that stands still for so long that nobody asks any
@@ -389,14 +391,7 @@ fn batches_of_a_broker_that_stands_still_go_to_the_one_that_leads_then() {
     client.metadata(&["t"], end).unwrap();
     let mut producer = open_with(client);
     push(&mut producer);
-    let mut go_on = |what| {
-        until(|| {
-            producer.step().unwrap();
-            let soon = clock.now() + Duration::from_millis(10);
-            crate::network::wait(&mut [producer.network()], &clock, soon);
-            two.was_asked(what)
-        });
-    };
+    let mut go_on = |what| step_until(&mut producer, |_| two.was_asked(what));
     go_on((1, PRODUCE));
     two.stop_the_first(false);
     clock.forward(6);
@@ -415,10 +410,7 @@ fn who_coordinates_is_asked_of_somebody_else_when_a_broker_stands_still() {
     // neither answers, and only the first that was asked owes anything
     let mut next = || {
         let mut asked = None;
-        until(|| {
-            producer.step().unwrap();
-            let soon = clock.now() + Duration::from_millis(10);
-            crate::network::wait(&mut [producer.network()], &clock, soon);
+        step_until(&mut producer, |_| {
             asked = two.who_was_asked(FIND_COORDINATOR);
             asked.is_some()
         });
