@@ -99,6 +99,10 @@ faults-rest: (faults "-k" "not (" + kills + ")")
 faults-long *ARGS:
     python scripts/faults_long.py "$@"
 
+# a healthy link of two clusters of three brokers for so long, on one plane: leader moves, restarts, retention, compaction
+soak SECONDS="1800" PLANE="native":
+    EOMIRROR_SOAK_SECONDS={{SECONDS}} python -m pytest -q --plane {{PLANE}} tests/faults/test_no_false_alarm.py
+
 # one fault test again, with the seed that a report names: EOMIRROR_SEED=N just faults-replay NODE
 faults-replay *ARGS:
     python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"
