@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
@@ -64,6 +64,29 @@ def some_records(seed: int, count: int) -> list[Record]:
             )
         )
     return records
+
+
+def lost_beyond_compaction(original: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
+    """
+    Records of the original that compaction of the copy does not explain: of their key, the copy has nothing later.
+
+    Source and target compact each at a time of its own, so neither has to hold what the other still holds.  Records
+    must be distinct; the copy's, in its order, must be a part of the original.
+    """
+    place = {record: number for number, record in enumerate(original)}
+    latest = {record[0]: place[record] for record in copy if record in place}
+    held = set(copy)
+    return [
+        record
+        for number, record in enumerate(original)
+        if record not in held and (record[0] is None or latest.get(record[0], -1) < number)
+    ]
+
+
+def is_within(few: Sequence[Record], many: Sequence[Record]) -> bool:
+    """Tells whether all of ``few`` are in ``many``, in the same order."""
+    rest = iter(many)
+    return all(one in rest for one in few)
 
 
 def produce(

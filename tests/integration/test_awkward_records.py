@@ -18,7 +18,16 @@ from confluent_kafka import (
 )
 from test_mirror import Link
 
-from records import create_topic, produce, read_committed, some_records, wait_for
+from records import (
+    create_topic,
+    is_within,
+    lost_beyond_compaction,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+)
+from rig.link import alter_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -200,48 +209,92 @@ def test_a_log_append_time_is_kept_as_the_records_own(link: Link) -> None:
     assert read_committed(link.west, link.target) == read_committed(link.east, link.topic)
 
 
-@pytest.mark.slow
-def is_within(few: list[Record], many: list[Record]) -> bool:
-    """Whether all of these are there, in order."""
-    rest = iter(many)
-    return all(one in rest for one in few)
+#: Compaction that leaves the newest segment alone and nothing else.
+_EAGER = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "0",
+}
 
 
 def test_batches_with_holes_are_no_gap(link: Link) -> None:
     """EO-6: the first batches of a compacted topic have lost most of their records; nothing else is lost."""
-    create_topic(
-        link.east,
-        link.topic,
-        **{
-            "cleanup.policy": "compact",
-            "segment.ms": "100",
-            "min.cleanable.dirty.ratio": "0.01",
-            "min.compaction.lag.ms": "0",
-        },
-    )
+    written = compacted_source(link)
+    final = read_committed(link.east, link.topic)[0]
+    assert final[0][1] != written[0][1]
+
+    report = link.catch_up()
+
+    assert report.exit_code == 0
+    copied, left = read_committed(link.west, link.target)[0], read_committed(link.east, link.topic)[0]
+    check_compacted(final, left, copied, report.links[0].counters.records)
+
+
+def test_a_copy_that_compacts_further_than_its_source_has_lost_nothing(link: Link) -> None:
+    """EO-6, EO-11: the cleaners of two clusters run at times of their own; a lost record is still told apart."""
+    compacted_source(link)
+    final = read_committed(link.east, link.topic)[0]
+    report = link.catch_up()
+    assert report.exit_code == 0
+    # the source compacts no further: all that comes stays in its newest segment
+    alter_topic(link.east, link.topic, segment_ms="604800000", min_cleanable_dirty_ratio="1")
+    later = iter(range(_T0 + 2_000_000, _T0 + 9_000_000, 1_000))
+    keys = [record[0] for record in final]
+    write(link.east, link.topic, [(key, b"again", next(later), ()) for key in keys for _ in range(3)])
+
+    def is_further() -> bool:
+        # a record whose time is later by more than segment.ms begins another segment of the copy
+        write(link.east, link.topic, [(b"roll", b"roll", next(later), ())])
+        assert link.catch_up().exit_code == 0
+        time.sleep(1)
+        found = read_committed(link.west, link.target)[0]
+        return len(found) < len(read_committed(link.east, link.topic)[0]) / 2
+
+    wait_for(is_further, 90)
+    original, copied = read_committed(link.east, link.topic)[0], read_committed(link.west, link.target)[0]
+    assert not is_within(original, copied)
+    assert is_within(copied, original)
+    assert not lost_beyond_compaction(original, copied)
+    for lost in list({record[0]: record for record in copied}.values())[::40]:
+        found = lost_beyond_compaction(original, [record for record in copied if record != lost])
+        assert found[-1] == lost
+
+
+def compacted_source(link: Link) -> list[Record]:
+    """Writes a topic of which compaction has left less than half; gives what was written first."""
+    create_topic(link.east, link.topic, **_EAGER)
     # every third key is written once, the others again and again: holes of every length, the first offset gone
     keys = [b"once-%d" % n if n % 3 == 2 else b"again-%d" % (n % 5) for n in range(900)]
     records: list[Record] = [(key, b"%d" % n, _T0 + n, ()) for n, key in enumerate(keys)]
     write(link.east, link.topic, records)
+    later = iter(range(_T0 + 1_000, _T0 + 1_000_000, 1_000))
 
-    def compacted() -> bool:
+    def is_compacted() -> bool:
         # the cleaner leaves the newest segment alone: a record begins another one
-        write(link.east, link.topic, [(b"again-0", b"later", _T0 + 1_000, ())])
+        write(link.east, link.topic, [(b"again-0", b"later", next(later), ())])
         time.sleep(1)
-        found = read_committed(link.east, link.topic)[0]
-        return len(found) < len(records) / 2
+        return len(read_committed(link.east, link.topic)[0]) < len(records) / 2
 
-    wait_for(compacted, 90)
-    final = read_committed(link.east, link.topic)[0]
-    assert final[0][1] != records[0][1]
+    wait_for(is_compacted, 90)
+    return records
 
-    assert link.catch_up().exit_code == 0
 
-    # the target compacts as well, and never has: what it holds is what was there to be read; the source's cleaner may
-    # have come by since
-    copied, left = read_committed(link.west, link.target)[0], read_committed(link.east, link.topic)[0]
-    assert is_within(copied, final)
-    assert is_within(left, copied)
+def check_compacted(before: list[Record], after: list[Record], copied: list[Record], mirrored: int) -> None:
+    """
+    Asserts that a copy has all that its source had, but for what compaction of the copy explains.
+
+    Args:
+        before: The source before it was mirrored.
+        after: The source afterwards; its cleaner may have removed more.
+        copied: The copy.
+        mirrored: Records that the link has committed, which the copy's cleaner cannot change.
+    """
+    assert is_within(after, before)
+    assert is_within(copied, before)
+    assert not lost_beyond_compaction(before, copied)
+    assert {record[0]: record for record in copied} == {record[0]: record for record in before}
+    assert len(after) <= mirrored <= len(before)
 
 
 @pytest.mark.client_plane("a batch that is passed on is not opened, and the header arrives as it is")
