@@ -106,7 +106,7 @@ impl Handshake {
                 let challenge = self.authenticated(pending.version, body)?;
                 let (proof, last) = scram
                     .prove(&challenge.message)
-                    .map_err(|reason| self.unproven(reason))?;
+                    .map_err(|reason| self.unproven(&reason))?;
                 self.stage = Stage::ScramLast(proof);
                 self.authenticate(last.into_bytes())
             }

@@ -3,6 +3,7 @@
 //! The user's name and password are used as their UTF-8 bytes: Kafka's own client and broker do not apply `SASLprep`,
 //! so that applying it would lock out users whose password it changes.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use base64::Engine as _;
@@ -11,8 +12,14 @@ use ring::{digest, hmac, pbkdf2};
 
 use crate::secret::Secret;
 
-/// More rounds than anybody configures, few enough to be done within a second or so.
+/// The minimum of Kafka's Java client, and of RFC 7677. With fewer, our proof lets an impostor find the password by trying.
+const FEWEST_ITERATIONS: u32 = 4096;
+/// A broker proves who it is only after we have computed, on each connection. This many rounds take a second or less.
+/// Kafka stores no credential of more than 16,384 (KIP-554); other brokers may follow OWASP, which recommends 600,000.
 const MOST_ITERATIONS: u32 = 1_000_000;
+
+/// Why an exchange ends.
+type Refusal = Cow<'static, str>;
 
 /// GS2 header of a client that does not bind channels: `n,,` in base64.
 const NO_BINDING: &str = "biws";
@@ -84,23 +91,21 @@ impl Scram {
     }
 
     /// Answers the broker's challenge.
-    pub(crate) fn prove(self, server_first: &[u8]) -> Result<(Proof, String), &'static str> {
+    pub(crate) fn prove(self, server_first: &[u8]) -> Result<(Proof, String), Refusal> {
         let challenge =
             std::str::from_utf8(server_first).map_err(|_| "its challenge is no text")?;
         let nonce = attribute(challenge, 'r').ok_or("its challenge has no nonce")?;
         // a broker that does not extend our nonce replays an old exchange
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
-            return Err("its nonce does not extend ours");
+            return Err("its nonce does not extend ours".into());
         }
         let salt = attribute(challenge, 's')
             .and_then(|salt| STANDARD.decode(salt).ok())
             .ok_or("its challenge has no salt")?;
         let iterations = attribute(challenge, 'i')
-            .and_then(|count| count.parse::<NonZeroU32>().ok())
+            .and_then(|count| count.parse::<u64>().ok())
             .ok_or("its challenge has no number of iterations")?;
-        if iterations.get() > MOST_ITERATIONS {
-            return Err("it asks for more than a million iterations");
-        }
+        let iterations = acceptable(iterations)?;
         let mut salted = vec![0; self.hash.digest().output_len()];
         pbkdf2::derive(
             self.hash.stretch(),
@@ -146,6 +151,25 @@ impl Proof {
         hmac::verify(&self.key, self.message.as_bytes(), &signature)
             .map_err(|_| "its proof that it knows the password is wrong")
     }
+}
+
+/// Checks the broker's number of iterations, before anything is computed from the password.
+fn acceptable(iterations: u64) -> Result<NonZeroU32, Refusal> {
+    u32::try_from(iterations)
+        .ok()
+        .filter(|count| (FEWEST_ITERATIONS..=MOST_ITERATIONS).contains(count))
+        .and_then(NonZeroU32::new)
+        .ok_or_else(|| {
+            let fix = if iterations < u64::from(FEWEST_ITERATIONS) {
+                "check that this is your broker, and store the credential again with more iterations"
+            } else {
+                "check that this is your broker, and store the credential again with fewer iterations"
+            };
+            format!(
+                "it asks for {iterations} iterations, which is outside {FEWEST_ITERATIONS} to {MOST_ITERATIONS}; {fix}"
+            )
+            .into()
+        })
 }
 
 fn attribute(message: &str, name: char) -> Option<&str> {
@@ -221,16 +245,48 @@ mod tests {
                 "its challenge has no salt",
             ),
             (
-                b"r=rOprNGfwEbeRWgbNEkqOx,s=AA==,i=0",
+                b"r=rOprNGfwEbeRWgbNEkqOx,s=AA==,i=-4096",
                 "its challenge has no number of iterations",
-            ),
-            (
-                b"r=rOprNGfwEbeRWgbNEkqOx,s=AA==,i=4000000000",
-                "it asks for more than a million iterations",
             ),
             (b"\xff", "its challenge is no text"),
         ] {
-            assert_eq!(begin("user").0.prove(challenge).err(), Some(reason));
+            assert_eq!(
+                begin("user").0.prove(challenge).err().as_deref(),
+                Some(reason)
+            );
+        }
+    }
+
+    fn answer_to(iterations: &str) -> Result<String, String> {
+        let challenge = format!("r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i={iterations}");
+        let proved = begin("user").0.prove(challenge.as_bytes());
+        proved.map(|(_, last)| last).map_err(Into::into)
+    }
+
+    #[test]
+    fn a_broker_that_asks_for_too_few_iterations_gets_no_proof_to_guess_by() {
+        for few in ["0", "1", "4095"] {
+            let refusal = answer_to(few).unwrap_err();
+            assert!(
+                refusal.contains(&format!("it asks for {few} iterations")),
+                "{refusal}"
+            );
+            assert!(refusal.contains("4096"), "{refusal}");
+        }
+        assert!(answer_to("4096").is_ok());
+        // the most that Kafka stores
+        assert!(answer_to("16384").is_ok());
+    }
+
+    #[test]
+    fn a_broker_cannot_make_us_compute_for_minutes() {
+        for many in ["1000001", "4000000000", "18446744073709551615"] {
+            let refusal = answer_to(many).unwrap_err();
+            assert!(
+                refusal.contains(&format!("it asks for {many} iterations")),
+                "{refusal}"
+            );
+            assert!(refusal.contains("1000000"), "{refusal}");
         }
     }
 

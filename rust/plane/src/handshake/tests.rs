@@ -133,7 +133,7 @@ fn plain_credentials_go_in_one_message() {
     assert_eq!(greeted.lifetime, Some(Duration::from_secs(60)));
 }
 
-fn scram_until_proof() -> Handshake {
+fn scram_until_challenge() -> Handshake {
     let (mut handshake, _) = begin(Some(Mechanism::ScramSha256));
     sent(
         handshake
@@ -146,6 +146,11 @@ fn scram_until_proof() -> Handshake {
             .unwrap(),
     );
     assert!(first.ends_with(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO\0"));
+    handshake
+}
+
+fn scram_until_proof() -> Handshake {
+    let mut handshake = scram_until_challenge();
     let challenge =
         "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
     let last = sent(
@@ -166,6 +171,22 @@ fn scram_ends_with_the_brokers_own_proof() {
             .unwrap(),
         Next::Ready(_)
     ));
+}
+
+#[test]
+fn an_impostor_that_asks_for_one_iteration_is_sent_nothing_and_told_by_its_number() {
+    let challenge =
+        "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1";
+    let error = scram_until_challenge()
+        .answer(frame(2, true, &said(challenge), 2))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Unauthorized);
+    assert!(
+        error.to_string().starts_with(
+            "b:1: SCRAM-SHA-256 authentication failed: it asks for 1 iterations, which is outside 4096 to 1000000"
+        ),
+        "{error}"
+    );
 }
 
 #[test]
