@@ -228,6 +228,25 @@ mod tests {
         }
     }
 
+    /// An answer of 24 MB in which each topic takes 3 bytes; a topic is 64 bytes large in memory.
+    #[test]
+    fn a_fetch_answer_of_tiny_topics_stays_within_the_memory_bound() {
+        let count: u32 = 8 << 20;
+        let mut body = vec![0; 10];
+        let mut length = count + 1;
+        while length >= 0x80 {
+            body.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        body.push((length & 0x7f) as u8);
+        // a name without characters, no partitions, no tags
+        body.extend([1, 1, 0].repeat(count as usize));
+        body.push(0);
+        assert!(eomirror_plane::probe::fetch_answer(12, &body));
+        let peak = super::peak_memory();
+        assert!(peak < super::MOST_MEMORY, "{} MB of memory", peak >> 20);
+    }
+
     #[test]
     fn a_target_that_panics_is_a_failure() {
         let broken = super::Target {

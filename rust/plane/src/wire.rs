@@ -170,8 +170,8 @@ impl Reader {
         }
     }
 
-    /// An array whose items take at least `smallest` bytes each on the wire, so that a length field cannot reserve
-    /// more memory than the frame accounts for.
+    /// An array whose items take at least `smallest` bytes each on the wire: a length field that claims more than the
+    /// frame holds is refused. Memory beyond the bytes present is allocated only for items that were read.
     pub(crate) fn nullable_compact_array<T>(
         &mut self,
         smallest: usize,
@@ -215,11 +215,17 @@ impl Reader {
         if length > self.remaining() / smallest.max(1) {
             return broken("an array is longer than what holds it");
         }
-        let mut items = Vec::with_capacity(length);
+        let mut items = Vec::with_capacity(length.min(self.affordable::<T>()));
         for _ in 0..length {
             items.push(item(self)?);
         }
         Ok(items)
+    }
+
+    /// How many items take as much memory as the bytes that are left. An item can be much larger in memory than on the
+    /// wire, so the length field alone must not decide what is reserved.
+    fn affordable<T>(&self) -> usize {
+        self.remaining() / size_of::<T>().max(1)
     }
 
     /// Tagged fields: `field` gets each tag with a reader of its bytes alone, and may leave unread what it does not
@@ -396,6 +402,25 @@ mod tests {
             read.unwrap_err().reason,
             "an array is longer than what holds it"
         );
+    }
+
+    #[test]
+    fn a_length_field_reserves_no_more_memory_than_the_bytes_that_are_left() {
+        type Large = [u64; 8];
+        let reader = Reader::new(Bytes::from(vec![0; 3000]));
+        assert_eq!(reader.affordable::<Large>(), 3000 / 64);
+        assert_eq!(reader.affordable::<()>(), 3000);
+        // 1,000 items of 3 bytes are claimed, and the second is not there
+        let mut claims = Writer::default();
+        claims.compact_length(1000);
+        claims.bytes.extend([0; 3000]);
+        let mut reader = Reader::new(claims.into_bytes());
+        let mut first = true;
+        let items = reader.compact_array(3, |from| {
+            from.take(if std::mem::take(&mut first) { 3 } else { 4000 })?;
+            Ok(Large::default())
+        });
+        assert_eq!(items.unwrap_err().reason, "it ends too early");
     }
 
     #[test]
