@@ -115,7 +115,10 @@ class Position:
         body: dict[str, Any] = {"v": VERSION}
         for item in _POSITION_FIELDS:
             body[item] = getattr(self, item)
-        return orjson.dumps({**self.extra, **body})
+        # behind ours: a field of a newer release may hold an `"offset"` inside, and a tool, or a release that looks for
+        # the first one in the text, is to find the position's
+        later = {name: value for name, value in self.extra.items() if name not in body}
+        return orjson.dumps(body | later)
 
 
 _POSITION_FIELDS = tuple(

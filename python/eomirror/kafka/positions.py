@@ -12,8 +12,9 @@ somebody, and whoever believed it would mirror everything since then a second ti
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from eomirror.errors import StateError
 from eomirror.formats.position import Position, decode_key, decode_position
@@ -26,9 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["valid_positions"]
 
-_GENERATION = re.compile(rb'"generation": *(\d+)')
-_OFFSET = re.compile(rb'"offset": *(\d+)')
-_EPOCH = re.compile(rb'"epoch": *(\d+)')
+
+class _Claims(NamedTuple):
+    """
+    What a record's value says of itself, read without the rest.
+
+    Attributes:
+        record: The record.
+        generation: Of the lane layout; None where the value does not say.
+        offset: Next source offset; None likewise.
+        epoch: Of the lane; None likewise.
+    """
+
+    record: LogRecord
+    generation: int | None
+    offset: int | None
+    epoch: int | None
 
 
 def valid_positions(
@@ -44,17 +58,17 @@ def valid_positions(
     Raises:
         StateError: A record is corrupt, of an unknown version, or goes back; nothing may start from a guess.
     """
-    # of each (topic partition, key) one record counts: do not parse what compaction would remove
-    newest: dict[tuple[int, bytes | None], LogRecord] = {}
+    # of each (topic partition, key) one record counts: do not check all fields of what compaction would remove
+    newest: dict[tuple[int, bytes | None], _Claims] = {}
     for record in records:
-        key = record.partition, record.key
+        key, claims = (record.partition, record.key), _claims(record)
         before = newest.get(key)
-        if before is None or record.value is None or _supersedes(record, before):
-            if before is not None and _goes_back(before, record):
-                _refuse(before, record, overruled)
-            newest[key] = record
+        if before is None or record.value is None or _supersedes(claims, before):
+            if before is not None and _goes_back(before, claims):
+                _refuse(before.record, record, overruled)
+            newest[key] = claims
     valid: dict[SourcePartition, Position] = {}
-    for record in newest.values():
+    for record, *_ in newest.values():
         source = decode_key(record.key, where=record.where)
         if isinstance(source, int) or record.value is None or source in overruled:
             continue
@@ -70,25 +84,30 @@ def _rank(position: Position) -> tuple[int, int, int, int]:
     return position.generation, position.epoch, position.attempt, position.txn
 
 
-def _generation(record: LogRecord) -> int | None:
-    """Of a position's value, without parsing the rest; None when it does not say."""
-    found = _GENERATION.search(record.value or b"")
-    return int(found[1]) if found else None
+def _claims(record: LogRecord) -> _Claims:
+    """Only fields of the value itself count: one inside another field, of a newer release, may have the same name."""
+    try:
+        body = orjson.loads(record.value or b"null")
+    except orjson.JSONDecodeError:
+        body = None
+    fields = body if isinstance(body, dict) else {}
+    return _Claims(record, *(_whole(fields.get(name)) for name in ("generation", "offset", "epoch")))
 
 
-def _supersedes(record: LogRecord, before: LogRecord) -> bool:
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _supersedes(record: _Claims, before: _Claims) -> bool:
     """By generation; a value that does not say is taken for the newest, so that it is refused when it is decoded."""
-    generation = _generation(record)
-    return generation is None or generation >= (_generation(before) or 0)
+    return record.generation is None or record.generation >= (before.generation or 0)
 
 
-def _goes_back(before: LogRecord, record: LogRecord) -> bool:
-    offsets = _OFFSET.search(before.value or b""), _OFFSET.search(record.value or b"")
-    if offsets[0] is None or offsets[1] is None or int(offsets[1][1]) >= int(offsets[0][1]):
+def _goes_back(before: _Claims, record: _Claims) -> bool:
+    if before.offset is None or record.offset is None or record.offset >= before.offset:
         return False
     # a position that was set before the lane ran, such as an adopted one, is of epoch 0
-    epoch = _EPOCH.search(record.value or b"")
-    return epoch is not None and int(epoch[1]) > 0 and _generation(record) == _generation(before)
+    return record.epoch is not None and record.epoch > 0 and record.generation == before.generation
 
 
 def _refuse(before: LogRecord, record: LogRecord, overruled: Collection[SourcePartition]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lane"))
 
+import orjson
 import pytest
 from fakes import ORDERS, position
 
@@ -82,3 +83,24 @@ def test_a_tombstone_takes_a_position_away() -> None:
     """Nothing of ours writes one; a person who does means it."""
     gone = LogRecord("positions", 0, 2, position(ORDERS, 5).key(), None)
     assert ORDERS not in valid_positions([record(0, 1, 5), gone])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_field_inside_a_field_of_a_newer_release_is_not_taken_for_the_position(first: bool) -> None:
+    """EO-3, EO-4: only fields of the value itself say where a partition stands, wherever they are written in it."""
+    newer = {"batch": {"offset": 90, "generation": 99, "epoch": 0}}
+    older = {"batch": {"offset": 10, "generation": 99, "epoch": 0}}
+
+    def written(at: int, offset: int, more: dict[str, Any]) -> LogRecord:
+        plain = record(0, at, offset)
+        body = orjson.loads(plain.value or b"")
+        value = orjson.dumps({**more, **body} if first else {**body, **more})
+        return LogRecord("positions", 0, at, plain.key, value)
+
+    # their inner offsets go back, and the position does not
+    assert valid(written(1, 500, newer), written(2, 600, older)) == 600
+    # their inner offsets do not go back, and the position does
+    with pytest.raises(StateError, match="goes back"):
+        valid(written(1, 500, older), written(2, 100, newer))
+    # the inner generation is not that of the lane layout
+    assert valid(record(0, 1, 7, generation=3), written(2, 900, newer)) == 7
