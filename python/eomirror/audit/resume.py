@@ -9,7 +9,9 @@ end leaves the file behind too; the next one goes on with what was mirrored sinc
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +22,6 @@ from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from eomirror.audit.verify import Scope
 
@@ -98,10 +99,8 @@ class ResumeFile:
         body = orjson.dumps(
             {"v": _VERSION, "asked": self._asked, "links": self._links}, option=orjson.OPT_INDENT_2
         )
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            beside.write_bytes(body)
-            beside.replace(self._path)
+            _replace(self._path, body)
         except OSError as error:
             raise UsageError(
                 f"--resume {self._path}: {error.strerror}", fix="name a file in a folder that you may write"
@@ -169,6 +168,24 @@ class LinkResume:
                 "tally": asdict(tally),
             }
         self._file.save(now=False)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """
+    Replace a file whole.
+
+    The new content is written to a file beside it that did not exist before, and that only its owner can read: in a
+    folder where others can write, too, a link that they put there is never followed.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    beside = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _key(one: Scope) -> str:

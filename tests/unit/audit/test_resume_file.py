@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -152,3 +154,28 @@ def test_parts_add_up_and_never_go_back(tmp_path: Path) -> None:
     whole = HALF.plus(rest, show=1)
     assert (whole.matched, whole.at, whole.whole) == (50, (100, 120), True)
     assert whole.found == HALF.found
+
+
+def test_a_link_that_others_put_beside_the_file_is_not_followed(tmp_path: Path) -> None:
+    """In a folder where others can write, what it points to keeps its content, and the file is the owner's alone."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    path = tmp_path / "resume.json"
+    # the name of this process is no secret
+    (tmp_path / f".resume.json.{os.getpid()}").symlink_to(victim)
+
+    assert kept(path).before(ONE, TOPICS) == HALF
+
+    assert victim.read_bytes() == b"precious"
+    assert not path.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    """The folder has come in its place since it was read."""
+    path = tmp_path / "resume.json"
+    file = ResumeFile(path, ASKED)
+    path.mkdir()
+    with pytest.raises(UsageError, match="name a file in a folder that you may write"):
+        file.save()
+    assert [item.name for item in tmp_path.iterdir()] == ["resume.json"]
