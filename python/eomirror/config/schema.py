@@ -212,6 +212,13 @@ sides differ from the start, the cluster whose alias sorts first has its way.
 ## spark
 
 Properties for the Spark context, such as `spark.executor.memory: 2g`. `--spark-conf` wins over them.
+
+### Secrets in Java options
+
+Java options of the driver, and `spark.jars.repositories` with a password in an address, reach the JVM through files of
+mode 0600 that are removed when it has started. No process shows them among its arguments. Spark itself puts
+`spark.executor.extraJavaOptions` among the arguments of executors, which every user of a worker's machine can read:
+write `@/path/to/file` there, of a file with the options that exists on every worker.
 """
 
 

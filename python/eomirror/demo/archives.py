@@ -28,7 +28,8 @@ from eomirror.demo.traffic import TrafficPlan
 from eomirror.errors import MirrorError
 from eomirror.kafka.demo_clients import TrafficProducer, create_topic
 from eomirror.log import configure_logging
-from eomirror.spark.context import engine_settings, open_engine, spark_archive
+from eomirror.spark.context import engine_settings, open_engine
+from eomirror.spark.launch import spark_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

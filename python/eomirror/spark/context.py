@@ -9,58 +9,30 @@ driver, whose end of a pipe it watches.  Numbers in reference to these choices: 
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.cache import archive_arguments
 from eomirror.errors import MirrorError, UsageError
+from eomirror.spark.launch import end_jvm, first_line, launch_jvm
+from eomirror.spark.master import DEFAULT_MASTER, check_slots, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "DEFAULT_MASTER",
     "SparkEngine",
     "channel_addresses",
     "check_settings",
     "engine_settings",
     "open_engine",
-    "spark_archive",
 ]
 
 log = structlog.get_logger(__name__)
 
-#: Slots cost nothing until used, and a local master cannot grow.
-DEFAULT_MASTER = "local[256]"
-
-# what the JVM must be told on its command line, because it is too late afterwards; nothing secret is among it
-_LAUNCH_SETTINGS = frozenset(
-    {
-        "spark.driver.memory",
-        "spark.driver.extraJavaOptions",
-        "spark.driver.defaultJavaOptions",
-        "spark.driver.extraClassPath",
-        "spark.driver.extraLibraryPath",
-        "spark.jars",
-        "spark.jars.packages",
-        "spark.jars.repositories",
-        "spark.jars.ivy",
-        "spark.jars.ivySettings",
-    }
-)
-
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_LOCAL = re.compile(r"local(?:\[(?P<slots>\*|\d+)(?:,\s*\d+)?\])?")
-
-# the JVM's own words at start, of no use to anybody who runs a mirror
-_NOISE = (b"WARNING: Using incubator modules", b"Picked up JAVA_TOOL_OPTIONS", b"Picked up JDK_JAVA_OPTIONS")
 
 
 def engine_settings(
@@ -101,7 +73,7 @@ def engine_settings(
         "spark.eomirror.channel.port": "0",
     }
     java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-    if _is_local(chosen.get("spark.master", "")):
+    if is_local(chosen.get("spark.master", "")):
         settings["spark.driver.memory"] = "512m"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -136,25 +108,6 @@ def check_settings(settings: Mapping[str, str]) -> None:
         )
 
 
-def check_slots(master: str, lanes: int) -> None:
-    """
-    Refuse a local master with fewer slots than lanes; a cluster's slots come and go.
-
-    Raises:
-        UsageError: Some lanes would never run.
-    """
-    found = _LOCAL.fullmatch(master)
-    if found is None:
-        return
-    slots = found["slots"] or "1"
-    count = (os.cpu_count() or 1) if slots == "*" else int(slots)
-    if count < lanes:
-        raise UsageError(
-            f"spark.master={master} has {count} slots for {lanes} lanes, and a lane holds its slot",
-            fix=f"use {DEFAULT_MASTER} (a slot costs nothing until it is used), or fewer lanes",
-        )
-
-
 @dataclass(slots=True)
 class SparkEngine:
     """
@@ -184,7 +137,7 @@ class SparkEngine:
         except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
             log.debug("spark_stop_failed", error=str(error))
         if self.gateway is not None:
-            _end_jvm(self.gateway, patience)
+            end_jvm(self.gateway, patience)
 
 
 def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
@@ -226,18 +179,10 @@ def channel_addresses(settings: Mapping[str, str], master: str) -> tuple[str, st
     Under a local master all of it stays on the loopback interface.
     """
     port = int(settings.get("spark.eomirror.channel.port", "0"))
-    if _is_local(master):
+    if is_local(master):
         return "127.0.0.1", "127.0.0.1", port
     host = settings.get("spark.driver.host", "127.0.0.1")
     return settings.get("spark.driver.bindAddress", host), host, port
-
-
-def spark_archive() -> tuple[str, list[Path]]:
-    """What `eomirror.cache.class_archive` is asked for Spark's driver: its name and its jars."""
-    import pyspark
-    from pyspark.find_spark_home import _find_spark_home
-
-    return f"spark-{pyspark.__version__}", sorted(Path(_find_spark_home(), "jars").glob("*.jar"))
 
 
 # -- inside --------------------------------------------------------------------------------------
@@ -249,7 +194,7 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     gateway: Any = None
     # pyspark keeps the JVM in these names; a gateway of our own goes in there before the first context
     if SparkContext._gateway is None:  # noqa: SLF001
-        gateway = _launch_jvm(settings)
+        gateway = launch_jvm(settings)
     # a JVM that somebody else started is theirs to stop
     started_here = gateway is not None and gateway.proc is not None
     try:
@@ -266,88 +211,13 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
         context = SparkContext(conf=conf)
     except MirrorError:
         if started_here:
-            _end_jvm(gateway)
+            end_jvm(gateway)
         raise
     except Exception as error:
         if started_here:
-            _end_jvm(gateway)
+            end_jvm(gateway)
         raise MirrorError(
-            f"the spark context does not start: {_first_line(error)}",
+            f"the spark context does not start: {first_line(error)}",
             fix="check --master and the spark section of the configuration",
         ) from error
     return SparkEngine(context, own=True, gateway=gateway if started_here else None)
-
-
-def _launch_jvm(settings: Mapping[str, str]) -> Any:
-    from pyspark import SparkConf
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
-
-    launch = SparkConf(loadDefaults=False)
-    for name in sorted(_LAUNCH_SETTINGS & settings.keys()):
-        launch.set(name, settings[name])
-    java = settings.get("spark.driver.extraJavaOptions", "")
-    if "-XX:ArchiveClassesAtExit" not in java and "-XX:SharedArchiveFile" not in java:
-        launch.set("spark.driver.extraJavaOptions", " ".join([java, *archive_arguments(*spark_archive())]))
-    # workers are started by this JVM: the interpreter must be the one that has eomirror
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    reading, writing = os.pipe()
-    options: dict[str, Any] = {"start_new_session": True, "stderr": writing, "stdout": subprocess.DEVNULL}
-    last: list[str] = []
-    threading.Thread(target=_relay, args=(reading, last), name="spark-stderr", daemon=True).start()
-    try:
-        return launch_gateway(launch, popen_kwargs=options)
-    except (PySparkRuntimeError, OSError) as error:
-        said = "; ".join(last[-3:]) or _first_line(error)
-        raise MirrorError(
-            f"the java virtual machine for spark does not start: {said}",
-            fix="install Java 17 or newer, and set JAVA_HOME to it or put java on the PATH",
-        ) from error
-    finally:
-        os.close(writing)
-
-
-def _relay(reading: int, last: list[str]) -> None:
-    """Pass the JVM's and the workers' stderr on, without the noise of the start."""
-    with os.fdopen(reading, "rb") as lines:
-        for line in lines:
-            if line.startswith(_NOISE):
-                continue
-            last.append(line.decode(errors="replace").strip())
-            del last[:-10]
-            try:
-                sys.stderr.buffer.write(line)
-                sys.stderr.buffer.flush()
-            except (AttributeError, OSError, ValueError):
-                sys.stderr.write(line.decode(errors="replace"))
-
-
-def _end_jvm(gateway: Any, patience: float = 1.0) -> None:
-    from pyspark import SparkContext
-
-    try:
-        gateway.shutdown()
-    except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
-        log.debug("gateway_shutdown_failed", error=str(error))
-    # the next context of this process must not find a dead one
-    if SparkContext._gateway is gateway:  # noqa: SLF001
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    # the JVM ends when this pipe does
-    gateway.proc.stdin.close()
-    try:
-        gateway.proc.wait(patience)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
-
-
-def _is_local(master: str) -> bool:
-    return _LOCAL.fullmatch(master) is not None
-
-
-def _first_line(error: BaseException) -> str:
-    # py4j puts the Java exception and its stack behind the first line
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
-    return (useful or lines or [type(error).__name__])[0].removeprefix(": ")[:500]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.spark.context import channel_addresses, check_settings, check_slots, engine_settings
+from eomirror.spark.context import channel_addresses, check_settings, engine_settings
+from eomirror.spark.master import check_slots
 
 
 def settings(master: str | None = None, **given: str) -> dict[str, str]:

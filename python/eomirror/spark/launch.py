@@ -1,0 +1,268 @@
+"""
+Starts the JVM of an own Spark context, and ends it.
+
+The arguments of a process are readable by every user of its machine (``/proc/PID/cmdline``).  Java options and
+addresses of repositories may hold passwords, so none of what the user configured is an argument, neither of the JVM
+nor of the shell scripts that start it.  Spark reads its properties from a file, and the JVM reads the options of the
+driver from a second one (``java @FILE``).  Both have mode 0600 and are removed as soon as the JVM has read them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.cache import archive_arguments
+from eomirror.errors import MirrorError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "argument_file",
+    "end_jvm",
+    "first_line",
+    "java_options",
+    "launch_jvm",
+    "properties_file",
+    "spark_archive",
+]
+
+log = structlog.get_logger(__name__)
+
+# what the JVM must be told when it starts, because it is too late afterwards
+_LAUNCH_SETTINGS = frozenset(
+    {
+        "spark.driver.memory",
+        "spark.driver.extraClassPath",
+        "spark.driver.extraLibraryPath",
+        "spark.jars",
+        "spark.jars.packages",
+        "spark.jars.repositories",
+        "spark.jars.ivy",
+        "spark.jars.ivySettings",
+    }
+)
+_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_PROPERTIES_FILE = "--properties-file"
+
+# what Spark refuses among Java options; it does not see those in our file
+_SPARKS_OWN = {
+    "-Xmx": "set spark.driver.memory instead",
+    "-Dspark.": "write the property itself in the spark section",
+}
+
+# the JVM's own words at start, of no use to anybody who runs a mirror; some of them show the options
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Picked up JAVA_TOOL_OPTIONS",
+    b"Picked up _JAVA_OPTIONS",
+    b"Picked up JDK_JAVA_OPTIONS",
+    b"NOTE: Picked up JDK_JAVA_OPTIONS",
+)
+# Ivy prints the address of each repository
+_CREDENTIALS = re.compile(rb"(://)[^/\s@]+@")
+
+
+def launch_jvm(settings: Mapping[str, str]) -> Any:
+    """
+    Starts the JVM of a context, and returns the gateway to it.
+
+    Args:
+        settings: Of the context.
+
+    Raises:
+        UsageError: A Java option is one that Spark sets.
+        MirrorError: The JVM does not start.
+    """
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    launch = {name: settings[name] for name in sorted(_LAUNCH_SETTINGS & settings.keys())}
+    java = java_options(settings)
+    if not any(word.startswith(("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile")) for word in java):
+        java += archive_arguments(*spark_archive())
+    # workers are started by this JVM: the interpreter must be the one that has eomirror
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    reading, writing = os.pipe()
+    options: dict[str, Any] = {"start_new_session": True, "stderr": writing, "stdout": subprocess.DEVNULL}
+    last: list[str] = []
+    threading.Thread(target=_relay, args=(reading, last), name="spark-stderr", daemon=True).start()
+    try:
+        with _private_files(launch, java):
+            return launch_gateway(popen_kwargs=options)
+    except (PySparkRuntimeError, OSError) as error:
+        said = "; ".join(last[-3:]) or first_line(error)
+        raise MirrorError(
+            f"the java virtual machine for spark does not start: {said}",
+            fix="install Java 17 or newer, and set JAVA_HOME to it or put java on the PATH",
+        ) from error
+    finally:
+        os.close(writing)
+
+
+def end_jvm(gateway: Any, patience: float = 1.0) -> None:
+    """Ends a JVM that `launch_jvm` started; kills it after ``patience`` seconds."""
+    from pyspark import SparkContext
+
+    try:
+        gateway.shutdown()
+    except Exception as error:  # noqa: BLE001  py4j raises of all kinds when the JVM is gone
+        log.debug("gateway_shutdown_failed", error=str(error))
+    # the next context of this process must not find a dead one
+    if SparkContext._gateway is gateway:  # noqa: SLF001
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    # the JVM ends when this pipe does
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(patience)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def spark_archive() -> tuple[str, list[Path]]:
+    """What `eomirror.cache.class_archive` is asked for Spark's driver: its name and its jars."""
+    import pyspark
+    from pyspark.find_spark_home import _find_spark_home
+
+    return f"spark-{pyspark.__version__}", sorted(Path(_find_spark_home(), "jars").glob("*.jar"))
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error that says something: py4j puts the Java exception and its stack behind it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    useful = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
+    return (useful or lines or [type(error).__name__])[0].removeprefix(": ")[:500]
+
+
+# -- what stands in the files --------------------------------------------------------------------
+
+
+def java_options(settings: Mapping[str, str]) -> list[str]:
+    """
+    Returns the driver's Java options, one by one.
+
+    Args:
+        settings: Of the context.
+
+    Raises:
+        UsageError: The options cannot be told apart, or one is Spark's own.
+    """
+    found = []
+    for name in _JAVA_OPTIONS:
+        try:
+            words = shlex.split(settings.get(name, ""))
+        except ValueError as error:
+            raise UsageError(
+                f"{name}: {str(error).lower()}", fix="close the quotation, or escape it"
+            ) from None
+        for word in words:
+            for beginning, fix in _SPARKS_OWN.items():
+                if word.startswith(beginning):
+                    shown = word.partition("=")[0] if "=" in word else beginning
+                    raise UsageError(f"{name}: spark does not take {shown} among Java options", fix=fix)
+        found += words
+    return found
+
+
+def argument_file(options: Iterable[str]) -> str:
+    """Returns the content of a file for ``java @FILE`` that stands for these options."""
+    lines = []
+    for option in options:
+        escaped = option.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+        lines.append(f'"{escaped}"\n')
+    return "".join(lines)
+
+
+def properties_file(properties: Mapping[str, str]) -> str:
+    """Returns the content of a Java properties file with these properties."""
+    lines = []
+    for name, value in properties.items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        if escaped.startswith((" ", "\t", "\f")):
+            escaped = "\\" + escaped
+        lines.append(f"{name}={escaped}\n")
+    return "".join(lines)
+
+
+@contextmanager
+def _private_files(launch: Mapping[str, str], java: Sequence[str]) -> Iterator[None]:
+    """Write both files, and name them to the ``spark-submit`` that pyspark starts."""
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    given, theirs = _submit_arguments(before)
+    # a folder of mode 0700, and files of mode 0600 whatever the umask is
+    with tempfile.TemporaryDirectory(prefix="eomirror-") as folder:
+        # java does not look for further files in a file
+        nested = [option for option in java if option.startswith("@")]
+        options = _write(
+            Path(folder, "java-options"), argument_file(option for option in java if option not in nested)
+        )
+        properties = {**launch, _JAVA_OPTIONS[1]: shlex.join([f"@{options}", *nested])}
+        path = _write(Path(folder, "spark.properties"), theirs + properties_file(properties))
+        own = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
+        os.environ[_SUBMIT_ARGUMENTS] = shlex.join([*own, *given])
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SUBMIT_ARGUMENTS]
+            else:
+                os.environ[_SUBMIT_ARGUMENTS] = before
+
+
+def _submit_arguments(given: str | None) -> tuple[list[str], str]:
+    """The user's arguments for ``spark-submit``, and the content of the properties file that they name."""
+    words = shlex.split(given or "pyspark-shell")
+    for place, word in enumerate(words):
+        name, _, path = word.partition("=")
+        if name != _PROPERTIES_FILE:
+            continue
+        end = place + (1 if path else 2)
+        path = path or "".join(words[place + 1 : end])
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{_SUBMIT_ARGUMENTS} names {path}, which cannot be read: {error}", fix="correct the path"
+            ) from error
+        return words[:place] + words[end:], text + "\n"
+    return words, ""
+
+
+def _write(path: Path, text: str) -> Path:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return path
+
+
+# -- what the JVM says ---------------------------------------------------------------------------
+
+
+def _relay(reading: int, last: list[str]) -> None:
+    """Pass the JVM's and the workers' stderr on, without the noise of the start."""
+    with os.fdopen(reading, "rb") as lines:
+        for raw in lines:
+            if raw.startswith(_NOISE):
+                continue
+            line = _CREDENTIALS.sub(rb"\1***@", raw)
+            last.append(line.decode(errors="replace").strip())
+            del last[:-10]
+            try:
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+            except (AttributeError, OSError, ValueError):
+                sys.stderr.write(line.decode(errors="replace"))

@@ -1,0 +1,70 @@
+"""Files that carry Java options and properties to a JVM, so that none of them is an argument of a process."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eomirror.config.java_properties import parse_properties
+from eomirror.errors import UsageError
+from eomirror.java import find_java
+from eomirror.spark.launch import argument_file, java_options, properties_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SECRET = "quite-a-secret"  # noqa: S105  of nobody
+_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def test_options_are_told_apart_as_spark_tells_them_apart() -> None:
+    """Defaults first; quotation marks keep blanks."""
+    given = {
+        "spark.driver.defaultJavaOptions": "-Da=1",
+        _OPTIONS: """-Db="two words" '-Dc=x y' -Dd=\\"e""",
+    }
+    assert java_options(given) == ["-Da=1", "-Db=two words", "-Dc=x y", '-Dd="e']
+
+
+@pytest.mark.parametrize(
+    ("options", "word", "fix"),
+    [
+        ("-Xmx4g", "-Xmx", "spark.driver.memory"),
+        (f"-Dspark.ssl.keyPassword={_SECRET}", "-Dspark.ssl.keyPassword", "spark section"),
+        (f"-Dx='{_SECRET}", "quotation", "quotation"),
+    ],
+)
+def test_options_that_spark_would_refuse_are_refused(options: str, word: str, fix: str) -> None:
+    """Spark does not see them in a file; the message shows no value."""
+    with pytest.raises(UsageError, match=word) as caught:
+        java_options({_OPTIONS: options})
+    assert fix in caught.value.fix
+    assert _SECRET not in str(caught.value)
+
+
+def test_java_reads_from_the_file_what_was_written(tmp_path: Path) -> None:
+    """With blanks, quotation marks, backslashes, line ends and comment signs in the values."""
+    values = ["a b", 'c"d', "e\\f", "#g", "h\ni", "'j'", "ü"]
+    options = [f"-Dvalue{number}={value}" for number, value in enumerate(values)]
+    written = tmp_path / "options"
+    written.write_text(argument_file(options), encoding="utf-8")
+
+    shown = subprocess.run(
+        [find_java(), f"@{written}", "-Dfile.encoding=UTF-8", "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    for number, value in enumerate(values):
+        # one line for each line of the value, the first behind the name
+        first, *more = value.split("\n")
+        found = shown.stderr.partition(f"value{number} = ")[2].splitlines()
+        assert (found[0] == first) or not value.isascii()
+        assert [line.strip() for line in found[1 : 1 + len(more)]] == more
+
+
+def test_properties_survive_their_file() -> None:
+    """What Java's reader makes of it is what was given."""
+    given = {"spark.a": "x=y: z", "spark.b": " blank\\first", "spark.c": "two\nlines", "spark.d": "#ü!"}
+    assert {name: text for name, (text, _) in parse_properties(properties_file(given)).items()} == given
