@@ -115,7 +115,14 @@ def test_tasks_that_spark_repeats_by_itself(command_scene: Scene, rng: random.Ra
 def test_an_executor_that_is_killed(command_scene: Scene, rng: random.Random) -> None:
     """F32: two executors, each with its own JVM; one dies with its lanes, and they go on in another."""
     scene = command_scene
-    settings = ("spark.executor.memory=512m", "spark.driver.memory=512m", "spark.executor.cores=2")
+    settings = (
+        "spark.executor.memory=512m",
+        "spark.driver.memory=512m",
+        "spark.executor.cores=2",
+        "spark.authenticate=true",
+        "spark.authenticate.secret=of-the-tests-cluster",
+        "spark.network.crypto.enabled=true",
+    )
     arguments = [word for setting in settings for word in ("--spark-conf", setting)]
     mirror = scene.command("--master", "local-cluster[2,2,1024]", *arguments, proxied=False)
     scene.start(mirror)

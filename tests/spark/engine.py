@@ -146,6 +146,7 @@ class Run:
         until: str | float | None = None,
         spark: Any = None,
         spark_settings: Mapping[str, str] | None = None,
+        clusters: Mapping[str, Cluster] | None = None,
     ) -> None:
         self.links = list(links) or [link()]
         self.fakes = dict(fakes or {one.name: FakeLink() for one in self.links})
@@ -154,7 +155,7 @@ class Run:
         self.snapshots: list[Any] = []
         self.result: Any = None
         self.error: BaseException | None = None
-        cluster = {name: Cluster(name, {}) for name in ("east", "west")}
+        cluster = {**{name: Cluster(name, {}) for name in ("east", "west")}, **(clusters or {})}
         self.driver = MirrorDriver(
             [(one, cluster[one.source], cluster[one.target]) for one in self.links],
             DriverOptions(

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eomirror.config import Secret
 from eomirror.lane.run import LaneInterruptedError
 from eomirror.lane.spec import (
     AssignedPartition,
@@ -69,6 +70,13 @@ def say(
             ),
         )
     )
+
+
+def knows_its_secret(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport:
+    """Notes the source's password as this worker sees it, and works on."""
+    secret = spec.source.properties["sasl.password"]
+    note("secret", spec, text=secret.reveal() if isinstance(secret, Secret) else "in clear")
+    return steady(spec, mailbox, clock)
 
 
 def steady(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport:

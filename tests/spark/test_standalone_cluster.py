@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING
 
 import fake_lanes
@@ -14,9 +15,16 @@ import pyspark
 import pytest
 from engine import FakeLink, Run, alive, link, notes, settings, wait_for
 
+from eomirror.config import load_config
+from eomirror.errors import ConfigError
+from eomirror.lane.spec import Ending
+from eomirror.spark.task import pack_spec
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from eomirror.lane.spec import LaneSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
@@ -27,6 +35,31 @@ def free_port() -> int:
     """A port that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+#: What master, workers and driver share, and what no connection is opened without.
+_SAFE = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": "of-the-tests-cluster",
+    "spark.network.crypto.enabled": "true",
+}
+_VARIABLE = "EOMIRROR_TEST_PASSWORD"
+
+
+def own_settings(folder: Path, master: str) -> dict[str, str]:
+    """Settings of an own context on this master."""
+    return {
+        **settings(
+            folder,
+            spark__master=master,
+            spark__executor__memory="512m",
+            spark__executor__cores="1",
+            spark__driver__memory="512m",
+            spark__driver__host="127.0.0.1",
+            spark__driver__bindAddress="127.0.0.1",
+        ),
+        **_SAFE,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +73,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
+        _VARIABLE: "of the worker",
     }
+    shared = home / "spark.properties"
+    shared.write_text("".join(f"{name}={value}\n" for name, value in _SAFE.items()))
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> None:
@@ -60,7 +96,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return (home / f"{name}.log").read_text(errors="replace")
 
     deploy = "org.apache.spark.deploy"
-    here = ("--host", "127.0.0.1", "--webui-port", "0")
+    here = ("--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(shared))
     start("master", f"{deploy}.master.Master", "--port", str(port), *here)
     url = f"spark://127.0.0.1:{port}"
     try:
@@ -89,15 +125,7 @@ def tree(pid: int) -> list[int]:
 
 def test_lanes_run_on_the_executors_of_a_cluster(cluster: str, folder: Path) -> None:
     """Two lanes on executors, over two epochs, caught up over the channel, stopped cooperatively; then a kill."""
-    own = settings(
-        folder,
-        spark__master=cluster,
-        spark__executor__memory="512m",
-        spark__executor__cores="1",
-        spark__driver__memory="512m",
-        spark__driver__host="127.0.0.1",
-        spark__driver__bindAddress="127.0.0.1",
-    )
+    own = own_settings(folder, cluster)
     fake = FakeLink(goal=10**9)
     with Run(
         fake_lanes.steady, {"east->west": fake}, links=[link(epoch=20)], until="caught-up", spark_settings=own
@@ -121,3 +149,59 @@ def test_lanes_run_on_the_executors_of_a_cluster(cluster: str, folder: Path) -> 
     assert run.result.links[0].retries >= 1
     assert notes(folder, "stopped")
     assert "release" in fake.calls
+
+
+def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's value under a reference stays with the driver: no closure holds it, and the worker has its own."""
+    monkeypatch.setenv(_VARIABLE, "of the driver")
+    packed: list[bytes] = []
+
+    def noted(spec: LaneSpec, **options: bool) -> bytes:
+        packed.append(pack_spec(spec, **options))
+        return packed[-1]
+
+    monkeypatch.setattr("eomirror.spark.jobs.pack_spec", noted)
+    links = [{"source": "east", "target": "west", "topics": [".*"]}]
+    east = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": f"${{env:{_VARIABLE}}}"}
+    west = {"bootstrap.servers": "127.0.0.1:2", "sasl.password": "${env:EOMIRROR_TEST_ONLY_THE_DRIVER}"}
+    monkeypatch.setenv("EOMIRROR_TEST_ONLY_THE_DRIVER", "of the driver, too")
+    config = load_config({"clusters": {"east": east, "west": {**east, **west}}, "links": links})
+    here = {"east": config.clusters["east"], "west": config.clusters["east"]}
+    with Run(
+        fake_lanes.knows_its_secret,
+        links=[link(lanes=1)],
+        spark_settings=own_settings(folder, cluster),
+        clusters=here,
+    ) as run:
+        (seen, *_) = run.wait_for(lambda: notes(folder, "secret"), 120)
+    assert run.error is None
+    assert seen["text"] == "of the worker"
+    assert packed
+    assert not [one for one in packed if b"of the driver" in zlib.decompress(one)]
+
+    # a worker that lacks one: named, tried again, and not the end of the mirror
+    with Run(
+        fake_lanes.steady,
+        links=[link(lanes=1)],
+        spark_settings=own_settings(folder, cluster),
+        clusters=dict(config.clusters),
+    ) as run:
+        ended = run.wait_for(lambda: [report for _, report in run.reports if report is not None], 120)
+        run.wait_for(lambda: len(run.reports) > 1)
+    assert run.error is None
+    assert ended[0].ending is Ending.UNAUTHORIZED
+    assert "EOMIRROR_TEST_ONLY_THE_DRIVER is not set" in ended[0].error
+
+
+def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:
+    """Before a connection is opened and before a task is sent, with both settings to make."""
+    given = own_settings(folder, "spark://127.0.0.1:1")
+    open_settings = {name: value for name, value in given.items() if name not in _SAFE}
+    with Run(fake_lanes.steady, spark_settings=open_settings) as run:
+        run.wait(60)
+    assert isinstance(run.error, ConfigError)
+    assert [fault.path for fault in run.error.faults] == [
+        "spark.authenticate",
+        "spark.network.crypto.enabled",
+    ]
+    assert not notes(folder, "begin")

@@ -272,7 +272,7 @@ class _Reader:
             place.refuse("the value holds a NUL character", "remove it")
             return None
         hidden = is_secret_key(key) or ((referred or shows_secret(resolved)) and key not in _NEVER_SECRET)
-        return Secret(resolved) if hidden else resolved
+        return Secret(resolved, text if referred else "") if hidden else resolved
 
     def _list_of_brokers(self, place: Place) -> str | None:
         if not isinstance(place.node, ListNode):

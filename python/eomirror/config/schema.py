@@ -213,6 +213,22 @@ sides differ from the start, the cluster whose alias sorts first has its way.
 
 Properties for the Spark context, such as `spark.executor.memory: 2g`. `--spark-conf` wins over them.
 
+### Secrets on a Spark cluster
+
+Under a master other than `local`, tasks cross the network to Spark's workers. They carry `${env:NAME}` and
+`${file:/path}` of the section `clusters` as written, and each worker resolves them from its own environment and its
+own files when it begins an epoch: the variable or the file must be there on every worker, and a secret that was
+replaced there is used from the next epoch on. A worker that lacks one is named with the property, the variable or the
+file, and the lane is tried again. A password that stands in the configuration itself travels with the task.
+
+Spark must authenticate and encrypt its connections there, or the mirror is refused (exit code 78):
+
+- `spark.authenticate: true`. A standalone master needs `spark.authenticate.secret`, too, the same in the configuration
+  of the master and the workers; YARN and Kubernetes give each application a secret of its own.
+- `spark.network.crypto.enabled: true`, or `spark.ssl.rpc.enabled: true` with its key stores.
+
+With a SparkContext of yours, or `spark-submit`, they are settings of that context or command.
+
 ### Secrets in Java options
 
 Java options of the driver, and `spark.jars.repositories` with a password in an address, reach the JVM through files of

@@ -23,14 +23,19 @@ class Secret:
     """
     A text that renders as ``***`` in repr, str, format and error messages.
 
-    It can be pickled, because Spark tasks need it; it cannot be turned into JSON, so that a place which
-    forgot to mask fails loudly.
+    It can be pickled; it cannot be turned into JSON, so that a place which forgot to mask fails loudly.
+
+    Args:
+        text: The secret.
+        reference: The setting as it was written, with ``${env:NAME}`` or ``${file:/path}`` in it; empty when the
+            secret itself stands in the configuration.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "reference")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, reference: str = "") -> None:
         self._text = text
+        self.reference = reference
 
     def reveal(self) -> str:
         """The text itself: only for the dictionary that a client library gets."""
@@ -51,8 +56,8 @@ class Secret:
     def __hash__(self) -> int:
         return hash((Secret, self._text))
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
-        return (Secret, (self._text,))
+    def __reduce__(self) -> tuple[type[Secret], tuple[str, str]]:
+        return (Secret, (self._text, self.reference))
 
 
 def shows_secret(value: str) -> bool:

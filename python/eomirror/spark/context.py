@@ -18,6 +18,7 @@ import structlog
 from eomirror.errors import MirrorError, UsageError
 from eomirror.spark.launch import end_jvm, first_line, launch_jvm
 from eomirror.spark.master import DEFAULT_MASTER, check_slots, is_local
+from eomirror.spark.transport import check_transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +152,7 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
 
     Raises:
         UsageError: The context cannot hold lanes.
+        ConfigError: Its connections to other machines are not authenticated and encrypted.
         MirrorError: The JVM or the context does not start.
     """
     from pyspark import SparkContext
@@ -165,6 +167,7 @@ def open_engine(spark: Any, settings: Mapping[str, str], *, lanes: int) -> Spark
             )
         engine = SparkEngine(context, own=False)
         check_settings(engine.settings)
+        check_transport(engine.settings, context.master)
         check_slots(context.master, lanes)
         return engine
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -206,7 +209,9 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
             if submitted and name == "spark.master" and conf.get(name, "") not in {"", "local[*]"}:
                 continue
             conf.set(name, value)
-        check_settings(dict(conf.getAll()))
+        chosen = dict(conf.getAll())
+        check_settings(chosen)
+        check_transport(chosen, conf.get("spark.master", ""))
         check_slots(conf.get("spark.master", ""), lanes)
         context = SparkContext(conf=conf)
     except MirrorError:

@@ -14,6 +14,7 @@ import structlog
 
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
 from eomirror.spark.epochs import Crash, classify_job_error
+from eomirror.spark.master import is_local
 from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class LaneJobs:
         Raises:
             LaneCrashedError: It ended without a report.
         """
-        packed = pack_spec(spec)
+        packed = pack_spec(spec, remote=not is_local(self._context.master))
         task = LaneTask(
             packed=packed,
             number=(spec.lane, spec.epoch, spec.attempt),

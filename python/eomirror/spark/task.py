@@ -2,12 +2,19 @@
 What Spark runs on a worker: one attempt of a lane.
 
 `LaneTask` is pickled by reference, so eomirror must be installed where the workers' Python is (``PYSPARK_PYTHON``;
-docs describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure and hold broker
-passwords: nothing here prints them, and PySpark never writes them to a file.  It would, in the clear, for a closure
-above `spark.broadcast.UDFCompressionThreshold` (1 MiB in a context of the user's own): so the spec travels compressed,
-which leaves room for more than 10,000 topics, and `eomirror.spark.jobs` refuses what is still larger.  Spark itself
-keeps the closures of running stages in memory and moves them to ``spark.local.dir`` only when the driver's or an
-executor's storage memory is full; where that folder is not trusted, ``spark.io.encryption.enabled`` encrypts it.
+docs describe ``--archives`` for YARN and Kubernetes).  Its fields travel in the task's closure.
+
+The closure holds the run's token and broker passwords that stand in the configuration itself; nothing here prints
+them.  Passwords that the configuration refers to (``${env:NAME}``, ``${file:/path}``) travel as references under
+every master but a local one, and the worker resolves them (`eomirror.config.carried`).  Workers of a local master
+are on the driver's machine but may have another environment (a context that is older than a variable), so they get
+the text.  `eomirror.spark.transport` refuses a cluster whose connections are not authenticated and encrypted.
+
+PySpark never writes the closure to a file.  It would, in the clear, for a closure above
+`spark.broadcast.UDFCompressionThreshold` (1 MiB in a context of the user's own): so the spec travels compressed, which
+leaves room for more than 10,000 topics, and `eomirror.spark.jobs` refuses what is still larger.  Spark itself keeps
+the closures of running stages in memory and moves them to ``spark.local.dir`` only when the driver's or an executor's
+storage memory is full; where that folder is not trusted, ``spark.io.encryption.enabled`` encrypts it.
 
 PySpark forks workers from a daemon and reuses them.  So: import clients here and not in the daemon, drain the input
 (a worker whose task leaves some of it unread exits, and the next epoch pays 1.5 s for a new one), put signal
@@ -22,19 +29,23 @@ import gc
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.carried import CarriedCluster
+from eomirror.errors import ConfigError
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
 __all__ = ["LaneFunction", "LaneTask", "WarmUpTask", "pack_spec", "unpack_spec"]
@@ -50,17 +61,39 @@ _SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 _LAST_SECONDS = 10
 
 
-def pack_spec(spec: LaneSpec) -> bytes:
-    """The spec in few bytes: names and ids repeat, and the quickest level finds most of that."""
-    return zlib.compress(pickle.dumps(spec, protocol=pickle.HIGHEST_PROTOCOL), 1)
+def pack_spec(spec: LaneSpec, *, remote: bool = False) -> bytes:
+    """
+    Returns the spec in few bytes: names and ids repeat, and the quickest level finds most of that.
+
+    Args:
+        spec: What to run.
+        remote: The worker may be on another machine: secrets with a reference are replaced by it.
+    """
+    carried: tuple[CarriedCluster, CarriedCluster] | None = None
+    if remote:
+        carried = (CarriedCluster.of(spec.source), CarriedCluster.of(spec.target))
+        spec = replace(spec, source=carried[0].cluster, target=carried[1].cluster)
+    return zlib.compress(pickle.dumps((spec, carried), protocol=pickle.HIGHEST_PROTOCOL), 1)
 
 
-def unpack_spec(packed: bytes) -> LaneSpec:
-    """What `pack_spec` packed, in the same release."""
-    spec = pickle.loads(zlib.decompress(packed))  # noqa: S301  came in the same closure as this code's own name
+def unpack_spec(packed: bytes, environ: Mapping[str, str]) -> LaneSpec:
+    """
+    Returns what `pack_spec` packed in the same release, with the secrets of this process.
+
+    Args:
+        packed: From `pack_spec`.
+        environ: The environment of this process.
+
+    Raises:
+        ConfigError: A variable or a file that a secret refers to is missing here.
+    """
+    # came in the same closure as this code's own name
+    spec, carried = pickle.loads(zlib.decompress(packed))  # noqa: S301  as above
     if not isinstance(spec, LaneSpec):
         raise TypeError(f"the task holds {type(spec).__name__}, not a LaneSpec")
-    return spec
+    if carried is None:
+        return spec
+    return replace(spec, source=carried[0].resolve(environ), target=carried[1].resolve(environ))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,31 +128,22 @@ class LaneTask:
         yield self._attempt()
 
     def _attempt(self) -> LaneReport:
-        import eomirror
         from eomirror.lane.run import leave_parked
         from eomirror.log import configure_logging
         from eomirror.spark.allocator import keep_freed_memory
         from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
 
-        if eomirror.__version__ != self.version:
-            return self._report(
-                Ending.FAILED,
-                f"the worker has eomirror {eomirror.__version__}, the driver {self.version}",
-                fix="install the same release where PYSPARK_PYTHON points on all workers",
-            )
-        if _librdkafka_in_daemon():
-            return self._report(
-                Ending.FAILED,
-                "PySpark's daemon has loaded librdkafka, whose threads do not survive the fork of a worker",
-                fix="remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
-            )
-        if _attempt_number() > 0:
-            return self._report(
-                Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
-            )
+        if (unfit := self._unfit()) is not None:
+            return unfit
         configure_logging(self.log_level)
         keep_freed_memory()
-        spec = unpack_spec(self.packed)
+        try:
+            spec = unpack_spec(self.packed, os.environ)
+        except ConfigError as error:
+            # the secret may still arrive on this worker, or the next attempt may run on another
+            return self._report(
+                Ending.UNAUTHORIZED, f"the worker on {socket.gethostname()} lacks a secret", text=str(error)
+            )
         with _Interrupts() as interrupts, _rare_collections():
             try:
                 mailbox = ChannelMailbox.connect(
@@ -148,8 +172,31 @@ class LaneTask:
                 if report is None or not report.goes_on:
                     mailbox.close()
 
-    def _report(self, ending: Ending, reason: str, *, fix: str = "") -> LaneReport:
-        failed = ending is Ending.FAILED
+    def _unfit(self) -> LaneReport | None:
+        """Returns why a lane must not run in this process; None when it may."""
+        import eomirror
+
+        if eomirror.__version__ != self.version:
+            return self._report(
+                Ending.FAILED,
+                f"the worker has eomirror {eomirror.__version__}, the driver {self.version}",
+                fix="install the same release where PYSPARK_PYTHON points on all workers",
+            )
+        if _librdkafka_in_daemon():
+            return self._report(
+                Ending.FAILED,
+                "PySpark's daemon has loaded librdkafka, whose threads do not survive the fork of a worker",
+                fix="remove spark.python.daemon.module, or keep confluent_kafka out of what it imports",
+            )
+        if _attempt_number() > 0:
+            return self._report(
+                Ending.REBUILD, "spark repeated the task by itself; the driver decides instead"
+            )
+        return None
+
+    def _report(self, ending: Ending, reason: str, *, fix: str = "", text: str = "") -> LaneReport:
+        failed = ending in {Ending.FAILED, Ending.UNAUTHORIZED}
+        error = f"{reason}: {text}" if text else f"{reason}\n  fix: {fix}"
         lane, epoch, attempt = self.number
         return LaneReport(
             lane=lane,
@@ -157,7 +204,7 @@ class LaneTask:
             attempt=attempt,
             ending=ending,
             reason=reason,
-            error=f"{reason}\n  fix: {fix}" if failed else "",
+            error=error if failed else "",
             exit_code=1 if failed else 0,
         )
 

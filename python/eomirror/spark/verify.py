@@ -3,18 +3,21 @@
 
 Partitions are dealt out by how much there is to read, so that tasks end at about the same time; there are as many
 tasks as the context has slots.  A task compares its partitions one after the other with two connections, in the same
-bounded memory as a comparison in one process.  Like a lane's, its closure holds broker passwords and travels packed
-(`eomirror.spark.task`); records never enter the JVM.
+bounded memory as a comparison in one process.  Like a lane's, its closure travels packed, and carries references
+instead of the secrets that they stand for to other machines (`eomirror.spark.task`); records never enter the JVM.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eomirror.config.carried import CarriedCluster
 from eomirror.errors import MirrorError
+from eomirror.spark.master import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,8 +48,8 @@ class _Work:
     """What every task needs to know."""
 
     link: Link
-    source: Cluster
-    target: Cluster
+    source: CarriedCluster
+    target: CarriedCluster
     ids: tuple[str, str]
     show: int
     most_keys: int
@@ -73,8 +76,8 @@ class VerifyTask:
         try:
             comparer = Comparer(
                 work.link,
-                work.source,
-                work.target,
+                work.source.resolve(os.environ),
+                work.target.resolve(os.environ),
                 work.ids,
                 show=work.show,
                 most_keys=work.most_keys,
@@ -119,8 +122,12 @@ class SparkComparison:
     ) -> None:
         self._context = context
         self._name = link.name
+        ends = [
+            CarriedCluster(cluster, ()) if is_local(context.master) else CarriedCluster.of(cluster)
+            for cluster in (source, target)
+        ]
         work = _Work(
-            link=link, source=source, target=target, ids=ids, show=show, most_keys=most_keys, native=native
+            link=link, source=ends[0], target=ends[1], ids=ids, show=show, most_keys=most_keys, native=native
         )
         self._packed = zlib.compress(pickle.dumps(work, protocol=pickle.HIGHEST_PROTOCOL), 1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.errors import UsageError
+from eomirror.errors import ConfigError, UsageError
 from eomirror.spark.context import channel_addresses, check_settings, engine_settings
 from eomirror.spark.master import check_slots
+from eomirror.spark.transport import check_transport
 
 
 def settings(master: str | None = None, **given: str) -> dict[str, str]:
@@ -56,6 +57,38 @@ def test_an_idle_timeout_that_kills_nothing_is_allowed() -> None:
     """Only both settings together kill."""
     check_settings({"spark.python.worker.idleTimeoutSeconds": "60"})
     check_settings({"spark.python.worker.killOnIdleTimeout": "true"})
+
+
+_SAFE = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+
+
+@pytest.mark.parametrize("master", ["spark://h:7077", "yarn", "k8s://https://h", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, ["spark.authenticate", "spark.network.crypto.enabled"]),
+        ({"spark.authenticate": "true"}, ["spark.network.crypto.enabled"]),
+        ({"spark.ssl.rpc.enabled": "true"}, ["spark.authenticate"]),
+        ({**_SAFE, "spark.authenticate": "no"}, ["spark.authenticate"]),
+    ],
+)
+def test_a_cluster_whose_connections_are_open_is_refused(
+    master: str, given: dict[str, str], named: list[str]
+) -> None:
+    """Each setting that is missing is named, with what to set; the command ends with 78."""
+    with pytest.raises(ConfigError) as caught:
+        check_transport(given, master)
+    assert [fault.path for fault in caught.value.faults] == named
+    assert all(f"set {fault.path}=true" in fault.fix for fault in caught.value.faults)
+    assert caught.value.exit_code == 78
+
+
+def test_connections_that_are_closed_or_stay_on_this_machine_are_taken() -> None:
+    """AES or TLS, with authentication; a local master needs neither."""
+    check_transport(_SAFE, "spark://h:7077")
+    check_transport({"spark.authenticate": "True ", "spark.ssl.rpc.enabled": "true"}, "yarn")
+    for master in ("local", "local[*]", "local[4]", "local[4, 2]"):
+        check_transport({}, master)
 
 
 @pytest.mark.parametrize(("master", "fits"), [("local", 1), ("local[4]", 4), ("local[4,2]", 4)])

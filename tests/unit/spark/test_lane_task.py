@@ -5,22 +5,27 @@ from __future__ import annotations
 import pickle
 import pickletools
 import random
+import socket
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 
 from eomirror import __version__
-from eomirror.config import Cluster, Link, Secret
+from eomirror.config import Cluster, Link, Secret, load_config
 from eomirror.lane.run import run_lane
 from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
-from eomirror.spark.jobs import LaneJobs
+from eomirror.spark.jobs import LaneCrashedError, LaneJobs
 from eomirror.spark.task import LaneTask, WarmUpTask, pack_spec, unpack_spec
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PASSWORD = "a-password-that-must-not-show"  # noqa: S105  of nobody
 # PySpark's own limit above which a closure becomes a broadcast variable, and with it a file
@@ -84,7 +89,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
     arrived = serializer.loads(serializer.dumps(task(made)))
 
     assert arrived == task(made)
-    assert unpack_spec(arrived.packed) == made
+    assert unpack_spec(arrived.packed, {}) == made
 
 
 def test_a_task_holds_plain_values_and_no_client() -> None:
@@ -111,6 +116,118 @@ def test_a_task_that_is_shown_shows_no_secret() -> None:
     assert "t" * 64 not in repr(task(spec(2)))
 
 
+def referred(tmp_path: Path) -> tuple[LaneSpec, dict[str, str]]:
+    """A lane whose secrets are referred to in every section, as a configuration gives it, and the environment."""
+    kept = tmp_path / "secret"
+    kept.write_text(f"{_PASSWORD}-in-a-file\n")
+    kept.chmod(0o600)
+    environ = {"EAST": f"{_PASSWORD}-of-east", "WEST": f"{_PASSWORD}-of-west"}
+    east = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "sasl.password": "${env:EAST}",
+        "consumer": {"ssl.key.password": f"${{file:{kept}}}"},
+    }
+    west = {
+        "bootstrap.servers": "127.0.0.1:2",
+        "sasl.oauthbearer.config": "principal=x extension_key=${env:WEST}",
+        "producer": {"ssl.keystore.password": "${env:WEST}"},
+    }
+    links = [{"source": "east", "target": "west", "topics": [".*"]}]
+    config = load_config({"clusters": {"east": east, "west": west}, "links": links}, environ=environ)
+    made = replace(spec(1), source=config.clusters["east"], target=config.clusters["west"])
+    return made, environ
+
+
+def test_a_task_for_another_machine_carries_references(tmp_path: Path) -> None:
+    """Neither the environment's secrets nor a file's are in the closure; the worker finds both."""
+    made, environ = referred(tmp_path)
+    packed = pack_spec(made, remote=True)
+
+    pickled = zlib.decompress(packed)
+    assert _PASSWORD.encode() not in pickled
+    assert b"${env:EAST}" in pickled
+    assert unpack_spec(packed, environ) == made
+
+
+def test_a_worker_uses_its_own_secret(tmp_path: Path) -> None:
+    """Another machine may keep another value under the same name, and a value that was replaced is read anew."""
+    made, environ = referred(tmp_path)
+    packed = pack_spec(made, remote=True)
+    (tmp_path / "secret").write_text("replaced")
+
+    there = unpack_spec(packed, {**environ, "EAST": "of the worker"})
+
+    assert there.source.properties["sasl.password"] == Secret("of the worker")
+    assert there.source.consumer["ssl.key.password"] == Secret("replaced")
+    assert there.target == made.target
+
+
+def test_a_task_for_this_machine_carries_the_text(tmp_path: Path) -> None:
+    """Workers of a local master may have an environment that is older than the driver's variable."""
+    made, _ = referred(tmp_path)
+    (tmp_path / "secret").unlink()
+    assert unpack_spec(pack_spec(made), {}) == made
+
+
+def test_a_secret_of_the_configuration_itself_is_carried() -> None:
+    """There is nothing that the worker could look up."""
+    assert unpack_spec(pack_spec(spec(2), remote=True), {}) == spec(2)
+
+
+def test_a_worker_that_lacks_secrets_names_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By property, variable and file; the attempt is repeated, for they may still arrive, and no value is shown."""
+    made, _ = referred(tmp_path)
+    (tmp_path / "secret").unlink()
+    monkeypatch.delenv("EAST", raising=False)
+    monkeypatch.setenv("WEST", "there")
+
+    (report,) = task(made, packed=pack_spec(made, remote=True))([])
+
+    assert (report.ending, report.lane, report.epoch, report.attempt) == (Ending.UNAUTHORIZED, 3, 5, 2)
+    assert socket.gethostname() in report.error
+    assert "clusters.east.sasl.password: environment variable EAST is not set" in report.error
+    assert "clusters.east.consumer.ssl.key.password" in report.error
+    assert str(tmp_path)[:40] in report.error
+    assert "cannot be read: No such file or directory" in report.error
+    assert "every Spark worker" in report.error
+    assert _PASSWORD not in report.error
+
+
+@pytest.mark.parametrize(
+    ("master", "found"), [("local[4]", True), ("spark://h:7077", False), ("yarn", False)]
+)
+def test_the_master_decides_whether_secrets_are_carried(master: str, found: bool, tmp_path: Path) -> None:
+    """The closure that Spark gets under each of them, whole."""
+    sent: list[bytes] = []
+
+    class Job:
+        def mapPartitions(self, function: Any) -> Any:  # noqa: N802  Spark's name
+            sent.append(CloudPickleSerializer().dumps(function))
+            return SimpleNamespace(collect=lambda: [None])
+
+    class Context(FakeContext):
+        def parallelize(self, *_: Any) -> Job:
+            return Job()
+
+        def setLocalProperty(self, *_: Any) -> None:  # noqa: N802  Spark's name
+            pass
+
+        setJobGroup = setLocalProperty  # noqa: N815  Spark's name
+
+    context = Context(_LIMIT)
+    context.master = master
+    jobs = LaneJobs(context, host="h", port=1, token="", version="1", log_level="info", lane=run_lane)
+    made, _ = referred(tmp_path)
+
+    with pytest.raises(LaneCrashedError, match="not a report"):
+        jobs.run(made)
+
+    (closure,) = sent
+    arrived = CloudPickleSerializer().loads(closure)
+    assert (_PASSWORD.encode() in zlib.decompress(arrived.packed)) is found
+    assert _PASSWORD.encode() not in closure
+
+
 @pytest.mark.parametrize(("topics", "partitions"), [(10_000, 1), (1, 100_000), (500, 100)])
 def test_very_many_partitions_travel_in_memory(topics: int, partitions: int) -> None:
     """A context of the user's own has PySpark's limit; above it passwords would pass through a file."""
@@ -124,6 +241,7 @@ class FakeContext:
 
     def __init__(self, limit: int) -> None:
         self._jsc = object()
+        self.master = "local[2]"
         self._jvm = SimpleNamespace(PythonUtils=SimpleNamespace(getBroadcastThreshold=lambda _: limit))
 
 

@@ -1,0 +1,92 @@
+"""
+A cluster on its way to another process: references in place of the secrets that they stand for.
+
+A task of a Spark cluster crosses the network and stays in the memory of other processes.  So it carries
+``${env:NAME}`` and ``${file:/path}`` as they were written, and each worker resolves them from its own environment and
+its own files.  A secret that stands in the configuration itself has no reference, and is carried as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.config.document import Faults, Scalar
+from eomirror.config.frozen import FrozenMapping
+from eomirror.config.model import Cluster
+from eomirror.config.references import resolve
+from eomirror.config.secret import Secret
+from eomirror.config.values import Place
+from eomirror.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CarriedCluster"]
+
+Properties = FrozenMapping[str | Secret]
+
+_FIX = "give every Spark worker the environment variable or the file that the driver has"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedCluster:
+    """
+    A cluster without the secrets that have a reference.
+
+    Attributes:
+        cluster: The cluster without them.
+        references: Section (empty, ``consumer`` or ``producer``), property, and the text with references.
+    """
+
+    cluster: Cluster
+    references: tuple[tuple[str, str, str], ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> CarriedCluster:
+        """Returns ``cluster`` as it may be sent to another machine."""
+        references: list[tuple[str, str, str]] = []
+        kept: dict[str, Properties] = {}
+        for section, properties in _sections(cluster).items():
+            referred = {
+                key: value.reference
+                for key, value in properties.items()
+                if isinstance(value, Secret) and value.reference
+            }
+            references += [(section, key, text) for key, text in referred.items()]
+            kept[section] = FrozenMapping(
+                {key: value for key, value in properties.items() if key not in referred}
+            )
+        return cls(_cluster(cluster.alias, kept), tuple(references))
+
+    def resolve(self, environ: Mapping[str, str]) -> Cluster:
+        """
+        Returns the cluster with its secrets, as this process finds them.
+
+        Args:
+            environ: The environment of this process.
+
+        Raises:
+            ConfigError: A variable or a file is missing here; names every one of them.
+        """
+        faults = Faults()
+        filled = {section: dict(properties) for section, properties in _sections(self.cluster).items()}
+        for section, key, text in self.references:
+            path = ".".join(filter(None, ("clusters", self.cluster.alias, section, key)))
+            resolved = resolve(Place(Scalar(text), path, faults), text, environ)
+            if resolved is not None:
+                filled[section][key] = Secret(resolved, text)
+        if faults.faults:
+            raise ConfigError([Fault(one.path, one.message, _FIX) for one in faults.faults])
+        return _cluster(
+            self.cluster.alias,
+            {section: FrozenMapping(properties) for section, properties in filled.items()},
+        )
+
+
+def _sections(cluster: Cluster) -> dict[str, Mapping[str, str | Secret]]:
+    return {"": cluster.properties, "consumer": cluster.consumer, "producer": cluster.producer}
+
+
+def _cluster(alias: str, sections: Mapping[str, Properties]) -> Cluster:
+    return Cluster(alias, sections[""], consumer=sections["consumer"], producer=sections["producer"])

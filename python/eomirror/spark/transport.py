@@ -1,0 +1,66 @@
+"""
+Refuses a Spark cluster whose connections others can read or speak on.
+
+The closure of a lane's task goes from the driver to an executor through Spark's own connections, with the run's token
+and with those passwords that stand in the configuration itself.  By default Spark neither authenticates nor encrypts
+these connections (https://spark.apache.org/docs/latest/security.html), under no cluster manager: on YARN and Kubernetes
+it distributes a secret of the application by itself, but only with ``spark.authenticate=true``.
+
+Encryption is AES (``spark.network.crypto.enabled``) or TLS (``spark.ssl.rpc.enabled``, which Spark prefers when both
+are set).  TLS alone tells the driver nothing about the executor, so authentication is needed in both cases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import ConfigError, Fault
+from eomirror.spark.master import is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["check_transport"]
+
+_AUTHENTICATE = "spark.authenticate"
+_ENCRYPT = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+
+
+def check_transport(settings: Mapping[str, str], master: str) -> None:
+    """
+    Refuses a master other than a local one whose connections are not both authenticated and encrypted.
+
+    Args:
+        settings: Of the Spark context, with the defaults of its installation.
+        master: Its master.
+
+    Raises:
+        ConfigError: Names each setting that is missing.
+    """
+    if is_local(master):
+        return
+    faults = []
+    if not _is_on(settings, _AUTHENTICATE):
+        faults.append(
+            Fault(
+                _AUTHENTICATE,
+                f"is off, so any process that reaches the driver of {master} gets the tasks, with the run's token "
+                "and passwords in them",
+                f"set {_AUTHENTICATE}=true; a standalone master also needs spark.authenticate.secret, the same on "
+                "the master, the workers and the driver",
+            )
+        )
+    if not any(_is_on(settings, name) for name in _ENCRYPT):
+        faults.append(
+            Fault(
+                _ENCRYPT[0],
+                f"is off, so tasks cross the network to the workers of {master} in clear",
+                f"set {_ENCRYPT[0]}=true, or {_ENCRYPT[1]}=true with its key stores",
+            )
+        )
+    if faults:
+        raise ConfigError(faults, source="spark")
+
+
+def _is_on(settings: Mapping[str, str], name: str) -> bool:
+    return settings.get(name, "").strip().lower() == "true"
