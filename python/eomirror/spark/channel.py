@@ -1,8 +1,11 @@
 """
 The driver's end of the lanes' lines: one listening socket, one thread per connection.
 
-Anybody may connect to the port; who does not prove within seconds that it holds the run's token is dropped, and
-only so many may try at a time.
+Any process that reaches the port may connect.  A connection is a stranger until its first 64 bytes prove that it holds
+the run's token; it is dropped when they do not, or do not come within seconds.  At most 64 strangers are kept, and a
+new one takes the place of the oldest: so strangers who say nothing cannot keep lanes out, and a lane, which sends its
+proof without waiting for an answer, is a stranger only for as long as its first packet travels.  A stranger costs one
+thread and 64 bytes.  A lane that lost its place to a flood of strangers connects again (`eomirror.spark.lane_mailbox`).
 """
 
 from __future__ import annotations
@@ -10,13 +13,21 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_token
-from eomirror.spark.frames import NONCE_BYTES, FrameCodec, FrameError, decode_groups, decode_progress
+from eomirror.spark.frames import (
+    GREETING_BYTES,
+    FrameCodec,
+    FrameError,
+    decode_groups,
+    decode_progress,
+    nonce_of,
+)
 
 if TYPE_CHECKING:
     from eomirror.lane.spec import GroupOffset, LaneProgress
@@ -29,6 +40,8 @@ _PING_SECONDS = 5.0
 _HANDSHAKE_SECONDS = 5.0
 _MAX_STRANGERS = 64
 _RECEIVE_BYTES = 65536
+# of that many lanes before it a greeting that is sent again is recognised; what it gains beyond is 5 s of a thread
+_REMEMBERED_NONCES = 16_384
 
 Message = Mapping[str, Any]
 
@@ -79,7 +92,11 @@ class LaneChannel:
         self._lines: dict[tuple[str, int], _Line] = {}
         # also of attempts before it: one that goes on behind its epoch still reports
         self._open: set[_Line] = set()
-        self._strangers: set[socket.socket] = set()
+        # in the order in which they came
+        self._strangers: dict[socket.socket, None] = {}
+        # of lanes that have greeted, and of those that say hello at this moment
+        self._nonces: OrderedDict[bytes, None] = OrderedDict()
+        self._greeted: set[socket.socket] = set()
         self._closed = False
         self._listener = socket.create_server((host, port), backlog=128)
         self.port: int = self._listener.getsockname()[1]
@@ -114,7 +131,7 @@ class LaneChannel:
         with self._lock:
             self._closed = True
             lines = list(self._open)
-            strangers = list(self._strangers)
+            strangers = [*self._strangers, *self._greeted]
         _wake(self._listener)
         self._listener.close()
         for line in lines:
@@ -138,13 +155,26 @@ class LaneChannel:
                 self._clock.sleep(0.1)
                 continue
             with self._lock:
-                welcome = not self._closed and len(self._strangers) < _MAX_STRANGERS
-                if welcome:
-                    self._strangers.add(connection)
-            if not welcome:
+                closed = self._closed
+                if not closed:
+                    if len(self._strangers) >= _MAX_STRANGERS:
+                        oldest = next(iter(self._strangers))
+                        del self._strangers[oldest]
+                        # within the lock: its thread closes it only after taking the lock, so the number is still its
+                        _wake(oldest)
+                    self._strangers[connection] = None
+            if closed:
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="lane-line", daemon=True).start()
+            try:
+                threading.Thread(
+                    target=self._serve, args=(connection,), name="lane-line", daemon=True
+                ).start()
+            except RuntimeError:
+                # no more threads: this one goes, and the next may find some
+                with self._lock:
+                    del self._strangers[connection]
+                    connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         line: _Line | None = None
@@ -158,9 +188,10 @@ class LaneChannel:
         except (OSError, FrameError) as error:
             log.debug("lane_line_closed", attempt=line and line.attempt, reason=str(error))
         finally:
-            connection.close()
             with self._lock:
-                self._strangers.discard(connection)
+                self._strangers.pop(connection, None)
+                self._greeted.discard(connection)
+                connection.close()
                 if line is not None:
                     self._open.discard(line)
                     self._lock.notify_all()
@@ -172,20 +203,21 @@ class LaneChannel:
         deadline = Deadline(_HANDSHAKE_SECONDS, self._clock)
         connection.settimeout(_HANDSHAKE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = b""
+        while len(data) < GREETING_BYTES:
+            # not a byte more of a stranger than the greeting
+            data += _some(connection, deadline, GREETING_BYTES - len(data))
+        lane_nonce = nonce_of(self._token, data)
+        self._know(connection, lane_nonce)
         driver_nonce = bytes.fromhex(new_token())
         connection.sendall(driver_nonce)
-        data = b""
-        while len(data) < NONCE_BYTES:
-            data += _some(connection, deadline)
-        codec = FrameCodec(
-            self._token, driver_nonce=driver_nonce, lane_nonce=data[:NONCE_BYTES], is_driver=True
-        )
-        messages = codec.feed(data[NONCE_BYTES:])
+        codec = FrameCodec(self._token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=True)
+        messages: list[dict[str, Any]] = []
         while not messages:
-            messages = codec.feed(_some(connection, deadline))
+            messages = codec.feed(_some(connection, deadline, _RECEIVE_BYTES))
         line = _Line(connection, codec, _attempt_of(messages[0]), self._clock)
         with self._lock:
-            self._strangers.discard(connection)
+            self._greeted.discard(connection)
             if self._closed:
                 raise FrameError("the channel is closed")
             before = self._lines.get(line.attempt[:2])
@@ -199,6 +231,19 @@ class LaneChannel:
         # registered first, asked second: what changes in between is told twice, never missed
         line.send([{"type": "welcome"}, *self._on_hello(line.attempt)])
         return line, messages[1:]
+
+    def _know(self, connection: socket.socket, lane_nonce: bytes) -> None:
+        """Make a stranger a lane that is about to say hello: newcomers no longer take its place."""
+        with self._lock:
+            if connection not in self._strangers:
+                raise FrameError("newer connections took its place")
+            if lane_nonce in self._nonces:
+                raise FrameError("a greeting was sent again")
+            self._nonces[lane_nonce] = None
+            if len(self._nonces) > _REMEMBERED_NONCES:
+                self._nonces.popitem(last=False)
+            del self._strangers[connection]
+            self._greeted.add(connection)
 
     def _hear(self, line: _Line, message: Message) -> None:
         if message.get("type") == "progress":
@@ -262,9 +307,11 @@ def _attempt_of(message: Message) -> AttemptId:
         raise FrameError(f"not a hello: {error}") from error
 
 
-def _some(connection: socket.socket, deadline: Deadline) -> bytes:
+def _some(connection: socket.socket, deadline: Deadline, most: int) -> bytes:
+    if deadline.passed:
+        raise FrameError("did not say who it is in time")
     connection.settimeout(max(0.01, deadline.remaining()))
-    data = connection.recv(_RECEIVE_BYTES)
+    data = connection.recv(most)
     if not data:
         raise FrameError("hung up before saying who it is")
     return data

@@ -6,10 +6,16 @@ token, which only the driver and the closures of its tasks hold, and of a nonce 
 number of the frame are part of what is authenticated.  So a stranger who finds the port can neither speak nor
 replay, and both sides know each other from the first frame on.  Nothing is ever unpickled from the wire.
 
+The lane begins with a greeting: its nonce, and a proof (HMAC-SHA256 under the token) that it made the nonce.  It does
+not wait for the driver with that, so the driver can tell a lane from a stranger as soon as the first bytes arrive, and
+answers nothing to a stranger.  A greeting that was recorded and sent again proves nothing: the driver takes each nonce
+once.
+
 ::
 
+    lane -> driver   nonce (32 bytes), proof (32 bytes)
     driver -> lane   nonce (32 bytes)
-    lane -> driver   nonce (32 bytes), then {"type":"hello","link","lane","epoch","attempt"}
+    lane -> driver   {"type":"hello","link","lane","epoch","attempt"}
     driver -> lane   {"type":"welcome"}, later "ping", {"type":"stop","reason"}, {"type":"added","partitions"}
                      {"type":"groups","offsets"}
     lane -> driver   {"type":"progress", ...}, {"type":"groups","offsets"}
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
+    "GREETING_BYTES",
     "MAX_FRAME_BYTES",
     "NONCE_BYTES",
     "FrameCodec",
@@ -44,11 +51,15 @@ __all__ = [
     "encode_added",
     "encode_groups",
     "encode_progress",
+    "greeting",
+    "nonce_of",
 ]
 
 #: Longer frames are refused before they are read.
 MAX_FRAME_BYTES = 4 << 20
 NONCE_BYTES = 32
+#: A lane's nonce and its proof.
+GREETING_BYTES = 64
 
 # 1,000 partitions are some 200 kB: far below the limit, and few enough frames
 _PARTITIONS_PER_FRAME = 1000
@@ -64,14 +75,40 @@ class FrameError(Exception):
     """What came is no frame of ours: drop the connection."""
 
 
+def greeting(token: str, lane_nonce: bytes) -> bytes:
+    """
+    Returns the first bytes that a lane sends.
+
+    Args:
+        token: The run's secret, in hexadecimal.
+        lane_nonce: Fresh random bytes.
+    """
+    return lane_nonce + hmac.digest(
+        bytes.fromhex(token), b"eomirror lane greeting 1" + lane_nonce, hashlib.sha256
+    )
+
+
+def nonce_of(token: str, greeted: bytes) -> bytes:
+    """
+    Returns the lane's nonce from its greeting.
+
+    Raises:
+        FrameError: The sender does not hold the token.
+    """
+    nonce = greeted[:NONCE_BYTES]
+    if not hmac.compare_digest(greeted, greeting(token, nonce)):
+        raise FrameError("the greeting is not authentic")
+    return nonce
+
+
 class FrameCodec:
     """
     Both directions of one connection; pure, so it serves blocking and non-blocking sockets alike.
 
     Args:
         token: The run's secret, in hexadecimal.
-        driver_nonce: What the driver sent first.
-        lane_nonce: What the lane answered.
+        driver_nonce: What the driver sent.
+        lane_nonce: What the lane sent.
         is_driver: Which side this is.
     """
 

@@ -31,6 +31,7 @@ from eomirror.spark.frames import (
     decode_groups,
     encode_groups,
     encode_progress,
+    greeting,
 )
 from eomirror.types import SourcePartition
 
@@ -43,11 +44,16 @@ GRACE_SECONDS = 1.0
 SILENCE_SECONDS = 20.0
 
 _SEND_SECONDS = 0.1
+_AGAIN_SECONDS = 0.1
 _RECEIVE_BYTES = 65536
 
 
 class NoLineError(LaneError):
     """The driver cannot be reached from the worker."""
+
+
+class _NotHeardError(Exception):
+    """The other side hung up before it knew who we are."""
 
 
 class ChannelMailbox:
@@ -90,29 +96,46 @@ class ChannelMailbox:
         while True:
             try:
                 line = socket.create_connection((host, port), timeout=max(0.1, deadline.remaining()))
-                break
             except OSError as error:
                 if deadline.passed:
                     raise NoLineError(f"the driver does not answer on {host}:{port}: {error}") from error
-                clock.sleep(0.1)
+                clock.sleep(_AGAIN_SECONDS)
+                continue
+            try:
+                return cls._introduce(line, token, spec, clock, deadline)
+            except _NotHeardError as error:
+                line.close()
+                if deadline.passed:
+                    raise NoLineError(f"{host}:{port} is not the driver of this run: {error}") from error
+                clock.sleep(_AGAIN_SECONDS)
+            except (OSError, FrameError) as error:
+                line.close()
+                raise NoLineError(f"{host}:{port} is not the driver of this run: {error}") from error
+
+    @classmethod
+    def _introduce(
+        cls, line: socket.socket, token: str, spec: LaneSpec, clock: Clock, deadline: Deadline
+    ) -> ChannelMailbox:
+        lane_nonce = bytes.fromhex(new_token())
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.settimeout(max(0.1, deadline.remaining()))
+            line.sendall(greeting(token, lane_nonce))
             driver_nonce = _receive_exactly(line, NONCE_BYTES)
-            lane_nonce = bytes.fromhex(new_token())
-            codec = FrameCodec(token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=False)
-            hello = {
-                "type": "hello",
-                "link": spec.link.name,
-                "lane": spec.lane,
-                "epoch": spec.epoch,
-                "attempt": spec.attempt,
-            }
-            line.sendall(lane_nonce + codec.encode(hello))
-            mailbox = cls(line, codec, clock)
-            mailbox._await_welcome(deadline)
         except (OSError, FrameError) as error:
-            line.close()
-            raise NoLineError(f"{host}:{port} is not the driver of this run: {error}") from error
+            # strangers may have taken its place, before the driver read the greeting
+            raise _NotHeardError(str(error)) from error
+        codec = FrameCodec(token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=False)
+        hello = {
+            "type": "hello",
+            "link": spec.link.name,
+            "lane": spec.lane,
+            "epoch": spec.epoch,
+            "attempt": spec.attempt,
+        }
+        line.sendall(codec.encode(hello))
+        mailbox = cls(line, codec, clock)
+        mailbox._await_welcome(deadline)
         return mailbox
 
     def report(self, progress: LaneProgress) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,7 @@ from eomirror.spark import lane_mailbox
 from eomirror.spark.channel import AttemptId, LaneChannel
 from eomirror.spark.frames import (
     MAX_FRAME_BYTES,
+    NONCE_BYTES,
     FrameCodec,
     FrameError,
     decode_added,
@@ -31,6 +34,7 @@ from eomirror.spark.frames import (
     encode_added,
     encode_groups,
     encode_progress,
+    greeting,
 )
 from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
 from eomirror.types import SourcePartition
@@ -327,6 +331,123 @@ def test_strangers_get_nowhere(driver: Driver) -> None:
     mailbox.close()
     for one in silent:
         one.close()
+
+
+class Crowd:
+    """Strangers who hold connections open, and connect again as soon as they are hung up on."""
+
+    def __init__(self, port: int, count: int, says: bytes) -> None:
+        self._port = port
+        self._says = says
+        self._over = threading.Event()
+        self.came = 0
+        self._threads = [threading.Thread(target=self._stay, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _stay(self) -> None:
+        while not self._over.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), timeout=5) as line:
+                    self.came += 1
+                    line.sendall(self._says)
+                    line.settimeout(0.2)
+                    self._hold(line)
+            except OSError:
+                continue
+
+    def _hold(self, line: socket.socket) -> None:
+        while not self._over.is_set():
+            try:
+                if not line.recv(1000):
+                    return
+            except TimeoutError:
+                # slow, but not silent
+                line.sendall(b"x")
+
+    def leave(self) -> None:
+        """All go."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("count", [64, 100])
+@pytest.mark.parametrize("says", [b"", b"GET /", b"\0" * 63])
+def test_lanes_join_while_strangers_hold_every_place(driver: Driver, count: int, says: bytes) -> None:
+    """Eight lanes at once, each at its first connection or soon after; the strangers come back all the time."""
+    crowd = Crowd(driver.channel.port, count, says)
+    joined: list[ChannelMailbox] = []
+
+    def join(lane: int) -> None:
+        made = ChannelMailbox.connect(
+            "127.0.0.1", driver.channel.port, token=driver.token, spec=replace(spec(), lane=lane),
+            clock=SYSTEM_CLOCK, seconds=4,
+        )  # fmt: skip
+        joined.append(made)
+
+    try:
+        until(lambda: crowd.came >= count)
+        lanes = [threading.Thread(target=join, args=(lane,)) for lane in range(8)]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+        assert sorted(attempt.lane for attempt in driver.hellos) == list(range(8))
+        for mailbox in joined:
+            mailbox.report(progress())
+        until(lambda: len(driver.heard) == 8)
+    finally:
+        crowd.leave()
+        for mailbox in joined:
+            mailbox.close()
+
+
+def test_the_oldest_stranger_goes(driver: Driver) -> None:
+    """Of 65 silent ones the first is hung up on, before its time is over; the others stay."""
+    address = ("127.0.0.1", driver.channel.port)
+    silent = [socket.create_connection(address) for _ in range(64)]
+    until(lambda: len(driver.channel._strangers) == 64)
+    silent.append(socket.create_connection(address))
+    silent[0].settimeout(2)
+    assert silent[0].recv(1) == b""
+    for one in silent[1:]:
+        one.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            one.recv(1)
+    for one in silent:
+        one.close()
+
+
+def test_a_lane_that_has_greeted_is_no_stranger(driver: Driver) -> None:
+    """Any number of strangers may come between its greeting and its hello."""
+    address = ("127.0.0.1", driver.channel.port)
+    nonce = bytes.fromhex(new_token())
+    with socket.create_connection(address) as line:
+        line.sendall(greeting(driver.token, nonce))
+        line.settimeout(5)
+        driver_nonce = line.recv(NONCE_BYTES)
+        crowd = [socket.create_connection(address) for _ in range(130)]
+        until(lambda: len(driver.channel._strangers) == 64)
+        codec = FrameCodec(driver.token, driver_nonce=driver_nonce, lane_nonce=nonce, is_driver=False)
+        line.sendall(codec.encode({"type": "hello", "link": "l", "lane": 1, "epoch": 1, "attempt": 1}))
+        assert codec.feed(line.recv(1000)) == [{"type": "welcome"}]
+        # the same greeting once more, as somebody may have recorded it
+        with socket.create_connection(address) as again:
+            again.settimeout(5)
+            again.sendall(greeting(driver.token, nonce))
+            assert again.recv(1) == b""
+        for one in crowd:
+            one.close()
+
+
+def test_a_stranger_hears_nothing_and_is_read_for_64_bytes_only(driver: Driver) -> None:
+    """Megabytes of a stranger's frame are never kept."""
+    with socket.create_connection(("127.0.0.1", driver.channel.port)) as line:
+        line.settimeout(5)
+        line.sendall((MAX_FRAME_BYTES - 1).to_bytes(4, "big") * 16)
+        with contextlib.suppress(ConnectionResetError):
+            assert line.recv(1) == b""
 
 
 def test_nobody_listening_is_an_error_that_says_where() -> None:
