@@ -189,6 +189,7 @@ class LinkStatus:
         gaps: Accepted gaps.
         groups: Followed groups, as their checkpoints tell; None if the link writes none.
         problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
+        drifted: Topics of the link's own whose settings lose what it must remember, each with the fix.
     """
 
     link: str
@@ -204,6 +205,7 @@ class LinkStatus:
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
     problem: str = ""
+    drifted: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``: topics hold their partitions."""

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 from confluent_kafka import Producer
+from structlog.testing import capture_logs
 
+from eomirror import load_config
 from eomirror.errors import MirrorError, StateError
+from eomirror.kafka.status_reader import StatusReader
 from eomirror.types import SourcePartition
-from records import create_topic, delete_topic, read_committed
-from rig.link import TestLink
+from records import create_topic, delete_topic, read_committed, wait_for
+from rig.link import TestLink, alter_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,3 +143,82 @@ def test_a_positions_topic_that_is_gone_is_noticed(link: TestLink, recreated: bo
         link.catch_up()
 
     assert link.found("orders") == before
+
+
+def change_under_it(link: TestLink, topic: str, *, anew: bool) -> None:
+    """As a tool does that keeps topics as its own list says: with the broker's default policy."""
+    if anew:
+        delete_topic(link.west, topic)
+        create_topic(link.west, topic, 8, **{"cleanup.policy": "delete"})
+    else:
+        alter_topic(link.west, topic, cleanup_policy="delete")
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check that runs each minute runs at every look for new topics."""
+    monkeypatch.setattr("eomirror.sync.own_topics.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("eomirror.spark.links.REFRESH_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("often")
+def test_positions_that_are_created_anew_under_a_running_mirror_end_the_link(link: TestLink) -> None:
+    """EO-5: what idle partitions know is gone; the link ends by name instead of going on without it."""
+    topic = f"eomirror.{link.name}.positions"
+    with link.running() as run:
+        run.wait(lambda: link.whole("orders"))
+        change_under_it(link, topic, anew=True)
+        wait_for(lambda: run.error is not None, 60)
+
+    assert isinstance(run.error, StateError)
+    assert run.error.exit_code == 1
+    assert f"topic {topic} was created anew" in run.error.message
+    assert "under the running mirror" in run.error.message
+    assert "--adopt" in run.error.fix
+
+
+@pytest.mark.usefixtures("often")
+def test_a_policy_that_changes_under_a_running_mirror_is_an_event_each_time(link: TestLink) -> None:
+    """It is said once for each change, shown by `status` while it lasts, and the mirror goes on."""
+    topic = f"eomirror.{link.name}.positions"
+    config = load_config(link.path)
+    reader = StatusReader(config.links[0], config.clusters["east"], config.clusters["west"])
+    with capture_logs() as logged, link.running() as run:
+
+        def said(event: str) -> int:
+            return sum(line["event"] == event and line["topic"] == topic for line in logged)
+
+        run.wait(lambda: link.whole("orders"))
+        for times in (1, 2):
+            change_under_it(link, topic, anew=False)
+            run.wait(lambda times=times: said("state_topic_drifted") == times)
+            (shown,) = reader.read().drifted
+            assert f"topic {topic} has cleanup.policy=delete" in shown
+            alter_topic(link.west, topic, cleanup_policy="compact")
+            run.wait(lambda times=times: said("state_topic_in_order") == times)
+        assert reader.read().drifted == ()
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+    reader.close()
+
+    link.check("orders")
+    errors = [line for line in logged if line["event"] == "state_topic_drifted"]
+    assert [line["log_level"] for line in errors] == ["error", "error"]
+    assert "cleanup.policy=compact" in errors[0]["fix"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("often")
+def test_an_offset_map_that_is_created_anew_is_named_and_the_mirror_goes_on(link: TestLink) -> None:
+    """It serves readers; what is mirrored does not depend on it."""
+    topic = f"eomirror.{link.name}.offset-map"
+    with capture_logs() as logged, link.running() as run:
+        run.wait(lambda: link.whole("orders"))
+        change_under_it(link, topic, anew=True)
+        run.wait(lambda: any(line["event"] == "state_topic_replaced" for line in logged))
+        run.wait(lambda: any(line["event"] == "state_topic_drifted" for line in logged))
+        link.write("orders", 50)
+        run.wait(lambda: link.whole("orders"))
+
+    link.check("orders")
+    assert sum(line["event"] == "state_topic_replaced" for line in logged) == 1

@@ -118,6 +118,8 @@ def _draw(found: list[LinkStatus]) -> None:
         if item.problem:
             what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
             console.print(f"[red]{what}[/red]: {escape(item.problem)}")
+        for drifted in item.drifted:
+            console.print(f"[red]problem[/red]: {escape(drifted)}")
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))

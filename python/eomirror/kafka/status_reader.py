@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import ClusterError, StateError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, StateError, TopicError
 from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
@@ -22,6 +23,7 @@ from eomirror.kafka.positions import valid_positions
 from eomirror.lane.recover import SourceFacts, TargetFacts
 from eomirror.sight import Sight, look_at_claim
 from eomirror.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
+from eomirror.sync.state_topics import policy_fix
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from eomirror.kafka.facts import TopicFacts
 
 __all__ = ["StatusReader"]
+
+log = structlog.get_logger(__name__)
 
 _PEEK_SECONDS = 2.0
 # who looks because the source is lost has no time for what every other command waits for it
@@ -118,8 +122,30 @@ class StatusReader:
             left_out=left_out,
             problem=problem,
         )
+        found = replace(found, drifted=self._drifted())
         targets = {position.target_topic for position in mirrored}
         return replace(found, groups=self._groups(targets)) if self._link.groups else found
+
+    def _drifted(self) -> tuple[str, ...]:
+        """Which of the link's own topics lose records to retention; none where we may not see their settings."""
+        names = self._names
+        topics = [names.control_topic, names.positions_topic, names.offset_map_topic]
+        there, _ = self._target.visible_topics(topics)
+        try:
+            found = self._target.topic_configs([topic for topic, facts in there.items() if facts is not None])
+        except AuthorizationError as error:
+            log.debug("own_topics_unknown", link=self._link.name, reason=error.message)
+            return ()
+        policies = {
+            topic: configs["cleanup.policy"].value
+            for topic, configs in sorted(found.items())
+            if "cleanup.policy" in configs
+        }
+        return tuple(
+            f"topic {topic} has cleanup.policy={policy}: retention deletes the mirror's own memory; {policy_fix(topic)}"
+            for topic, policy in policies.items()
+            if policy != "compact"
+        )
 
     def _look(self) -> tuple[ControlView, Sight]:
         """The control topic, and what its claim says of the owner."""

@@ -30,11 +30,11 @@ from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
 from eomirror.sync.both_ways import BothWays
 from eomirror.sync.complaints import Complaints
-from eomirror.sync.diff import AddPartitions, CreateTopic, TopicPair, topic_changes
+from eomirror.sync.diff import CreateTopic, TopicPair, topic_changes
 from eomirror.sync.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
+from eomirror.sync.own_topics import OwnTopics
 from eomirror.sync.plan import Plan
 from eomirror.sync.rights import check_source_rights, check_target_rights, need
-from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
 from eomirror.sync.topics import TargetTopics
 from eomirror.topology.naming import collisions, illegal_name
 from eomirror.types import SourcePartition
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.kafka.facts import ConfigValue, TopicFacts
     from eomirror.sync.diff import Change
+    from eomirror.sync.state_topics import Drift
 
 __all__ = ["Discovery"]
 
@@ -83,6 +84,7 @@ class Discovery:
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
         self._configs_compared = float("-inf")
         self._complaints = Complaints(link.name)
+        self._own = OwnTopics(link, self._target, learn=self._learn_defaults, clock=clock)
         self._both_ways = BothWays(link.loops.onward, goes_first=link.source < link.target)
 
     @property
@@ -146,7 +148,7 @@ class Discovery:
         if not plan.targets:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
         # ours first: should the mirror die in between, there is no copy without a place for its positions
-        self._topics.apply([*plan.state, *plan.readers])
+        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
         self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
         if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
@@ -157,13 +159,13 @@ class Discovery:
         """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
         # what is not about single topics is as strict as ever; a first run that failed has left its topics, and what
         # the next one leaves out would be taken up as new, from its beginning, whatever the link's `start` says
-        state, _, first_run = self._look_at_state()
+        state, _, first_run = self._own.look(brokers=self._brokers)
         if first_run or not self._topics.has_records(self._names.control_topic):
             raise refused
         readers, _ = self._look_at_readers(self._target, mm2_target_topics(self._link, brokers=self._brokers))
         here = mm2_source_topics(self._link, brokers=self._source.describe_cluster().brokers)
         on_source, _ = self._look_at_readers(self._source, here)
-        self._topics.apply([*state, *readers])
+        self._own.created(self._topics.apply([*state, *readers]))
         self._source_topics.apply(on_source)
         found = self.refresh()
         if not found:
@@ -185,9 +187,12 @@ class Discovery:
         topic that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
 
         Raises:
+            StateError: The link's own topics were deleted or created anew under the running mirror.
             ClusterError: A cluster cannot be reached; nothing is known then.
         """
-        targets = self._tolerant_names(self._matched(self._source.topic_names()))
+        self._own.check()
+        names = self._source.topic_names()
+        targets = self._tolerant_names(self._matched(names))
         described = self._source.describe_topics(list(targets))
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
         self._ready = {topic: ready for topic, ready in self._ready.items() if topic in sources}
@@ -246,7 +251,7 @@ class Discovery:
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)
         check_source_rights(self._link, self._source, matched)
-        state, drifts, first_run = self._look_at_state()
+        state, drifts, first_run = self._own.look(brokers=self._brokers)
         readers, drifts_there = self._look_at_readers(
             self._target, mm2_target_topics(self._link, brokers=target.brokers)
         )
@@ -362,29 +367,6 @@ class Discovery:
 
     def _goes_round(self, topic: str, name: str) -> bool:
         return topic == name or self._link.filter.accepts(name)
-
-    def _look_at_state(self) -> tuple[tuple[CreateTopic | AddPartitions, ...], tuple[Drift, ...], bool]:
-        wanted = state_topics(
-            self._names,
-            lanes=self._link.lanes,
-            brokers=self._brokers,
-            replication_factor=self._link.replication_factor,
-            dead_letters=self._link.on_refused == "dead-letter",
-        )
-        found = self._target.describe_topics([topic.name for topic in wanted])
-        existing = [topic for topic in wanted if found[topic.name] is not None]
-        configs = self._target.topic_configs([topic.name for topic in existing])
-        drifts: list[Drift] = []
-        for topic in existing:
-            self._learn_defaults(configs[topic.name])
-            values = {key: entry.value for key, entry in configs[topic.name].items()}
-            drifts += state_drift(topic, values)
-        for name, rights in self._target.topic_rights([topic.name for topic in existing]).items():
-            for operation in ("Read", "Write"):
-                need(
-                    self._link, self._target, rights, Right(operation, "topic", name), "keep its state there"
-                )
-        return state_changes(wanted, found), tuple(drifts), found[self._names.control_topic] is None
 
     def _look_at_readers(
         self, admin: ClusterAdmin, wanted: Sequence[CreateTopic]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eomirror.formats.names import LinkNames
     from eomirror.kafka.facts import TopicFacts
 
-__all__ = ["Drift", "state_changes", "state_drift", "state_topics"]
+__all__ = ["Drift", "policy_fix", "state_changes", "state_drift", "state_topics"]
 
 # brokers refuse records from more than an hour ahead by default, so a clock that is wrong would end the mirror (F34)
 _COMPACT = {"cleanup.policy": "compact", **TIMESTAMPS}
@@ -115,6 +115,14 @@ def state_changes(
     return tuple(changes)
 
 
+def policy_fix(topic: str) -> str:
+    """How the cleanup policy of one of the link's own topics is put right."""
+    return (
+        "set it back: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topic} --add-config cleanup.policy=compact"
+    )
+
+
 def state_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Drift, ...]:
     """
     Settings of an existing topic that are not as they were created.
@@ -130,8 +138,7 @@ def state_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Dr
     if policy != "compact":
         raise StateError(
             f"topic {topic.name} has cleanup.policy={policy}: retention would delete the mirror's own memory",
-            fix="set it back: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
-            f"--entity-name {topic.name} --add-config cleanup.policy=compact",
+            fix=policy_fix(topic.name),
         )
     return tuple(
         Drift(topic.name, setting, value, found.get(setting))

@@ -11,6 +11,7 @@ from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
 from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts
 from eomirror.sync.discovery import Discovery
+from eomirror.sync.own_topics import OwnTopics
 from eomirror.sync.topics import TargetTopics
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def discovery(source: Admin, target: Admin) -> Discovery:
     made.close()
     made._source, made._target = source, target  # type: ignore[assignment]  as much of them as is asked
     source.cluster_id, target.cluster_id = made._ids = ("a", "b")
+    made._own = OwnTopics(LINK, target, learn=made._learn_defaults, clock=made._clock)  # type: ignore[arg-type]
     made._topics = TargetTopics(target, link="one")  # type: ignore[arg-type]
     made._source_topics = TargetTopics(source, link="one")  # type: ignore[arg-type]
     return made
