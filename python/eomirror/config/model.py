@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror.config.frozen import FrozenMapping
-from eomirror.errors import Fault, StateError, UsageError
+from eomirror.errors import Fault, StateError, TopicError, UsageError
 from eomirror.formats.mm2 import Mm2Names
-from eomirror.topology.filters import TopicFilter, topic_filter
+from eomirror.topology.filters import TopicFilter, is_literal, topic_filter
 from eomirror.topology.flow import LoopRules
 from eomirror.topology.naming import Naming, TargetNaming
 
@@ -130,7 +130,32 @@ class Link:
 
     def mirrors(self, topic: str) -> bool:
         """Whether a source topic is mirrored: the filter says so, or the link writes its heartbeats there."""
-        return topic == self.target_naming.heartbeats or self.filter.matches(topic)
+        if topic == self.target_naming.heartbeats:
+            return True
+        return self.filter.matches(topic) and not self.beats_for(topic)
+
+    def beats_for(self, topic: str) -> bool:
+        """Whether the link's own heartbeats on the target take the name that the copy of a source topic would have."""
+        return self.heartbeats == "link" and self._is_beats(topic) and self.beats_on_target
+
+    @property
+    def beats_on_target(self) -> bool:
+        """
+        Whether the link writes heartbeats into ``SOURCE.heartbeats`` on the target.
+
+        A topic that the configuration names, rather than matches by a pattern, is an application's: its copy has that
+        name then, and the link's own heartbeats give way.
+        """
+        named = (pattern for pattern in self.topics if is_literal(pattern))
+        return self.heartbeats == "link" and not any(
+            self._is_beats(topic) and self.filter.matches(topic) for topic in named
+        )
+
+    def _is_beats(self, topic: str) -> bool:
+        try:
+            return self.target_naming.target_topic(topic) == Mm2Names().remote_heartbeats(self.source)
+        except TopicError:
+            return False
 
     def follows(self, group: str) -> bool:
         """Whether a consumer group of the source is followed."""

@@ -63,7 +63,9 @@ def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owne
 def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart | None:
     from eomirror.kafka.heartbeats import Heartbeats
 
-    return None if link.heartbeats == "off" else Heartbeats(link, source, target, clock)
+    if link.heartbeats == "source" or link.beats_on_target:
+        return Heartbeats(link, source, target, clock)
+    return None
 
 
 def _follower(

@@ -28,6 +28,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.classify import Right
 from eomirror.kafka.transactional_right import check_transactional_id
 from eomirror.lane.spec import AssignedPartition
+from eomirror.sync.beats import refuse_beats, say_beats
 from eomirror.sync.both_ways import BothWays
 from eomirror.sync.complaints import Complaints
 from eomirror.sync.diff import CreateTopic, TopicPair, topic_changes
@@ -192,6 +193,7 @@ class Discovery:
         """
         self._own.check()
         names = self._source.topic_names()
+        say_beats(self._link, names, self._complaints)
         targets = self._tolerant_names(self._matched(names))
         described = self._source.describe_topics(list(targets))
         sources = {topic: facts for topic, facts in described.items() if facts is not None}
@@ -247,6 +249,7 @@ class Discovery:
         names = self._source.topic_names()
         matched = self._matched(names)
         self._complaints.tell_passed(self._link.filter, names)
+        refuse_beats(self._link, self._source, names, self._complaints)
         self._check_literals(names, matched)
         targets = self._strict_names(matched)
         self._check_same_cluster(targets)

@@ -45,7 +45,7 @@ def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
         wanted.append(names.offset_syncs(link.source))
     if link.groups:
         wanted.append(names.checkpoints(link.source))
-    if link.heartbeats == "link":
+    if link.beats_on_target:
         wanted.append(names.remote_heartbeats(link.source))
     return tuple(_topic(name, brokers, link.replication_factor) for name in wanted)
 
