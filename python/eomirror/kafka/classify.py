@@ -22,6 +22,7 @@ from eomirror.errors import (
     MirrorError,
     UnreachableError,
 )
+from eomirror.kafka.said import said
 
 __all__ = [
     "Action",
@@ -360,9 +361,9 @@ def classify_admin(error: KafkaError) -> Verdict:
 
 def classify_making(error: KafkaError) -> Verdict:
     """For making a client, which connects nowhere yet: librdkafka looks at properties, and at the files they name."""
-    said = error.str()
+    text = error.str()
     for words, verdict in _MAKING:
-        if words.search(said):
+        if words.search(text):
             return verdict
     return Verdict(Action.CONFIGURATION, "the client library refuses a property")
 
@@ -434,9 +435,11 @@ def to_mirror_error(
     # the reason behind a timeout is the error; the timeout is only when we stopped waiting
     cause = reason if reason is not None and verdict.action in _AGAIN else error
     action = classify_admin(cause).action
-    said = cause.str() or cause.name()
+    words = said(cause)
     message = (
-        f"could not {doing} on cluster {cluster}: {said}" if doing else f"no way to cluster {cluster}: {said}"
+        f"could not {doing} on cluster {cluster}: {words}"
+        if doing
+        else f"no way to cluster {cluster}: {words}"
     )
     fix = _FIX_BY_CODE.get(cause.code(), _FIXES.get(action, "see the broker's log for the reason"))
     if mismatch := _mismatch(cause):
@@ -470,10 +473,10 @@ def _mismatch(cause: KafkaError) -> str:
     What a listener makes of a foreign first byte differs: it hangs up, answers in plain text, or refuses the
     handshake, and librdkafka reports a broken connection, a TLS error, or a failed login.
     """
-    said = cause.str().lower()
-    if "unsupported sasl mechanism" in said:
+    text = cause.str().lower()
+    if "unsupported sasl mechanism" in text:
         return _FIX_BY_CODE[_E.UNSUPPORTED_SASL_MECHANISM]
-    if any(words in said for words in _FOREIGN):
+    if any(words in text for words in _FOREIGN):
         return _OTHER_PROTOCOL
     return ""
 

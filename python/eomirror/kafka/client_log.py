@@ -11,6 +11,8 @@ from typing import Any
 
 import structlog
 
+from eomirror.kafka.said import without_values
+
 __all__ = ["ClientLog"]
 
 
@@ -27,4 +29,6 @@ class ClientLog:
 
     def log(self, level: int, template: str, *arguments: Any) -> None:
         """One line of librdkafka's log."""
-        self._log.debug("librdkafka", level=level, line=template % arguments if arguments else template)
+        self._log.debug(
+            "librdkafka", level=level, line=without_values(template % arguments if arguments else template)
+        )

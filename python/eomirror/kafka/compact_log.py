@@ -29,6 +29,7 @@ from eomirror.formats.control import ControlView, decode_control
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
+from eomirror.kafka.said import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -207,7 +208,7 @@ class CompactLogReader:
                     ends.pop(message.partition(), None)
             elif (verdict := classify_fetch(error)).action in _AGAIN:
                 raise UnreachableError(
-                    f"could not read {topic} on the target: {verdict.reason}: {error.str()}",
+                    f"could not read {topic} on the target: {verdict.reason}: {said(error)}",
                     fix="see the log of the target's brokers",
                 )
             elif verdict.action is not Action.RETRY:

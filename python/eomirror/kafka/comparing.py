@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eomirror.clock import Clock, Deadline
 from eomirror.errors import TransactionFailedError
+from eomirror.kafka.said import said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,6 @@ def seek_to_compare(consumer: Consumer, positions: Sequence[Any], clock: Clock) 
                     continue
                 where = f"{position.topic}-{position.partition}"
                 raise TransactionFailedError(
-                    f"{where}: could not compare its leader epoch: {error.str()}"
+                    f"{where}: could not compare its leader epoch: {said(error)}"
                 ) from raised
             break

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import KafkaException
 
+from eomirror.kafka.said import said
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,4 +45,4 @@ def connect(client: Any, topics: Sequence[str], *, seconds: float = 5.0) -> None
         if topics:
             client.list_topics(topics[0], timeout=seconds)
     except KafkaException as raised:
-        log.debug("not_connected_yet", error=str(raised))
+        log.debug("not_connected_yet", error=said(raised.args[0]))

@@ -16,6 +16,7 @@ from eomirror.errors import (
     TransactionFailedError,
 )
 from eomirror.kafka.classify import Action, classify_fetch, to_mirror_error
+from eomirror.kafka.said import said
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     action = classify_fetch(error).action
     where = f"{message.topic()}-{message.partition()}" if message.topic() else "the source"
     if action is Action.RETRY:
-        log.debug("fetch_retried", where=where, error=str(error))
+        log.debug("fetch_retried", where=where, error=said(error))
         return None
     if action in _LEADER_CANNOT and message.topic():
         partition = SourcePartition(message.topic(), message.partition())
-        return _LEADER_CANNOT[action](f"{where}: {error.str()}", partition)
+        return _LEADER_CANNOT[action](f"{where}: {said(error)}", partition)
     if action is Action.SOURCE_TRUNCATED:
         return DataLossError(
-            f"{where}: the source's log diverges from what was mirrored: {error.str()}",
+            f"{where}: the source's log diverges from what was mirrored: {said(error)}",
             fix="find out whether the source was restored or a broker without all data became leader; "
             f"to go on from the source as it is now: --adopt {where}=OFFSET",
             topic=str(message.topic()),
@@ -63,7 +64,7 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
             refused.topic = str(message.topic())
         return refused
     # recovery compares the logs and says exactly what is missing
-    return TransactionFailedError(f"{where}: {error.str()}")
+    return TransactionFailedError(f"{where}: {said(error)}")
 
 
 def sort_out(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:

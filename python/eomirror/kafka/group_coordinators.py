@@ -34,6 +34,7 @@ from eomirror.kafka.asking import code_of
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
+from eomirror.kafka.said import said, without_values
 from eomirror.sync.groups import Committed, TargetGroup
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class GroupCoordinators:
         for error in found.errors:
             if strict:
                 raise self._error(error, "list consumer groups")
-            log.info("groups_of_a_broker_unknown", cluster=self._alias, reason=str(error))
+            log.info("groups_of_a_broker_unknown", cluster=self._alias, reason=without_values(str(error)))
         return sorted({one.group_id for one in found.valid if one.group_id}), not found.errors
 
     def shared(self) -> list[str]:
@@ -253,7 +254,7 @@ class GroupCoordinators:
                 return "it has members there: only they may commit for it"
             raise self._error(raised, f"commit offsets of group {group}", group) from raised
         refused = (
-            f"{one.topic}-{one.partition}: {one.error.str()}" for one in answer.topic_partitions if one.error
+            f"{one.topic}-{one.partition}: {said(one.error)}" for one in answer.topic_partitions if one.error
         )
         return next(refused, "")
 
@@ -285,7 +286,7 @@ class GroupCoordinators:
             future = self._client.describe_configs([resource], request_timeout=self._seconds)[resource]
             return 60.0 * int(future.result(self._seconds + 1)["offsets.retention.minutes"].value)
         except (KafkaException, TimeoutError, KeyError, StopIteration) as raised:
-            log.info("offset_retention_unknown", cluster=self._alias, reason=str(raised))
+            log.info("offset_retention_unknown", cluster=self._alias, reason=without_values(str(raised)))
             return _DAY_SECONDS
 
     def close(self) -> None:
@@ -349,7 +350,7 @@ def _offsets(answer: Any) -> Offsets:
 
 
 def _reason(raised: Exception) -> str:
-    return str(raised.args[0].str()) if isinstance(raised, KafkaException) else "no answer in time"
+    return said(raised.args[0]) if isinstance(raised, KafkaException) else "no answer in time"
 
 
 def _passes(raised: Exception) -> bool:

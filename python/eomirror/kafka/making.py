@@ -16,6 +16,7 @@ from eomirror.config import Secret
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.kafka.classify import Action, classify_making
 from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.said import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,17 +45,17 @@ def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties:
         return kind({"logger": ClientLog(client=properties.get("client.id", cluster.alias)), **properties})
     except KafkaException as raised:
         error = raised.args[0]
-        said = error.str()
-        if holds_secret(cluster, said):
-            said = "(the reason is left out, for it shows a secret)"
+        text = said(error)
+        if holds_secret(cluster, text):
+            text = "(the reason is left out, for it shows a secret)"
         verdict = classify_making(error)
         if verdict.action is Action.UNREACHABLE:
             raise UnreachableError(
-                f"cluster {cluster.alias}: {verdict.reason}: {said}",
+                f"cluster {cluster.alias}: {verdict.reason}: {text}",
                 fix="put the file of that property back; a mirror that runs tries again by itself",
             ) from None
         raise ClusterError(
-            f"cluster {cluster.alias}: librdkafka does not take its properties: {said}",
+            f"cluster {cluster.alias}: librdkafka does not take its properties: {text}",
             fix=f"correct them under clusters.{cluster.alias}; `eomirror check` names each one",
         ) from None
 

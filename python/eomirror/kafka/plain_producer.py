@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from eomirror.config.clients import plain_producer_properties
 from eomirror.errors import MirrorError
 from eomirror.kafka.making import made
+from eomirror.kafka.said import said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ class PlainProducer:
         except BufferError as raised:
             self._complain(str(raised))
         except KafkaException as raised:
-            self._complain(str(raised))
+            self._complain(said(raised.args[0]))
             if raised.args[0].code() == KafkaError._FATAL:
                 self._replace()
         self._producer.poll(0)
@@ -89,7 +90,7 @@ class PlainProducer:
         if error is None:
             self._complained = False
         else:
-            self._complain(error.str())
+            self._complain(said(error))
 
     def _complain(self, reason: str) -> None:
         if not self._complained:

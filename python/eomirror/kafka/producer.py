@@ -43,6 +43,7 @@ from eomirror.kafka.connecting import connect
 from eomirror.kafka.making import made
 from eomirror.kafka.marker_pause import MarkerPause
 from eomirror.kafka.refused import TargetRefusedError, at_most
+from eomirror.kafka.said import said
 from eomirror.lane.plane import CommitOutcome, MetadataRecord, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -412,7 +413,7 @@ class TransactionalProducer:
             return FencedError(str(error))
         if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
             return to_mirror_error(error, doing=doing, cluster="target")
-        return TransactionFailedError(f"could not {doing}: {error.str()}")
+        return TransactionFailedError(f"could not {doing}: {said(error)}")
 
     def _on_error(self, error: KafkaError) -> None:
         # informational: librdkafka goes on by itself, and what is fatal comes out of the next call as well

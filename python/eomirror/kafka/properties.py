@@ -19,6 +19,7 @@ from eomirror.config.clients import consumer_properties, producer_properties
 from eomirror.config.token_function import OAUTH_CB, TokenFunction
 from eomirror.errors import ClusterError, Fault
 from eomirror.kafka.making import holds_secret
+from eomirror.kafka.said import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -107,7 +108,7 @@ def _complaint(kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]
     try:
         client = kind(properties)
     except KafkaException as error:
-        return str(error.args[0].str())
+        return said(error.args[0])
     except (TypeError, ValueError) as error:
         return str(error)
     if kind is Consumer:

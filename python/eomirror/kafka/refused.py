@@ -8,6 +8,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import RecordRefusedError
 from eomirror.formats.dead_letter import DeadLetter
+from eomirror.kafka.said import said
 from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal, RefusedRecord
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ class TargetRefusedError(RecordRefusedError):
         by_client: bool = False,
     ) -> None:
         super().__init__(
-            f"the target refuses {what}: {cause.str()}",
+            f"the target refuses {what}: {said(cause)}",
             fix=f"look at the settings of topic {target_topic} (max.message.bytes, message.timestamp.*)",
         )
         self.target_topic = target_topic
         self.target_partition = target_partition
-        self.words = str(cause.str())
+        self.words = said(cause)
         self.ground = Ground.CLIENT_SIZE if by_client else _GROUNDS.get(cause.code(), Ground.INVALID)
 
 
