@@ -4,6 +4,9 @@ Structured logs on stderr: readable lines on a terminal, JSON lines otherwise (c
 Driver and Spark workers call `configure_logging` each for itself; a forked worker inherits nothing that would
 need it.  Values under names that hold secrets are masked here as the last line of defence; the first is
 `eomirror.config.Secret`, which never renders itself.
+
+One process writes one format.  A worker writes JSON, which `relay` writes again in the driver's format, along with the
+lines of Spark's JVM; `forward_logging` does the same for Python's own ``logging`` and warnings.
 """
 
 from __future__ import annotations
@@ -14,15 +17,32 @@ import logging
 import os
 import re
 import sys
+import threading
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import orjson
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, Iterator, MutableMapping
 
-__all__ = ["LossyStream", "configure_logging", "end_stream", "is_dumb", "printable", "wants_colour"]
+__all__ = [
+    "FORMATS",
+    "LossyStream",
+    "configure_logging",
+    "divert",
+    "end_stream",
+    "forward_logging",
+    "is_dumb",
+    "logs_json",
+    "printable",
+    "relay",
+    "wants_colour",
+]
+
+#: How a log may be written.
+FORMATS = ("text", "json")
 
 _SECRET = re.compile(r"password|secret|token|jaas|private[._]?key", re.IGNORECASE)
 
@@ -57,11 +77,33 @@ def end_stream(stream: TextIO) -> None:
             os.close(nowhere)
 
 
+@contextlib.contextmanager
+def divert(stream: TextIO, write: Callable[[str], None]) -> Iterator[None]:
+    """
+    Hand the lines that `LossyStream` would write to ``stream`` to ``write`` instead, until the block ends.
+
+    Args:
+        stream: A terminal on which a picture stands.
+        write: Takes whole lines, each with its line feed; called from several threads.
+    """
+    before = _DIVERTED[:]
+    _DIVERTED[:] = [(stream, write)]
+    try:
+        yield
+    finally:
+        _DIVERTED[:] = before
+
+
+#: The one diversion there is, or none.
+_DIVERTED: list[tuple[TextIO, Callable[[str], None]]] = []
+
+
 class LossyStream:
     """
     A text stream that drops what cannot be written: a full disk or a closed pipe must not end the mirror.
 
-    Only `OSError` is swallowed; whatever else goes wrong is a bug.
+    Only `OSError` is swallowed; whatever else goes wrong is a bug.  While a picture stands on the terminal, lines go
+    above it (`eomirror.screen`).
 
     Args:
         stream: Where text goes, stderr as a rule.
@@ -69,7 +111,13 @@ class LossyStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._unfinished = ""
         atexit.register(end_stream, stream)
+
+    @property
+    def inner(self) -> TextIO:
+        """The stream itself."""
+        return self._stream
 
     @property
     def encoding(self) -> str:
@@ -78,6 +126,14 @@ class LossyStream:
 
     def write(self, text: str) -> int:
         """Write, or do not."""
+        for stream, write in _DIVERTED:
+            if stream is self._stream:
+                whole, feed, self._unfinished = (self._unfinished + text).rpartition("\n")
+                if feed:
+                    write(whole + feed)
+                return len(text)
+        if self._unfinished:
+            text, self._unfinished = self._unfinished + text, ""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
@@ -96,35 +152,125 @@ class LossyStream:
         return self._stream.fileno()
 
 
-def configure_logging(level: str = "info") -> None:
+def configure_logging(level: str = "info", form: str | None = None) -> None:
     """
     Set up structlog for this process.
 
     Args:
         level: Lowest level that is written: debug, info, warning or error.
+        form: One of `FORMATS`; text on a terminal and JSON elsewhere if there is none.
     """
     terminal = sys.stderr.isatty()
+    text = form == "text" or (form is None and terminal)
+    # a person at a terminal knows the date, and a line has little room there
+    readable = [_only_printable, *([_short_time] if terminal else [])]
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=wants_colour(sys.stderr))
-        if terminal
+        structlog.dev.ConsoleRenderer(
+            colors=wants_colour(sys.stderr),
+            pad_event_to=0,
+            pad_level=False,
+            sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+        if text
         else structlog.processors.JSONRenderer(
             serializer=lambda value, **_: orjson.dumps(value, default=str).decode()
         )
     )
+    _FORM[:] = ["text" if text else "json"]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            # a line that is passed on has a time already
+            structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             _mask,
             structlog.processors.format_exc_info,
-            *([_only_printable] if terminal else []),
+            *(readable if text else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
+
+
+#: The format that this process writes, when it has been configured.
+_FORM: list[str] = []
+
+
+def logs_json() -> bool:
+    """Returns True where this process writes its log as JSON lines."""
+    return _FORM == ["json"]
+
+
+def forward_logging() -> None:
+    """
+    Write what reaches Python's ``logging``, warnings, and tracebacks of threads as events of this log.
+
+    For a process that is ours; an application that imports the library has a logging of its own.
+    """
+    root = logging.getLogger()
+    if not any(isinstance(handler, _Forward) for handler in root.handlers):
+        root.addHandler(_Forward())
+    logging.captureWarnings(capture=True)
+    threading.excepthook = _thread_failed
+
+
+class _Forward(logging.Handler):
+    """Hands records of Python's ``logging`` to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one on; called by ``logging``."""
+        try:
+            named = {"exc_info": record.exc_info} if record.exc_info else {}
+            structlog.get_logger(record.name).log(
+                record.levelno, " ".join(record.getMessage().split()), logger=record.name, **named
+            )
+        except Exception:  # noqa: BLE001  what cannot be logged must not end what is logged
+            self.handleError(record)
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_type is SystemExit or failed.exc_value is None:
+        return
+    structlog.get_logger(__name__).error(
+        "thread_failed",
+        thread=failed.thread.name if failed.thread is not None else "",
+        exc_info=(failed.exc_type, failed.exc_value, failed.exc_traceback),
+    )
+
+
+_SPARK_LINE = re.compile(r"spark (?P<level>[A-Z]+) (?P<logger>\S+): (?P<text>.*)")
+_JAVA_LINE = re.compile(r"(?:(?:OpenJDK|Java).* VM )?(?P<level>WARNING|warning|INFO): (?P<text>.*)")
+_LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "INFO": "info"}
+
+
+def relay(line: str) -> None:
+    """
+    Write a line of another process as an event of this log: of a worker, of Spark, or of the JVM.
+
+    Events of a worker stay as they are.  What Java says about itself is shown at level debug.
+
+    Args:
+        line: As it was read, without its line feed.
+    """
+    log = structlog.get_logger(__name__)
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            event = orjson.loads(line)
+            name, level = event.pop("event"), event.pop("level", "info")
+            if isinstance(name, str) and level in {"debug", "info", "warning", "error", "critical"}:
+                getattr(log, level)(name, **event)
+                return
+    if found := _SPARK_LINE.fullmatch(line):
+        getattr(log, _LEVELS.get(found["level"], "debug"))(
+            "spark", logger=found["logger"], says=found["text"]
+        )
+    elif found := _JAVA_LINE.fullmatch(line):
+        log.debug("java", says=found["text"])
+    elif line.strip():
+        log.warning("spark", says=line)
 
 
 def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -139,4 +285,11 @@ def _only_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> Mutable
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = printable(value)
+    return event
+
+
+def _short_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show the local time of day."""
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        event["timestamp"] = datetime.fromisoformat(event["timestamp"]).astimezone().strftime("%H:%M:%S")
     return event

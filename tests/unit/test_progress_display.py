@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, groups_line
 from eomirror.cli.verify_tables import VerifyDisplay
+from eomirror.log import configure_logging
 from eomirror.progress import GroupsSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def test_topics_that_are_stopped_or_not_known_are_shown_before_those_that_lag() 
     )
     console = Console(width=120, force_terminal=False)
     with console.capture() as shown:
-        console.print(_draw(Snapshot(seconds=1, links=(link,))))
+        console.print(_draw(Snapshot(seconds=1, links=(link,)), rows=50))
     lines = [line.split() for line in shown.get().splitlines()]
     names = [words[0] for words in lines if words and len(words) > 1 and words[1] == f"a.{words[0]}"]
     assert names[:4] == ["gone", "silent", "busy-39", "busy-38"]
@@ -65,6 +67,7 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     """A file has no width: whoever looks for a topic or a reason in it finds both in one place."""
     reason = "its source was created anew since it was mirrored, and " + "so on " * 40
     link = LinkSnapshot(link="a->b", state="running", topics=(topic("orders", 0, reason),))
+    configure_logging()
     with ProgressDisplay() as display:
         display.event("word " * 60 + "end")
         display.update(Snapshot(seconds=1, links=(link,)))
@@ -75,10 +78,13 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
                 links=(LinkReport(link="a->b", outcome="stopped", stopped_topics={"orders": reason}),),
             )
         )
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].endswith("word end")
-    assert f"  orders is stopped: {reason}".rstrip() in [line.rstrip() for line in lines]
-    assert len(lines) == 4
+    written = capsys.readouterr()
+    said, progress = [json.loads(line) for line in written.err.splitlines()]
+    assert said["event"].endswith("word end")
+    assert progress["stopped_topics"] == ["orders"]
+    assert [line.rstrip() for line in written.out.splitlines()][1:] == [
+        f"  orders is stopped: {reason}".rstrip()
+    ]
 
 
 def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli.mm2_flow import flow_options, named_flow
-from eomirror.cli.render import output_option, print_structured, say, table, wants_table
+from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
 
 if TYPE_CHECKING:
     from eomirror.adopt.mm2 import Adoption
@@ -83,22 +83,21 @@ def adopt(
 
 
 def _draw(found: Adoption, *, dry_run: bool) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     rows = [
         {
-            "TOPIC": escape(each.source.topic),
+            "TOPIC": each.source.topic,
             "P": each.source.partition,
             "COMMITTED": "-" if each.committed is None else each.committed,
             "GOES ON AT": "-" if each.resume is None else each.resume,
-            "WHY": escape(_why(each.evidence, each.problem, each.candidates)),
+            "WHY": _why(each.evidence, each.problem, each.candidates),
         }
         for each in found.partitions
     ]
     if rows:
-        console.print(table(list(rows[0]), rows, right=("P", "COMMITTED", "GOES ON AT")))
+        console.print(table(list(rows[0]), rows, right=("P", "COMMITTED", "GOES ON AT"), words=("WHY",)))
     for source in found.left_out:
         console.print(f"not mirrored by the link: {escape(str(source))}")
     for what in found.passed_over:

@@ -2,7 +2,7 @@
 The ``eomirror`` command: finds its subcommands lazily, and turns errors into one screen and an exit code.
 
 A subcommand's module is imported when it is called, so that ``--help`` is quick and ``check`` needs no Java.
-``--log-level`` stands before or after the command: every command gets the option when it is imported.
+``--log-level`` and ``--log-format`` stand before or after the command: every command gets them when it is imported.
 """
 
 from __future__ import annotations
@@ -42,31 +42,51 @@ _COMMANDS = {
 _BROKEN_PIPE = 141
 
 
-def _set_log_level(_: click.Context, __: click.Parameter, level: str | None) -> None:
-    if level is not None:
-        from eomirror.log import configure_logging
-
-        configure_logging(level)
+#: What was chosen for the log so far: before the command, then behind it.
+_LOG: dict[str, str] = {}
 
 
-def _log_level_option(**attributes: Any) -> click.Option:
-    return click.Option(
-        ["--log-level"],
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        expose_value=False,
-        callback=_set_log_level,
-        help="Lowest level of the log on stderr.",
-        **attributes,
-    )
+def _set_log(_: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from eomirror.log import configure_logging, forward_logging
+
+        _LOG[str(parameter.name)] = value
+        form = _LOG.get("log_format", "auto")
+        configure_logging(_LOG.get("log_level", "info"), None if form == "auto" else form)
+        forward_logging()
 
 
-def _accept_log_level(command: click.Command) -> None:
-    """Let ``--log-level`` stand behind the command too; without it, what stands before the command holds."""
+def _log_options(**defaults: str) -> list[click.Option]:
+    """The options of the log; ``defaults`` for those that stand before the command."""
+    choices = {
+        "log_level": (["debug", "info", "warning", "error"], "Lowest level of the log on stderr."),
+        "log_format": (
+            ["auto", "text", "json"],
+            "Form of the log on stderr; auto is text on a terminal, else json.",
+        ),
+    }
+    return [
+        click.Option(
+            [f"--{name.replace('_', '-')}"],
+            type=click.Choice(values),
+            help=text,
+            expose_value=False,
+            callback=_set_log,
+            default=defaults.get(name),
+            envvar=f"EOMIRROR_{name.upper()}" if defaults else None,
+            show_default=bool(defaults),
+        )
+        for name, (values, text) in choices.items()
+    ]
+
+
+def _accept_log_options(command: click.Command) -> None:
+    """Let the log's options stand behind the command too; without one, what stands before the command holds."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
-            _accept_log_level(each)
+            _accept_log_options(each)
     elif not any(parameter.name == "log_level" for parameter in command.params):
-        command.params.append(_log_level_option())
+        command.params += _log_options()
 
 
 class _LazyGroup(click.Group):
@@ -86,7 +106,7 @@ class _LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}:{attribute} is not a command")
-        _accept_log_level(command)
+        _accept_log_options(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -120,7 +140,7 @@ def cli() -> None:
     """Mirror topics between Kafka clusters, transactionally and exactly once."""
 
 
-cli.params.append(_log_level_option(default="info", envvar="EOMIRROR_LOG_LEVEL", show_default=True))
+cli.params += _log_options(log_level="info", log_format="auto")
 
 
 def main(arguments: list[str] | None = None) -> None:

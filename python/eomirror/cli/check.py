@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.cli.render import (
+    human_things,
+    output_option,
+    print_structured,
+    stdout_console,
+    table,
+    wants_table,
+)
 from eomirror.errors import ConfigError, Fault, MirrorError
 
 if TYPE_CHECKING:
@@ -112,29 +119,35 @@ def _examples(link: Link) -> dict[str, str]:
 
 
 def _draw(config: Config) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     clusters = [
-        {"cluster": escape(cluster.alias), "brokers": escape(cluster.bootstrap_servers)}
+        {"cluster": cluster.alias, "brokers": cluster.bootstrap_servers}
         for cluster in config.clusters.values()
     ]
-    console.print(table(["cluster", "brokers"], clusters))
+    console.print(table(["cluster", "brokers"], clusters, words=["brokers"]))
     rows = []
     for link in config.links:
         verdict = _verdict(link)
         rows.append(
             {
-                "link": escape(link.name),
-                "topics": escape(", ".join(link.topics)),
-                "names": escape("\n".join(f"{old} -> {new}" for old, new in verdict["names"].items())),
+                "link": link.name,
+                "topics": ", ".join(link.topics),
+                "names": "\n".join(f"{old} -> {new}" for old, new in verdict["names"].items()),
                 "lanes": link.lanes,
-                "provenance": escape(f"{'on' if link.provenance_header else 'off'}: {link.loops.why}"),
-                "origins": escape(", ".join(link.origins) if link.origins is not None else "all"),
+                "origins": ", ".join(link.origins) if link.origins is not None else "all",
+                "header": "on" if link.provenance_header else "off",
             }
         )
-    console.print(table(["link", "topics", "names", "lanes", "provenance", "origins"], rows, right=["lanes"]))
+    columns = ["link", "topics", "names", "lanes", "origins", "header"]
+    console.print(table(columns, rows, right=["lanes"], optional=["lanes", "header", "origins"]))
+    for link in config.links:
+        header = "is added" if link.provenance_header else "is not needed"
+        console.print(f"{escape(link.name)}: the provenance header {header}: {escape(link.loops.why)}")
     for warning in config.warnings:
         console.print(f"[yellow]warning[/]: {escape(str(warning))}")
-    console.print(f"[green]ok[/]: {len(config.clusters)} clusters, {len(config.links)} links, no faults")
+    console.print(
+        f"[green]ok[/]: {human_things(len(config.clusters), 'cluster')}, "
+        f"{human_things(len(config.links), 'link')}, no faults"
+    )

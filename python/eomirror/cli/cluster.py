@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, say, table, wants_table
+from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,8 +120,6 @@ def status(names: tuple[str, ...], output: str | None) -> None:
     if not records:
         say("no local clusters; start two with: eomirror cluster up east west")
         return
-    from rich.console import Console
-
     rows = [
         {
             "cluster": record.name,
@@ -133,7 +131,9 @@ def status(names: tuple[str, ...], output: str | None) -> None:
         }
         for record in records
     ]
-    Console().print(table(list(rows[0]), rows))
+    stdout_console().print(
+        table(list(rows[0]), rows, whole=("bootstrap.servers", "pids"), optional=("kafka", "pids"))
+    )
 
 
 @cluster.command(epilog="Example: eomirror cluster down --all")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli.mm2_flow import flow_options, named_flow
-from eomirror.cli.render import output_option, print_structured, say, table, wants_table
+from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
 
 if TYPE_CHECKING:
     from eomirror.adopt.hand_back import HandBack
@@ -57,13 +57,12 @@ def hand_back(
 
 
 def _draw(found: HandBack) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     rows = [
         {
-            "TOPIC": escape(each.topic),
+            "TOPIC": each.topic,
             "P": each.partition,
             "MM2 HAD": "-" if each.had is None else each.had,
             "GOES ON AT": each.goes_on,

@@ -13,6 +13,7 @@ from eomirror.cli.render import (
     output_option,
     print_structured,
     say,
+    stdout_console,
     table,
     wants_table,
 )
@@ -256,14 +257,12 @@ def import_(
 
 
 def _draw_exported(document: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     columns = ("GROUP", "TOPIC", "P", "OFFSET", "TO TOPIC", "TO OFFSET")
     rows = [
         {
-            "GROUP": escape(group),
+            "GROUP": group,
             "TOPIC": each["from_topic"],
             "P": each["from_partition"],
             "OFFSET": each["from_offset"],
@@ -277,12 +276,11 @@ def _draw_exported(document: Mapping[str, Any]) -> None:
 
 
 def _draw_groups(found: list[GroupPartition]) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
     from eomirror.log import printable
 
-    console = Console(highlight=False)
+    console = stdout_console()
     if not found:
         console.print("no group has a committed offset in topics of these links")
         return
@@ -290,8 +288,8 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     notes = {note: number for number, note in enumerate(distinct, 1)}
     rows = [
         {
-            "LINK": escape(each.link),
-            "GROUP": escape(each.group),
+            "LINK": each.link,
+            "GROUP": each.group,
             "TOPIC": each.topic,
             "P": each.partition,
             "OFFSET": "-" if each.offset < 0 else each.offset,
@@ -307,7 +305,7 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     ]
     columns = [name for name in rows[0] if name != "LINK" or len({each.link for each in found}) > 1]
     right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE", "NOTE")
-    console.print(table(columns, rows, right=right))
+    console.print(table(columns, rows, right=right, optional=("AGE", "TIME", "LINK")))
     # a sentence in a column would leave no room for the names
     for note, number in notes.items():
         console.print(f"{number}: {escape(printable(note))}", soft_wrap=True)
@@ -330,15 +328,14 @@ def _again(count: int) -> str:
 
 
 def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
     from eomirror.log import printable
 
-    console = Console(highlight=False)
+    console = stdout_console()
     rows = [
         {
-            "GROUP": escape(each.group),
+            "GROUP": each.group,
             "TOPIC": topic,
             "P": partition,
             "HAD": "-" if had is None else had,
@@ -359,24 +356,27 @@ def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:
 
 
 def _draw(found: list[Translation]) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     if not found:
         console.print("the group has no committed offset in topics of these links")
         return
     rows = [
         {
-            "LINK": escape(each.link),
+            "LINK": each.link,
             "TOPIC": each.topic,
             "P": each.partition,
             "OFFSET": each.offset,
             "TO TOPIC": each.to_topic,
             "TO P": each.to_partition,
             "TO OFFSET": "-" if each.to_offset is None else each.to_offset,
-            "KIND": f"{each.kind}: {each.reason}" if each.reason else each.kind,
+            "KIND": each.kind,
         }
         for each in found
     ]
-    console.print(table(list(rows[0]), rows, right=("P", "OFFSET", "TO P", "TO OFFSET")))
+    right = ("P", "OFFSET", "TO P", "TO OFFSET")
+    console.print(table(list(rows[0]), rows, right=right, whole=("KIND",), optional=("LINK",)))
+    for each in found:
+        if each.reason:
+            console.print(f"{each.topic}-{each.partition} at {each.offset}: {escape(each.reason)}")

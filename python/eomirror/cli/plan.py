@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, table, wants_table
+from eomirror.cli.render import output_option, print_structured, stdout_console, table, wants_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +22,12 @@ __all__ = ["plan"]
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
+@click.option("--settings", is_flag=True, help="Show every setting of topics that would be created.")
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @output_option
-def plan(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output: str | None) -> int:
+def plan(
+    config: str, links: tuple[str, ...], settings: bool, overrides: tuple[str, ...], output: str | None
+) -> int:
     """
     Connect to the clusters of CONFIG and show what `run` would create or change.
 
@@ -47,7 +50,10 @@ def plan(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output
             plans.append((link, error))
     if wants_table(output):
         for link, found in plans:
-            _draw_problem(link, found) if isinstance(found, MirrorError) else _draw(link, found)
+            if isinstance(found, MirrorError):
+                _draw_problem(link, found)
+            else:
+                _draw(link, found, settings=settings)
     else:
         shown = [
             _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
@@ -144,9 +150,10 @@ def _what(change: Change) -> str:
     from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
 
     if isinstance(change, CreateTopic):
-        settings = " ".join(f"{key}={value}" for key, value in sorted(change.configs.items()))
-        copies = "copy" if change.replication_factor == 1 else "copies"
-        return f"{_partitions(change.partitions)}, {change.replication_factor} {copies}; {settings}"
+        copies = "replica" if change.replication_factor == 1 else "replicas"
+        policy = change.configs.get("cleanup.policy", "")
+        parts = [_partitions(change.partitions), f"{change.replication_factor} {copies}", policy]
+        return ", ".join(part for part in parts if part)
     if isinstance(change, AddPartitions):
         return f"from {change.before} to {_partitions(change.total)}"
     if isinstance(change, AlterConfig):
@@ -161,17 +168,27 @@ def _partitions(count: int) -> str:
 
 
 def _draw_problem(link: Link, error: MirrorError) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    Console(highlight=False).print(f"[bold]{escape(link.name)}[/]: [red]cannot run[/]: {escape(str(error))}")
+    stdout_console().print(f"[bold]{escape(link.name)}[/]: [red]cannot run[/]: {escape(str(error))}")
 
 
-def _draw(link: Link, plan_: Plan) -> None:
-    from rich.console import Console
+def _settings(plan_: Plan) -> dict[str, list[str]]:
+    """Topics that would be created, by their settings: most have the same."""
+    from eomirror.sync.diff import CreateTopic
+
+    found: dict[str, list[str]] = {}
+    for _, change in _all_changes(plan_):
+        if isinstance(change, CreateTopic):
+            text = "\n".join(f"  {key}={value}" for key, value in sorted(change.configs.items()))
+            found.setdefault(text, []).append(change.name)
+    return found
+
+
+def _draw(link: Link, plan_: Plan, *, settings: bool) -> None:
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     count = len(plan_.targets)
     console.print(
         f"[bold]{escape(link.name)}[/]: {count} {'topic' if count == 1 else 'topics'} to mirror, from cluster id "
@@ -180,15 +197,23 @@ def _draw(link: Link, plan_: Plan) -> None:
     rows = [
         {
             "action": row["action"],
-            "topic": escape(row.get("topic", source or "")),
-            "source": escape(source or "-"),
-            "what": escape(_what(change)),
+            "topic": row.get("topic", source or ""),
+            "source": source or "-",
+            "what": _what(change),
         }
         for source, change in _all_changes(plan_)
         for row in [_row(source, change)]
     ]
     if rows:
-        console.print(table(["action", "topic", "source", "what"], rows))
+        columns = ["action", "topic", "source", "what"]
+        console.print(table(columns, rows, whole=["action"], optional=["source"], words=["what"]))
+        created = _settings(plan_)
+        if settings:
+            for text, topics in created.items():
+                console.print(escape(", ".join(topics)))
+                console.print(escape(text))
+        elif created:
+            console.print("settings of new topics: eomirror plan --settings, or -o json", style="dim")
     else:
         console.print("nothing to create or change")
     for drift in plan_.drifts:

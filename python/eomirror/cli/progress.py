@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from typing import TYPE_CHECKING, Any, Self, TextIO, cast
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
-from rich.live import Live
+import structlog
+from rich.console import Group
+from rich.text import Text
 
-from eomirror.cli.render import human_bytes, human_count, human_rate, human_seconds, human_things, table
-from eomirror.log import LossyStream
+from eomirror.cli.render import (
+    human_bytes,
+    human_count,
+    human_rate,
+    human_seconds,
+    human_things,
+    stdout_console,
+    table,
+)
+from eomirror.log import logs_json, printable
+from eomirror.screen import LiveFrame
 from eomirror.status import planes_line
 
 if TYPE_CHECKING:
@@ -29,38 +38,42 @@ _MOST_REASONS = 4
 
 class ProgressDisplay:
     """
-    Draws on stderr, so that stdout stays for results.
+    Shows on stderr how a run goes, so that stdout stays for results.
 
-    On a terminal, a table that is redrawn in place; elsewhere a line every 10 s.
+    On a terminal: events as lines of the log, and below them a table that is redrawn in place.  Elsewhere: events, and
+    every 10 s where each link stands.
     """
 
     def __init__(self) -> None:
-        # what cannot be shown must not end what is done
-        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
-        self._live: Live | None = None
-        self._lock = threading.Lock()
+        self._log = structlog.get_logger(__name__)
+        self._frame = LiveFrame()
         self._last_line = float("-inf")
 
     def event(self, text: str) -> None:
         """Say in a line what is being done; may be called from several threads."""
-        with self._lock:
-            self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+        self._log.info(printable(text))
 
     def update(self, snapshot: Snapshot) -> None:
         """Show where the mirror stands."""
-        if self._live is not None:
-            self._live.update(_draw(snapshot), refresh=True)
+        if self._frame.live:
+            self._frame.draw(_draw(snapshot, rows=self._frame.size[1]))
         elif snapshot.seconds - self._last_line >= _LINES_EVERY_SECONDS:
             self._last_line = snapshot.seconds
             for link in snapshot.links:
-                self.event(progress_line(link))
-                if text := lanes_line(link):
-                    self.event(f"{link.link}: {text}")
-                if text := groups_line(link):
-                    self.event(f"{link.link}: {text}")
+                self._tell(link)
+
+    def _tell(self, link: LinkSnapshot) -> None:
+        if logs_json():
+            self._log.info("progress", **_fields(link))
+            return
+        self.event(progress_line(link))
+        for text in (lanes_line(link), groups_line(link)):
+            if text:
+                self.event(f"{link.link}: {text}")
 
     def summary(self, report: RunReport) -> None:
-        """Say how the run ended."""
+        """Write to stdout how the run ended."""
+        console = stdout_console()
         for link in report.links:
             text = (
                 f"{link.link}: {link.outcome}; {human_count(link.counters.records)} records "
@@ -69,28 +82,19 @@ class ProgressDisplay:
             )
             if link.counters.dropped:
                 text += f", {human_count(link.counters.dropped)} dropped on purpose"
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            console.print(printable(text), markup=False)
             for topic, reason in link.stopped_topics.items():
-                self._console.print(
-                    f"  {topic} is stopped: {reason}",
-                    style="red",
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
-                )
+                console.print(printable(f"  {topic} is stopped: {reason}"), style="red", markup=False)
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
+        if not logs_json():
+            self._frame.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._frame.__exit__(kind, error, trace)
 
 
 def progress_line(link: LinkSnapshot) -> str:
@@ -146,20 +150,57 @@ def _by_need(topic: TopicSnapshot) -> tuple[bool, bool, int]:
     return not topic.stopped, topic.lag_records is not None, -(topic.lag_records or 0)
 
 
-def _draw(snapshot: Snapshot) -> Any:
-    from rich.console import Group
-    from rich.markup import escape
+def _fields(link: LinkSnapshot) -> dict[str, Any]:
+    """Where a link stands, for a program."""
+    return {
+        "link": link.link,
+        "state": link.state,
+        "records": link.counters.records,
+        "bytes": link.counters.bytes,
+        "transactions": link.counters.transactions,
+        "records_per_second": round(link.records_per_second, 1),
+        "lag_records": link.lag_records,
+        "lag_seconds": link.lag_seconds,
+        "stopped_topics": sorted(link.stopped_topics),
+        "lanes": lanes_line(link),
+        "groups": groups_line(link),
+    }
 
-    from eomirror.log import printable
 
+def _lane_states(link: LinkSnapshot) -> str:
+    """How many lanes are in which state, and how long commits take."""
+    states = Counter(lane.state for lane in link.lanes)
+    parts = [f"{human_things(count, 'lane')} {state}" for state, count in sorted(states.items())]
+    if link.commit_ms:
+        parts.append(f"last commit {link.commit_ms:.0f} ms")
+    return ", ".join(parts)
+
+
+def _standing(link: LinkSnapshot) -> str:
+    """Where a link stands; nothing of what is not known yet."""
+    if link.lag_records is None and not link.counters.records:
+        waits = link.lanes and all(lane.state == "starting" for lane in link.lanes)
+        return f"{link.state}, waiting for Spark" if waits else link.state
+    return progress_line(link).partition(": ")[2]
+
+
+def _draw(snapshot: Snapshot, *, rows: int) -> Group:
+    """
+    Draws a table for each link.
+
+    Args:
+        snapshot: Where the mirror stands.
+        rows: Of the terminal; more topics than fit are counted only.
+    """
     parts: list[Any] = []
+    # a link has up to four lines, its table three more, and a line of topics that are not shown
+    room = (rows - 1) // max(1, len(snapshot.links)) - 8
+    most = max(1, min(_MOST_TOPICS, room))
     for link in snapshot.links:
-        lanes = "  ".join(f"lane {lane.lane}: {lane.state}" for lane in link.lanes)
-        parts.append(f"[bold]{link.link}[/bold]  {progress_line(link).partition(': ')[2]}")
-        parts.append(f"[dim]{lanes}  last commit {link.commit_ms:.0f} ms[/dim]")
-        said = [text for text in (lanes_line(link), groups_line(link)) if text]
-        parts += [f"[dim]{escape(printable(text))}[/dim]" for text in said]
-        rows = [
+        parts.append(Text.assemble((link.link, "bold"), "  ", printable(_standing(link))))
+        said = (_lane_states(link), lanes_line(link), groups_line(link))
+        parts += [Text(printable(text), style="dim") for text in said if text]
+        topics = [
             {
                 "TOPIC": topic.topic,
                 "TARGET": topic.target_topic,
@@ -168,10 +209,15 @@ def _draw(snapshot: Snapshot) -> Any:
                 "LAG s": human_seconds(topic.lag_seconds),
                 "STATE": "stopped" if topic.stopped else "mirrored",
             }
-            for topic in sorted(link.topics, key=_by_need)[:_MOST_TOPICS]
+            for topic in sorted(link.topics, key=_by_need)[:most]
         ]
-        if rows:
-            parts.append(table(list(rows[0]), rows, right=("PARTITIONS", "LAG", "LAG s")))
-        if len(link.topics) > _MOST_TOPICS:
-            parts.append(f"[dim]and {len(link.topics) - _MOST_TOPICS} more topics[/dim]")
+        if topics:
+            right = ("PARTITIONS", "LAG", "LAG s")
+            parts.append(
+                table(
+                    list(topics[0]), topics, right=right, whole=("STATE",), optional=("PARTITIONS", "TARGET")
+                )
+            )
+        if len(link.topics) > most:
+            parts.append(Text(f"and {human_things(len(link.topics) - most, 'more topic')}", style="dim"))
     return Group(*parts)

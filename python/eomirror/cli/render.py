@@ -11,6 +11,10 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.console import Console
+
+    from eomirror.cli.fitted_table import FittedTable
+
 __all__ = [
     "human_bytes",
     "human_count",
@@ -20,9 +24,13 @@ __all__ = [
     "output_option",
     "print_structured",
     "say",
+    "stdout_console",
     "table",
     "wants_table",
 ]
+
+# wider than any line
+_NO_TERMINAL = 100_000
 
 output_option = click.option(
     "-o",
@@ -56,19 +64,30 @@ def say(text: str) -> None:
     print(printable(text), file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, right: Sequence[str] = ()) -> Any:
-    """A plain table for the terminal; columns named in ``right`` are aligned to the right."""
-    from rich import box
-    from rich.table import Table
+def stdout_console() -> Console:
+    """
+    Returns a console for tables and lines on stdout.
 
-    from eomirror.log import printable
+    A terminal has a width.  A file or a pipe has none: who searches it finds a name and what is said of it in one line.
+    """
+    from rich.console import Console
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        drawn.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(printable(str(row.get(column, ""))) for column in columns))
-    return drawn
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _NO_TERMINAL)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    right: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    words: Sequence[str] = (),
+) -> FittedTable:
+    """A plain table for the terminal; see `eomirror.cli.fitted_table`."""
+    from eomirror.cli.fitted_table import FittedTable
+
+    return FittedTable(columns, rows, right=right, whole=whole, optional=optional, words=words)
 
 
 def human_count(number: float | None) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from eomirror.cli.render import output_option, print_structured, wants_table
-from eomirror.errors import UsageError
+from eomirror.errors import MirrorError, UsageError
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
     from eomirror.mirror import Mirror
@@ -117,7 +119,7 @@ def run(
     SIGTERM or Ctrl-C finishes the open transactions and exits 0.  Exit codes: 0 done, 1 failed, 4 data was
     lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
     """
-    with _Signals() as signals:
+    with _Signals() as signals, _failure_in_one_format():
         # from here on, and before anything that takes time: a stop that comes earlier than this kills the process
         limit = parse_until(until)
         adopted = parse_offsets("--adopt", adopt)
@@ -155,6 +157,24 @@ def run(
             # a lane did not finish in time and its transaction was aborted: say so as a killed process would
             return 128 + signals.stopped_by[0]
         return int(report.exit_code)
+
+
+@contextmanager
+def _failure_in_one_format() -> Iterator[None]:
+    """Where the log is JSON, an error ends it as an event: a program reads it."""
+    try:
+        yield
+    except MirrorError as error:
+        from eomirror.log import logs_json
+
+        if not logs_json():
+            raise
+        import structlog
+
+        structlog.get_logger(__name__).error(
+            "run_failed", error=error.message, fix=error.fix, exit_code=error.exit_code
+        )
+        raise click.exceptions.Exit(error.exit_code) from error
 
 
 class _Signals:

@@ -14,6 +14,7 @@ from eomirror.cli.render import (
     human_things,
     output_option,
     print_structured,
+    stdout_console,
     table,
     wants_table,
 )
@@ -94,12 +95,11 @@ def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
 
 
 def _draw(found: list[LinkStatus]) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
     from eomirror.status import planes_line
 
-    console = Console(highlight=False)
+    console = stdout_console()
     for item in found:
         owner = item.owner or {}
         console.print(
@@ -128,7 +128,12 @@ def _draw(found: list[LinkStatus]) -> None:
         rows = [_row(partition) for partition in item.partitions]
         if rows:
             console.print(
-                table(list(rows[0]), rows, right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"))
+                table(
+                    list(rows[0]),
+                    rows,
+                    right=("P", "LANE", "POSITION", "LAG", "LAG s", "RATE", "RECORDS"),
+                    optional=("RECORDS", "TARGET", "LANE", "RATE"),
+                )
             )
         for partition in item.partitions:
             if partition.problem:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
+from rich.text import Text
 
-from eomirror.cli.render import human_count, table
+from eomirror.cli.render import human_count, say, stdout_console, table
 from eomirror.clock import SYSTEM_CLOCK, Deadline
-from eomirror.log import LossyStream
+from eomirror.log import printable
+from eomirror.screen import LiveFrame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
+
+    from rich.console import Console
 
     from eomirror.audit.tally import Tally
     from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Scope
@@ -37,40 +38,35 @@ class VerifyDisplay:
     """
 
     def __init__(self, clock_seconds: float = _LINES_EVERY_SECONDS) -> None:
-        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
-        self._live: Live | None = None
+        self._frame = LiveFrame()
         self._every = clock_seconds
         self._due = Deadline(clock_seconds, SYSTEM_CLOCK)
 
     def say(self, text: str) -> None:
         """A line that stays; whole, because a file has no width, and who searches it looks for "1 foreign"."""
-        self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+        say(text)
 
     def update(self, one: Scope, tally: Tally) -> None:
         """Show where the comparison of a partition stands."""
         if not self._due.passed:
             return
-        live = self._live is not None
-        self._due = Deadline(_REDRAWN_EVERY_SECONDS if live else self._every, SYSTEM_CLOCK)
+        self._due = Deadline(_REDRAWN_EVERY_SECONDS if self._frame.live else self._every, SYSTEM_CLOCK)
         text = _line(one, tally)
-        if self._live is not None:
-            self._live.update(escape(text), refresh=True)
+        if self._frame.live:
+            self._frame.draw(Text(printable(text), no_wrap=True, overflow="ellipsis"))
         else:
             self.say(text)
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
+        self._frame.__enter__()
+        if self._frame.live:
             self._due = Deadline(0.0, SYSTEM_CLOCK)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._frame.__exit__(kind, error, trace)
 
 
 def _line(one: Scope, tally: Tally) -> str:
@@ -84,7 +80,7 @@ def _line(one: Scope, tally: Tally) -> str:
 
 def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
     """Write tables of what was found to stdout."""
-    console = Console(highlight=False)
+    console = stdout_console()
     for verdict in verdicts:
         colour = _COLOURS[verdict.word]
         rest = "" if verdict.whole else "  [yellow]not all of it was compared[/yellow]"
@@ -92,7 +88,9 @@ def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
         rows = [_row(partition) for partition in verdict.partitions]
         if rows:
             right = tuple(name for name in rows[0] if name not in {"TOPIC", "TARGET", "DIFFER", "VERDICT"})
-            console.print(table(list(rows[0]), rows, right=right))
+            console.print(
+                table(list(rows[0]), rows, right=right, optional=("FROM", "TARGET"), words=("DIFFER",))
+            )
         for topic in verdict.waiting:
             console.print(f"not mirrored yet: {escape(topic)}")
         for partition in verdict.partitions:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from eomirror.cli.render import human_bytes, human_count, print_structured, say, table, wants_table
+from eomirror.cli.render import (
+    human_bytes,
+    human_count,
+    print_structured,
+    say,
+    stdout_console,
+    table,
+    wants_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,10 +80,9 @@ def _audit(config: Config, link: Link, *, at_rest: bool) -> TransactionAudit:
 
 
 def _draw(audits: Sequence[TransactionAudit]) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
+    console = stdout_console()
     for audit in audits:
         colour, word = ("green", "clean") if audit.clean else ("red", "not clean")
         extent = "complete" if audit.complete else "not all of it proven"

@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Self, TextIO, cast
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.log import LossyStream
+from eomirror.log import LossyStream, is_dumb
+from eomirror.screen import LiveFrame
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,11 +25,12 @@ class DemoDisplay:
     """Shows phases with their times, what happened, and live numbers; implements `scenario.Listener`."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._console = Console(file=cast("TextIO", LossyStream(sys.stderr)), highlight=False)
+        self._stream = cast("TextIO", LossyStream(sys.stderr))
+        self._console = Console(file=self._stream, highlight=False)
+        self._frame = LiveFrame()
         self._clock = clock
         self._began = clock.monotonic()
         self._drawn = float("-inf")
-        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -37,9 +38,7 @@ class DemoDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._frame.__exit__(kind, error, trace)
 
     def phase(self, name: str) -> None:
         """Something new begins."""
@@ -53,7 +52,7 @@ class DemoDisplay:
         """Present numbers."""
         now = self._clock.monotonic()
         text = "  ".join(f"{name} {value}" for name, value in numbers.items())
-        if not self._console.is_terminal:
+        if is_dumb(self._stream):
             if now - self._drawn >= _LINE_SECONDS:
                 self._drawn = now
                 self._line(f"  {text}", "")
@@ -61,11 +60,10 @@ class DemoDisplay:
         if now - self._drawn < _DRAW_SECONDS:
             return
         self._drawn = now
-        if self._live is None:
+        if not self._frame.live:
             # only from here on: until the traffic runs, the bars of jars and brokers have the terminal
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(Text(f"{now - self._began:6.1f} s  {text}", style="cyan"), refresh=True)
+            self._frame.__enter__()
+        self._frame.draw(Text(f"{now - self._began:6.1f} s  {text}", style="cyan"))
 
     def _line(self, text: str, style: str) -> None:
         self._console.print(

@@ -8,24 +8,29 @@ ends, because a log file keeps everything that is ever written to it.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO, cast
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
 
 from eomirror.log import LossyStream
+from eomirror.screen import LiveFrame
 
 __all__ = ["OnProgress", "Step", "quiet", "show_progress"]
+
+_BAR_WIDTH = 30
+_REDRAWN_EVERY_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +64,51 @@ def quiet(_step: Step) -> None:
 @contextmanager
 def show_progress() -> Iterator[OnProgress]:
     """A callback that shows steps on standard error until the block ends; callable from any thread."""
-    stream = cast("TextIO", LossyStream(sys.stderr))
-    console = Console(file=stream)
-    if not console.is_terminal:
-        yield _Lines(stream)
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bars:
-        tasks: dict[str, object] = {}
+    with LiveFrame() as frame:
+        if not frame.live:
+            yield _Lines(cast("TextIO", LossyStream(sys.stderr)))
+            return
+        bars = _Bars(frame)
+        try:
+            yield bars
+        finally:
+            bars.close()
 
-        def on_step(step: Step) -> None:
-            if step.name not in tasks:
-                tasks[step.name] = bars.add_task(step.name, total=step.total)
-            bars.update(tasks[step.name], completed=step.done, total=step.total)  # type: ignore[arg-type]
 
-        yield on_step
+class _Bars:
+    """A bar for each step, redrawn several times a second."""
+
+    def __init__(self, frame: LiveFrame) -> None:
+        self._frame = frame
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=_BAR_WIDTH),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            auto_refresh=False,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="progress-bars", daemon=True)
+        self._thread.start()
+
+    def __call__(self, step: Step) -> None:
+        with self._lock:
+            if step.name not in self._tasks:
+                self._tasks[step.name] = self._progress.add_task(step.name, total=step.total)
+            self._progress.update(self._tasks[step.name], completed=step.done, total=step.total)
+
+    def close(self) -> None:
+        """Draw no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _redraw(self) -> None:
+        while not self._ended.wait(_REDRAWN_EVERY_SECONDS):
+            if self._tasks:
+                self._frame.draw(self._progress.get_renderable())
 
 
 class _Lines:

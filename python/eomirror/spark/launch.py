@@ -24,6 +24,7 @@ import structlog
 
 from eomirror.cache import archive_arguments
 from eomirror.errors import MirrorError, UsageError
+from eomirror.log import relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -253,16 +254,12 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _relay(reading: int, last: list[str]) -> None:
-    """Pass the JVM's and the workers' stderr on, without the noise of the start."""
+    """Pass on the stderr of the JVM and of the workers, line by line, in the format of this process's log."""
     with os.fdopen(reading, "rb") as lines:
         for raw in lines:
             if raw.startswith(_NOISE):
                 continue
-            line = _CREDENTIALS.sub(rb"\1***@", raw)
-            last.append(line.decode(errors="replace").strip())
+            line = _CREDENTIALS.sub(rb"\1***@", raw).decode(errors="replace").strip("\r\n")
+            last.append(line.strip())
             del last[:-10]
-            try:
-                sys.stderr.buffer.write(line)
-                sys.stderr.buffer.flush()
-            except (AttributeError, OSError, ValueError):
-                sys.stderr.write(line.decode(errors="replace"))
+            relay(line)

@@ -1,0 +1,138 @@
+"""
+A table that fits the terminal: one row of the screen for each of its own.
+
+Numbers are never cut.  Where there is too little room, names lose their middle, since names that differ at all differ
+at either end; then optional columns are left out.  Columns of words wrap between words.  Where there is no terminal,
+everything is written whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+from rich.text import Text
+
+from eomirror.log import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions
+
+__all__ = ["FittedTable", "shortened"]
+
+# below this a name tells too little, and an optional column gives up its room
+_READABLE = 16
+_LEAST = 4
+# what box and padding take for each column
+_EDGES = 2
+_ELLIPSIS = "…"
+
+
+def shortened(text: str, width: int) -> str:
+    """Returns text of at most so many cells; what is too long loses its middle."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return _ELLIPSIS[:width]
+    tail = (width - 1) // 2
+    end = ""
+    for character in reversed(text):
+        if cell_len(character + end) > tail:
+            break
+        end = character + end
+    head = width - 1 - cell_len(end)
+    return set_cell_size(text, head).rstrip() + _ELLIPSIS + end
+
+
+class FittedTable:
+    """
+    Rows under named columns.  Cells are plain text.
+
+    Args:
+        columns: Names, from left to right.
+        rows: Values by column.
+        right: Columns that are aligned to the right, and never cut.
+        whole: Further columns that are never cut.
+        optional: Columns that may be left out, the first one first.
+        words: Columns of sentences, which wrap.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        right: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        words: Sequence[str] = (),
+    ) -> None:
+        self._columns = list(columns)
+        self._rows = [
+            {column: printable(str(row.get(column, ""))) for column in self._columns} for row in rows
+        ]
+        self._right = frozenset(right)
+        self._whole = self._right | frozenset(whole)
+        self._optional = [column for column in optional if column in self._columns]
+        self._words = frozenset(words)
+        self._natural = {
+            column: max(
+                [
+                    cell_len(column),
+                    *(cell_len(line) for row in self._rows for line in row[column].split("\n")),
+                ]
+            )
+            for column in self._columns
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """Draw as wide as there is room; called by rich."""
+        del console
+        widths = self._fit(options.max_width)
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for column, width in widths.items():
+            drawn.add_column(
+                Text(shortened(column, width)),
+                justify="right" if column in self._right else "left",
+                width=width,
+                overflow="fold",
+            )
+        for row in self._rows:
+            drawn.add_row(*(self._cell(row[column], column, width) for column, width in widths.items()))
+        yield drawn
+
+    def _cell(self, text: str, column: str, width: int) -> Text:
+        if column in self._words:
+            return Text(text)
+        return Text("\n".join(shortened(line, width) for line in text.split("\n")))
+
+    def _fit(self, room: int) -> dict[str, int]:
+        """Width of each column that is shown."""
+        shown = list(self._columns)
+        optional = list(self._optional)
+        while True:
+            flexible = sorted(self._natural[column] for column in shown if column not in self._whole)
+            fixed = sum(self._natural[column] for column in shown if column in self._whole)
+            cap = _level(flexible, room - fixed - _EDGES * len(shown))
+            if cap >= min(_READABLE, max(flexible, default=0)) or not optional:
+                break
+            shown.remove(optional.pop(0))
+        cap = max(cap, _LEAST)
+        return {
+            column: self._natural[column] if column in self._whole else min(self._natural[column], cap)
+            for column in shown
+        }
+
+
+def _level(widths: Sequence[int], room: int) -> int:
+    """Returns the largest width to which columns can be cut so that all fit; ``widths`` ascend."""
+    for number, width in enumerate(widths):
+        share = room // (len(widths) - number)
+        if width > share:
+            return share
+        room -= width
+    return max(widths, default=0)

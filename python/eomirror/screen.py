@@ -1,0 +1,153 @@
+"""
+Keeps a picture at the bottom of a terminal, below the lines that are written meanwhile.
+
+Everything that this process writes to stderr through `eomirror.log.LossyStream` while a picture stands goes above it:
+log lines, messages, and what a library writes to ``sys.stderr``.  A picture never exceeds the terminal: its lines are
+cut at the right, and its last lines are left out.
+
+The cursor rests in the first column of the row below the picture, so that the ``^C`` that a terminal echoes is erased
+with it.  Terminals wrap the lines that stand when their window becomes narrower: the number of rows to erase is
+calculated from the width of each line and the present width of the window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Self, TextIO, cast
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+
+from eomirror.log import LossyStream, divert, is_dumb
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import RenderableType
+
+__all__ = ["LiveFrame", "terminal_size"]
+
+_USUAL = (80, 24)
+
+
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Returns columns and rows of the terminal behind a stream; 80 and 24 where it does not tell."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return _USUAL
+    return size.columns or _USUAL[0], size.lines or _USUAL[1]
+
+
+class LiveFrame:
+    """
+    A picture that is redrawn in place.  Any number of threads may draw and write.
+
+    On a stream that takes no control sequences it draws nothing, and `live` is False.
+
+    Args:
+        stream: The terminal; stderr if there is none.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        chosen = stream if stream is not None else sys.stderr
+        # a picture below another one: what is written for it must not go above it
+        while isinstance(chosen, LossyStream):
+            chosen = chosen.inner
+        self._stream = chosen
+        self._lock = threading.RLock()
+        self._lines: list[str] = []
+        self._widths: list[int] = []
+        self._undo = contextlib.ExitStack()
+        self.live = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal."""
+        return terminal_size(self._stream)
+
+    def draw(self, picture: RenderableType) -> None:
+        """Replace the picture."""
+        if not self.live:
+            return
+        lines, widths = self._rendered(picture)
+        with self._lock:
+            erase = self._erasing()
+            self._lines, self._widths = lines, widths
+            self._put(erase + self._standing())
+
+    def write(self, text: str) -> None:
+        """Write whole lines above the picture."""
+        with self._lock:
+            ended = text if text.endswith("\n") else f"{text}\n"
+            self._put(self._erasing() + ended + self._standing())
+
+    def __enter__(self) -> Self:
+        if not is_dumb(self._stream):
+            self.live = True
+            self._undo.enter_context(divert(self._stream, self.write))
+            if sys.stderr is self._stream:
+                self._undo.enter_context(
+                    contextlib.redirect_stderr(cast("TextIO", LossyStream(self._stream)))
+                )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+        with self._lock:
+            if self.live:
+                self._put(self._erasing())
+            self._lines, self._widths = [], []
+            self.live = False
+
+    def _rendered(self, picture: RenderableType) -> tuple[list[str], list[int]]:
+        columns, rows = self.size
+        console = Console(
+            file=io.StringIO(), width=columns, height=rows, force_terminal=True, highlight=False
+        )
+        drawn = console.render_lines(picture, pad=False)
+        # the cursor needs a row of its own
+        most = max(1, rows - 1)
+        if len(drawn) > most:
+            hidden = len(drawn) - most + 1
+            drawn = [*drawn[: most - 1], [Segment(f"... and {hidden} more lines"[:columns])]]
+        drawn = [_without_blank_end(line) for line in drawn]
+        lines = []
+        for line in drawn:
+            with console.capture() as captured:
+                console.print(Segments(line), end="", soft_wrap=True)
+            lines.append(captured.get())
+        return lines, [Segment.get_line_length(line) for line in drawn]
+
+    def _erasing(self) -> str:
+        if not self.live:
+            return ""
+        columns, rows = self.size
+        taken = sum(max(1, -(-width // columns)) for width in self._widths)
+        # row by row: tmux takes "erase below" in the first row for "clear", and keeps what it erases
+        return "\r\x1b[2K" + "\x1b[1A\x1b[2K" * min(taken, rows - 1)
+
+    def _standing(self) -> str:
+        return "".join(f"{line}\n" for line in self._lines)
+
+    def _put(self, text: str) -> None:
+        # a terminal that has hung up must not end what is shown
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _without_blank_end(line: list[Segment]) -> list[Segment]:
+    """Returns a line without the blanks at its end, which some terminals wrap and others do not."""
+    kept = list(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    if kept:
+        kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+    return kept
