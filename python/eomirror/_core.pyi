@@ -386,6 +386,18 @@ class LeftOpen:
             MirrorError: A broker refuses us.
         """
 
+    def writer_of(self, record: tuple[str, int, int], seconds: float) -> tuple[int, int] | None:
+        """
+        Return the producer id and epoch of the batch that holds an offset (topic, partition, offset).
+
+        -1 and -1 for a marker, or a producer that is not idempotent; None where the log holds no such batch any more,
+        or never did.
+
+        Raises:
+            UnreachableError: The leader does not answer in time.
+            MirrorError: A broker refuses us.
+        """
+
     def shown_behind(
         self, record: tuple[str, int, int], producer_ids: set[int], most: int, seconds: float
     ) -> bool:

@@ -16,7 +16,8 @@ Everything that eomirror raises on purpose.
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
     |-- StateError                    exit 1   a record in the target's state topics is unusable
     |-- DifferenceError               exit 3   differs, not caught up, or not ready
-    |-- DataLossError                 exit 4   the source lost records before they were mirrored
+    |-- DataLossError                 exit 4   the source lost records before they were mirrored, or the target
+    |                                          lost records that it had acknowledged
     `-- SupersededError               exit 5   another mirror owns the link
     LaneError                         internal: how one attempt of a lane ended
     |-- FencedError                   a newer producer took this transactional.id
@@ -181,7 +182,12 @@ class DifferenceError(MirrorError):
 
 
 class DataLossError(MirrorError):
-    """The source lost records, or changed its past, before they were mirrored (rule 6)."""
+    """
+    Records are lost on one side.
+
+    The source lost them or changed its past before they were mirrored (rule 6), or the target lost what it had
+    acknowledged (rule 5).
+    """
 
     exit_code = 4
 

@@ -264,7 +264,7 @@ def test_a_target_that_is_restored_from_an_older_log(
 
     code, stopped = link.stopped()
 
-    assert code == 1
+    assert code == 4
     assert set(stopped) == {"lost"}
     assert "truncated or restored from an older state" in stopped["lost"]
     assert read_committed(link.west, link.copy("lost")) == older

@@ -157,6 +157,7 @@ class Flow:
                 target_offset=first + len(behind) - 1, records=len(behind), txn=before.txn + 1,
                 total_records=before.total_records + len(behind), leader_epoch=None,
                 producer_id=lane.producer_id, producer_epoch=lane.epoch,
+                target_producer_id=None, target_producer_epoch=None,
             )  # fmt: skip
             lane.write(self.names.positions_topic, 0, [(after.key(), after.value())])
         return lane

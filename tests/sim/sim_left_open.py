@@ -73,6 +73,23 @@ class SimLeftovers:
         producer_id = self._world.target.ids[transaction.name].producer_id
         return (producer_id, transaction.epoch) == (writer.producer_id, writer.producer_epoch)
 
+    def overwritten(
+        self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
+    ) -> AbstractSet[tuple[str, int]]:
+        self._asked()
+        found: set[tuple[str, int]] = set()
+        for where, (offset, writer) in records.items():
+            log = self._world.target.log(_simulated(*where))
+            # with nothing behind the marker nobody is asked
+            if log.cursor <= offset or log.cursor == offset + 2:
+                continue
+            transaction = log.transactions[offset]
+            producer_id = -1 if transaction is None else self._world.target.ids[transaction.name].producer_id
+            epoch = -1 if transaction is None else transaction.epoch
+            if (producer_id, epoch) != (writer.producer_id, writer.producer_epoch):
+                found.add(where)
+        return found
+
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:

@@ -51,6 +51,9 @@ class Position:
         target_partition: Partition there.
         target_topic_id: Id of the target topic.
         target_offset: Of the last record that was written there; None before the first.
+        target_producer_id: Of the producer that wrote this record in an earlier transaction; None where this
+            transaction wrote it, or nobody knows.
+        target_producer_epoch: Likewise.
         generation: Of the lane layout that wrote this; the highest wins (rule 3).
         lane: Lane that wrote this.
         run: Run of the mirror.
@@ -83,6 +86,8 @@ class Position:
     target_partition: int
     target_topic_id: str
     target_offset: int | None = None
+    target_producer_id: int | None = None
+    target_producer_epoch: int | None = None
     generation: int
     lane: int
     run: str
@@ -105,6 +110,15 @@ class Position:
     def source(self) -> SourcePartition:
         """The source partition this is about."""
         return SourcePartition(self.topic, self.partition)
+
+    @property
+    def target_writer(self) -> tuple[int, int] | None:
+        """Producer id and epoch that wrote the record at ``target_offset``; None where that is not known."""
+        if self.target_offset is None:
+            return None
+        if self.target_producer_id is not None and self.target_producer_epoch is not None:
+            return self.target_producer_id, self.target_producer_epoch
+        return (self.producer_id, self.producer_epoch) if self.records else None
 
     def key(self) -> builtins.bytes:
         """Key of the record."""

@@ -313,6 +313,25 @@ class ClusterAdmin:
             UnreachableError: A partition has no leader, and got none in time; ``topic`` says of which.
             ClusterError: The cluster refuses us or cannot be reached.
         """
+        found = self._listed(partitions, at=at, read_committed=read_committed)
+        return {where: int(answer.offset) for where, answer in found.items()}
+
+    def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """
+        High watermarks of partitions, each with the leader epoch of the broker that told it; -1 where it told none.
+
+        Raises:
+            MirrorError: As `offsets`.
+        """
+        found = self._listed(partitions, at="latest", read_committed=False)
+        return {
+            where: (int(answer.offset), -1 if answer.leader_epoch is None else int(answer.leader_epoch))
+            for where, answer in found.items()
+        }
+
+    def _listed(
+        self, partitions: Iterable[tuple[str, int]], *, at: str | int, read_committed: bool
+    ) -> dict[tuple[str, int], Any]:
         spec = _ENDS[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -337,8 +356,7 @@ class ClusterAdmin:
             # a partition that was just added may not have come to the broker yet that was asked for leaders
             return code_of(raised) in MISSING and there(where)
 
-        found = self._asking.each(names, send, failed, passes)
-        return {where: int(answer.offset) for where, answer in found.items()}
+        return self._asking.each(names, send, failed, passes)
 
     # -- changing --------------------------------------------------------------------------------
 

@@ -489,4 +489,5 @@ def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:
         offset_map=account.offset_map,
         digest=account.digest,
         ranges=ranges,
+        first_target_offset=account.first_target_offset if acked else None,
     )

@@ -14,10 +14,12 @@ from eomirror.errors import TransactionFailedError
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import AttemptClaim
 from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Serving
+from eomirror.lane.recover import copy_cut_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.errors import DataLossError
     from eomirror.formats.control import Gap
     from eomirror.formats.position import Position
     from eomirror.lane.spec import LaneSpec
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommitPermit",
+    "CopiesCutError",
     "StateTopics",
     "TopicsChangedError",
     "TransactionStamp",
@@ -42,6 +45,19 @@ _Described = tuple["tuple[Position, ...]", tuple[Account, ...], tuple[Account, .
 
 class TopicsChangedError(TransactionFailedError):
     """A topic of the open transaction is not the one that its positions speak of (rule 5)."""
+
+
+class CopiesCutError(TransactionFailedError):
+    """
+    Copies lost records that the target had acknowledged (rule 5); nothing of the open transaction may commit.
+
+    Args:
+        errors: One for each topic; the lane stops them all.
+    """
+
+    def __init__(self, errors: Sequence[DataLossError]) -> None:
+        super().__init__("; ".join(error.message for error in errors))
+        self.errors = tuple(errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +150,13 @@ def grant(
 
     Raises:
         TopicsChangedError: A topic was replaced (EO-5); nothing of this transaction may commit.
-        TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed.
+        CopiesCutError: A copy ends before records that were committed to it (EO-5); likewise.
+        TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed; or no
+            marker stands behind the last record of a copy (EO-5), and the next attempt looks why.
     """
     for source in sealed.advances:
         _check_identity(current[source], source_ids, target_ids)
+    _check_copies(sealed, current)
     return CommitPermit(_described(sealed, current, stamp), key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
 
 
@@ -182,8 +201,11 @@ def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) 
 
 def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
     """The position behind a gap that the user accepted; its epoch belonged to a record that no longer exists."""
+    writer_id, writer_epoch = before.target_writer or (None, None)
     return replace(
         before,
+        target_producer_id=writer_id,
+        target_producer_epoch=writer_epoch,
         offset=gap.end,
         prev=gap.start,
         leader_epoch=None,
@@ -278,6 +300,28 @@ def _check_identity(
         )
 
 
+def _check_copies(sealed: Sealed, current: Mapping[SourcePartition, Position]) -> None:
+    """Compares where the target put the first record of each partition with the last one before it (EO-5)."""
+    cut: dict[str, DataLossError] = {}
+    in_doubt = ""
+    for account in sealed.accounts:
+        before, first = current.get(account.source), account.first_target_offset
+        if before is None or first is None or before.target_offset is None:
+            continue
+        last = before.target_offset
+        if first <= last:
+            cut.setdefault(before.topic, copy_cut_error(before, first))
+        elif first == last + 1 and before.target_writer is not None:
+            in_doubt = f"{account.target_topic}-{account.target_partition}@{last}"
+    if cut:
+        raise CopiesCutError(tuple(cut.values()))
+    if in_doubt:
+        # Behind a lane's record stands the marker of its transaction.  A broker left it out, or the record is lost and
+        # the marker stands in its place: the next attempt looks (`eomirror.lane.mending`), and finds this one's records
+        # behind it.
+        raise TransactionFailedError(f"EO-5: no marker stands behind the record {in_doubt} of the target")
+
+
 def _next_position(
     before: Position, advance: Advance, account: Account | None, stamp: TransactionStamp
 ) -> Position:
@@ -288,8 +332,12 @@ def _next_position(
         leader_epoch = before.leader_epoch
         epoch_offset = before.offset if before.epoch_offset is None else before.epoch_offset
     # what an advance without records says of the last record is what the position before it said
+    written = account is not None and account.target_offset is not None
+    writer_id, writer_epoch = (None, None) if written else (before.target_writer or (None, None))
     return replace(
         before,
+        target_producer_id=writer_id,
+        target_producer_epoch=writer_epoch,
         offset=advance.offset,
         prev=before.offset,
         leader_epoch=leader_epoch,

@@ -186,8 +186,9 @@ def lost_error(position: Position) -> DataLossError:
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
         f"{position.source}: the target dropped what was committed: the position {position.offset} was committed with "
-        f"record {position.target_offset} of {where}, which is there as aborted. Kafka 4.3 leaves the end of "
-        "a transaction out in partitions that have no leader at that moment",
+        f"record {position.target_offset} of {where}, and an aborted one stands there. Either the copy was truncated "
+        "or restored from an older state and written on; or a broker left the end of a transaction out, as Kafka 4.3 "
+        "does in partitions that have no leader at that moment",
         fix=f"`eomirror verify` tells which records are missing; say where to go on: {_adopt(position)}",
         topic=position.topic,
     )
@@ -197,9 +198,10 @@ def ahead_error(position: Position) -> DataLossError:
     """The error that names a copy which holds more than its position says."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
-        f"{position.source}: the target dropped the position of what was committed: records of this link stand in "
-        f"{where} behind {position.target_offset}, the last one that position {position.offset} speaks of. Kafka 4.3 "
-        "leaves the end of a transaction out in partitions that have no leader at that moment",
+        f"{position.source}: the target dropped the position of what was committed: records of this link stand or "
+        f"stood in {where} behind {position.target_offset}, the last one that position {position.offset} speaks of. "
+        "Either the positions were truncated or restored from an older state; or a broker left the end of a "
+        "transaction out, as Kafka 4.3 does in partitions that have no leader at that moment",
         fix="`eomirror verify` tells how far the copy goes; say where to go on: "
         f"--adopt {position.source}=OFFSET",
         topic=position.topic,

@@ -23,6 +23,7 @@ from eomirror.lane.left_open import (
     unclear_error,
 )
 from eomirror.lane.plane import ProducerIdentity
+from eomirror.lane.recover import copy_overwritten_error
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _Where = tuple[str, int]
 
 # how often it is asked what became of records while that changes; who begins anew asks again
 _LOOKS = 3
+# of these a leader tells what stands at the offset
+_TOLD = frozenset({Fate.SHOWN, Fate.GONE})
 
 
 class Mending:
@@ -181,6 +184,12 @@ class Mending:
         if not named:
             return
         fates = self._leftovers.fates(named)
+        written = {
+            (one.target_topic, one.target_partition): (named[one.target_topic, one.target_partition], writer)
+            for one, writer in _known_writers(positions)
+            if fates.get((one.target_topic, one.target_partition)) in _TOLD
+        }
+        replaced = self._leftovers.overwritten(written) if written else frozenset()
         # what the owner sets is not behind all that lanes wrote: the user may want it again
         ours = _named(one for one in positions if one.epoch > 0)
         # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
@@ -191,6 +200,8 @@ class Mending:
             where = one.target_topic, one.target_partition
             if fates.get(where) is Fate.HIDDEN:
                 stop(one, lost_error(one))
+            elif where in replaced:
+                stop(one, copy_overwritten_error(one))
             elif where in behind:
                 if now.get(one.source) != one:
                     # written by an attempt that has taken the lane since, and all is well
@@ -352,6 +363,15 @@ def _writers(positions: Iterable[Position]) -> dict[_Where, ProducerIdentity]:
         for one in positions
         if one.target_offset is not None
     }
+
+
+def _known_writers(positions: Iterable[Position]) -> list[tuple[Position, ProducerIdentity]]:
+    """Positions of lanes that know who wrote the last record of the copy."""
+    return [
+        (one, ProducerIdentity(*writer))
+        for one in positions
+        if one.epoch > 0 and (writer := one.target_writer) is not None
+    ]
 
 
 def _first(partitions: Collection[_Where]) -> str:

@@ -137,6 +137,7 @@ class Account:
         digest: Chained xxh3-64 over the records, hexadecimal; empty on the native plane.
         ranges: What ``offset_map`` holds: source offset, target offset, count; empty in a forecast, where nobody asks.
         dead_letters: Of the records that were left out because the target refuses them.
+        first_target_offset: Of the first acknowledged record there; None when none was written.
     """
 
     source: SourcePartition
@@ -152,6 +153,7 @@ class Account:
     digest: str
     ranges: Sequence[tuple[int, int, int]] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
+    first_target_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,15 @@ from eomirror.clock import Clock, Deadline, Term
 from eomirror.crash import crash_point
 from eomirror.errors import LaneError, MirrorError, SourceDamagedError, TransactionFailedError
 from eomirror.formats.names import LinkNames
-from eomirror.lane.commit import CommitPermit, TransactionStamp, claim_of, foresee, grant, state_records
+from eomirror.lane.commit import (
+    CommitPermit,
+    CopiesCutError,
+    TransactionStamp,
+    claim_of,
+    foresee,
+    grant,
+    state_records,
+)
 from eomirror.lane.companions import Companions
 from eomirror.lane.damage import after_damage, damage_error
 from eomirror.lane.endings import Outcome, judge
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 
     from eomirror.formats.position import Position
     from eomirror.lane.companions import SyncSink
-    from eomirror.lane.surroundings import ChunkSweep, Leftovers, StateReader, TopicComparer
+    from eomirror.lane.surroundings import ChunkSweep, CopyWatch, Leftovers, StateReader, TopicComparer
     from eomirror.types import SourcePartition
 
 __all__ = ["LanePump"]
@@ -64,6 +72,7 @@ class LanePump:
         syncs: Where offset syncs go that are not for the target.
         sweep: Finds what can be dropped from the offset map; None: nothing is.
         leftovers: Sees and ends what was left open on the target; None: nobody looks.
+        copies: Looks once a minute whether copies hold all that was acknowledged; None: only transactions tell.
 
     Attributes:
         machine: Where the attempt stands.
@@ -82,6 +91,7 @@ class LanePump:
         syncs: SyncSink | None = None,
         sweep: ChunkSweep | None = None,
         leftovers: Leftovers | None = None,
+        copies: CopyWatch | None = None,
     ) -> None:
         self.machine = LaneMachine()
         self.outcome = Outcome()
@@ -112,6 +122,7 @@ class LanePump:
         self._tally = AttemptTally(spec)
         self._refusals = RefusalSteps(spec.link, plane, topics)
         self._leftovers = leftovers
+        self._copies = copies
         self._mending = Mending(self._names, leftovers, self._companions.readers) if leftovers else None
         # that any layout of the link has had
         self._highest_lane = spec.lane
@@ -208,6 +219,10 @@ class LanePump:
         ):
             self._damaged = after_damage(self._damaged, error, position.offset)
             error = damage_error(error, self._damaged[-1]) or error
+        if isinstance(error, CopiesCutError):
+            for lost in error.errors:
+                if self._partitions.stop(lost.topic, lost):
+                    self._log_stopped(lost.topic, lost)
         verdict = judge(error, command)
         if verdict.topic and isinstance(error, MirrorError) and self._partitions.stop(verdict.topic, error):
             self._log_stopped(verdict.topic, error)
@@ -289,6 +304,7 @@ class LanePump:
 
     def _await_records(self) -> Event:
         self._report()
+        self._watch_copies()
         leaving = self._leaving()
         if leaving is not None:
             # nobody who asks for an end shall wait for a target that may be down: it has answered lately, or is left
@@ -397,6 +413,16 @@ class LanePump:
         return Event.ABORTED
 
     # -- pieces ----------------------------------------------------------------------------------
+
+    def _watch_copies(self) -> None:
+        """See what was found of copies that no transaction writes to, and look again when it is time (EO-5)."""
+        if self._copies is None:
+            return
+        if found := self._copies.take():
+            mirrored = {source.topic for source in self._partitions.positions}
+            if lost := [error for error in found if error.topic in mirrored]:
+                raise CopiesCutError(lost)
+        self._copies.begin(self._partitions.positions)
 
     def _leave_id(self) -> None:
         if self._going_on:  # a successor may have it by now

@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING
 from eomirror.errors import DataLossError, MirrorError, TopicError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from eomirror.formats.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Resume", "SourceFacts", "Stop", "TargetFacts", "decide_resume", "gap_error", "truncated_error"]
+__all__ = [
+    "Resume",
+    "SourceFacts",
+    "Stop",
+    "TargetFacts",
+    "copy_cut_error",
+    "copy_overwritten_error",
+    "cut_copies",
+    "decide_resume",
+    "gap_error",
+    "truncated_error",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +160,65 @@ def truncated_error(source: SourcePartition, position: int, log_end: int) -> Dat
     )
 
 
+def copy_cut_error(position: Position, end: int) -> DataLossError:
+    """
+    The error that names records which the target acknowledged and lost (rule 5).
+
+    Args:
+        position: The valid position of the partition.
+        end: First target offset that is lost: where the copy ends, or where the broker put the next record.
+    """
+    where = f"{position.target_topic}-{position.target_partition}"
+    last = position.target_offset
+    assert last is not None, "a copy without records has none to lose"  # noqa: S101  for the type checker
+    # the last transaction wrote its records in one piece, unless other producers write to the copy as well
+    of_the_last = position.records > 0 and end > last - position.records
+    begin = position.prev if of_the_last and position.prev is not None else None
+    lost = (
+        f"source offsets before {position.offset}"
+        if begin is None
+        else f"some of [{begin}, {position.offset})"
+    )
+    return DataLossError(
+        f"{position.source}: the target was truncated or restored from an older state: records [{end}, {last}] of "
+        f"{where} were acknowledged and are gone; they hold {lost} of {position.source}",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
+        f"go on: --adopt {position.source}={'OFFSET' if begin is None else begin}",
+        topic=position.topic,
+    )
+
+
+def copy_overwritten_error(position: Position) -> DataLossError:
+    """The error that names a copy in which something else stands where a record was acknowledged (rule 5)."""
+    where = f"{position.target_topic}-{position.target_partition}"
+    return DataLossError(
+        f"{position.source}: the target was truncated or restored from an older state, and written on: at offset "
+        f"{position.target_offset} of {where} does not stand the record that was committed there with position "
+        f"{position.offset}",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
+        f"go on: --adopt {position.source}=OFFSET",
+        topic=position.topic,
+    )
+
+
+def cut_copies(
+    positions: Iterable[Position], ends: Mapping[tuple[str, int], int]
+) -> dict[SourcePartition, int]:
+    """
+    Return where copies end that lost records (rule 5).
+
+    Args:
+        positions: As committed before the ends were asked for.
+        ends: High watermarks of target partitions; a copy that is not among them is left out.
+    """
+    found = {}
+    for position in positions:
+        end = ends.get((position.target_topic, position.target_partition))
+        if end is not None and position.target_offset is not None and position.target_offset >= end:
+            found[position.source] = end
+    return found
+
+
 def _source_recreated(position: Position, topic_id: str) -> DataLossError:
     return DataLossError(
         f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
@@ -157,7 +229,6 @@ def _source_recreated(position: Position, topic_id: str) -> DataLossError:
 
 
 def _compare_target(position: Position, target: TargetFacts) -> MirrorError | None:
-    where = f"{position.target_topic}-{position.target_partition}"
     adopt = (
         f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to go on where the "
         f"mirror stood: --adopt {position.source}={position.offset}"
@@ -171,11 +242,7 @@ def _compare_target(position: Position, target: TargetFacts) -> MirrorError | No
             fix=adopt,
         )
     if position.target_offset is not None and position.target_offset >= target.high_watermark:
-        return TopicError(
-            f"{position.source}: the target was truncated or restored from an older state: {where} ends at "
-            f"{target.high_watermark}, but record {position.target_offset} was committed to it",
-            fix=adopt,
-        )
+        return copy_cut_error(position, target.high_watermark)
     return None
 
 

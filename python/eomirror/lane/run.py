@@ -90,6 +90,7 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
+    from eomirror.kafka.copy_ends import CopyEnds
     from eomirror.kafka.lane_adapters import LaneState, LaneTopics
     from eomirror.kafka.offset_map_sweep import OffsetMapSweep
     from eomirror.kafka.plain_producer import SourceSyncs
@@ -105,6 +106,8 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
     role = LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}")
     sweep = OffsetMapSweep(spec.link, spec.source, spec.target, client_id=role, clock=clock)
     clients.add(sweep.close)
+    copies = CopyEnds(spec.target, client_id=role, clock=clock)
+    clients.add(copies.close)
     syncs = None
     if spec.link.offset_syncs == "source":
         syncs = SourceSyncs(
@@ -123,6 +126,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         syncs=syncs,
         sweep=sweep,
         leftovers=TargetLeftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
+        copies=copies,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)
 

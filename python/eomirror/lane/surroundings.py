@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from eomirror.errors import DataLossError
     from eomirror.formats.control import ControlView
     from eomirror.formats.position import Position
     from eomirror.lane.commit import StateTopics
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from eomirror.lane.refusal import Limits
     from eomirror.types import SourcePartition
 
-__all__ = ["ChunkSweep", "Leftovers", "PendingIds", "StateReader", "TopicComparer"]
+__all__ = ["ChunkSweep", "CopyWatch", "Leftovers", "PendingIds", "StateReader", "TopicComparer"]
 
 
 class StateReader(Protocol):
@@ -53,6 +54,16 @@ class Leftovers(Protocol):
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
         """Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote."""
+
+    def overwritten(
+        self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
+    ) -> AbstractSet[tuple[str, int]]:
+        """
+        Partitions in which something else stands at an offset than a record of this producer.
+
+        Of partitions that `fates` was asked about just before, and only where something stands behind the record.  A
+        record that was deleted or compacted away says nothing.
+        """
 
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
@@ -129,6 +140,16 @@ class TopicComparer(Protocol):
         Raises:
             MirrorError: We may not, or the cluster refuses or does not answer.
         """
+
+
+class CopyWatch(Protocol):
+    """Looks in the background whether copies still hold all that was acknowledged (rule 5)."""
+
+    def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
+        """Look, if it is time; returns at once."""
+
+    def take(self) -> Sequence[DataLossError]:
+        """What was found since the last call, one error for each topic."""
 
 
 class ChunkSweep(Protocol):

@@ -17,6 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.formats.names import LinkNames
+from eomirror.kafka.asking import where_there
 from eomirror.kafka.at_once import run_all
 from eomirror.kafka.record_fates import RecordFates
 from eomirror.lane.left_open import Fate, OpenRange, unclear_error
@@ -151,6 +152,34 @@ class TargetLeftovers:
             raise unclear_error(f"{where[0]}-{where[1]}", f"who wrote offset {offset} cannot be told")
         return told
 
+    def overwritten(self, records: Mapping[_Where, tuple[int, ProducerIdentity]]) -> AbstractSet[_Where]:
+        """
+        Partitions in which something else stands at an offset than a record of this producer.
+
+        Of partitions that `fates` was asked about just before.
+
+        Raises:
+            UnreachableError: A partition has no leader that answers in time.
+            MirrorError: The target refuses us.
+        """
+        offsets = {where: offset for where, (offset, _) in records.items()}
+        # where only the marker is missing, the marker of another transaction may stand in the record's place
+        asked = [
+            *self._longer(offsets),
+            *(where for where, offset in offsets.items() if self._stable.get(where) == offset + 1),
+        ]
+
+        def ask(client: LeftOpen) -> set[_Where]:
+            found = set()
+            for where in asked:
+                offset, whose = records[where]
+                there = client.writer_of((*where, offset), _SECONDS)
+                if there not in {None, (whose.producer_id, whose.producer_epoch)}:
+                    found.add(where)
+            return found
+
+        return (self._told(ask) if asked else None) or frozenset()
+
     def shown_behind(
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[_Where]:
@@ -163,10 +192,7 @@ class TargetLeftovers:
             UnreachableError: A partition has no leader that answers in time.
             MirrorError: The target refuses us; a topic that we may not read is no reason.
         """
-        # behind a record there is the marker of its transaction, and mostly nothing else
-        longer = [
-            where for where, offset in records.items() if self._stable.get(where, -1) > offset + 1 + _MARKER
-        ]
+        longer = self._longer(records)
         if not longer:
             return frozenset()
         whose = set(producer_ids())
@@ -237,6 +263,20 @@ class TargetLeftovers:
         return ProducerIdentity(producer_id, epoch)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _longer(self, records: Mapping[_Where, int]) -> list[_Where]:
+        """Partitions in which more stands behind a record than the marker of its transaction, or has stood there."""
+        # a leader that says that an offset is out of range tells nothing else
+        unknown = [where for where in records if self._stable.get(where, -1) < 0]
+        if unknown:
+
+            def ask(partitions: Sequence[_Where]) -> Mapping[_Where, int]:
+                return self._admin.offsets(partitions, at="latest", read_committed=True)
+
+            self._stable = {**self._stable, **where_there(ask, unknown)}
+        return [
+            where for where, offset in records.items() if self._stable.get(where, -1) > offset + 1 + _MARKER
+        ]
 
     def _asked(self, partitions: Sequence[_Where]) -> Sequence[tuple[str, int, int, int, int]]:
         if not partitions:

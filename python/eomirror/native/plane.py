@@ -351,4 +351,5 @@ def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Accou
         offset_map=account.offset_map,
         digest=account.digest,
         ranges=ranges,
+        first_target_offset=account.first_target_offset if acknowledged else None,
     )

@@ -68,6 +68,15 @@ pub enum RecordFate {
     Unreadable,
 }
 
+/// Who wrote a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// A producer; one that is not idempotent has the id -1.
+    Producer(Identity),
+    /// A transaction coordinator: the batch is a marker.
+    Coordinator,
+}
+
 impl Client {
     /// Open transactions in partitions, asked of their leaders; again while leaders change, until the deadline.
     pub fn open_producers(
@@ -126,33 +135,43 @@ impl Client {
             .collect())
     }
 
-    /// Whether the record at an offset was written by this producer with this epoch. Reads the one batch that holds it, of
-    /// which a broker keeps the header also when all of its records were compacted away, if it is the producer's last.
+    /// Whether the record at an offset was written by this producer with this epoch.
     ///
     /// [`RecordFate::Shown`] does not tell: nothing aborted is around a marker either, nor around what others wrote.
     pub fn is_written_by(
         &mut self,
-        (topic, partition, offset): (&str, i32, i64),
+        record: (&str, i32, i64),
         writer: Identity,
         deadline: Instant,
     ) -> Result<bool, Error> {
+        let found = self.writer_of(record, deadline)?;
+        Ok(found == Some(Writer::Producer(writer)))
+    }
+
+    /// Who wrote the batch that holds an offset; None where no batch does: it was deleted or compacted away, or never
+    /// written. Reads that one batch. A broker keeps its header also when all of its records were compacted away, if it
+    /// is the last batch of its producer.
+    pub fn writer_of(
+        &mut self,
+        (topic, partition, offset): (&str, i32, i64),
+        deadline: Instant,
+    ) -> Result<Option<Writer>, Error> {
         let at = BTreeMap::from([((topic, partition), offset)]);
         let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
             fetch(directory, partitions, &at, 1)
         };
         let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
         let Some((_, said)) = found.into_iter().next() else {
-            return Ok(false);
+            return Ok(None);
         };
         let code = ErrorCode(said.error);
         match code.meaning() {
-            // deleted, or never written
-            Meaning::OutOfRange => Ok(false),
+            Meaning::OutOfRange => Ok(None),
             Meaning::Refused => Err(Error::Refused {
                 what: format!("Fetch of {topic}-{partition}"),
                 code,
             }),
-            _ => holds(&said, offset, writer),
+            _ => holder(&said, offset),
         }
     }
 
@@ -415,16 +434,22 @@ fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
     said.collect()
 }
 
-/// Whether the batch at an offset holds data of this producer.
-fn holds(said: &AnsweredPartition, offset: i64, writer: Identity) -> Result<bool, Error> {
+/// Who wrote the batch at an offset.
+fn holder(said: &AnsweredPartition, offset: i64) -> Result<Option<Writer>, Error> {
     for batch in Batches::new(&said.records) {
         let batch = batch.map_err(|_| unreadable())?;
         if (batch.base_offset()..=batch.last_offset()).contains(&offset) {
-            let by = (batch.producer_id(), batch.producer_epoch());
-            return Ok(!batch.is_control() && by == (writer.producer_id, writer.epoch));
+            return Ok(Some(if batch.is_control() {
+                Writer::Coordinator
+            } else {
+                Writer::Producer(Identity {
+                    producer_id: batch.producer_id(),
+                    epoch: batch.producer_epoch(),
+                })
+            }));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 fn unreadable() -> Error {

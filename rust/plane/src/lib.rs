@@ -60,7 +60,7 @@ pub use fetch::{
     Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
     TopicPartition,
 };
-pub use left_open::{OpenProducer, RecordFate};
+pub use left_open::{OpenProducer, RecordFate, Writer};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, Refusal, disposition};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::transaction::Identity;
-use eomirror_plane::{Client, Clock, RecordFate, SystemClock};
+use eomirror_plane::{Client, Clock, RecordFate, SystemClock, Writer};
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
@@ -125,6 +125,30 @@ impl LeftOpen {
         });
         self.interruptions.check()?;
         found.map_err(|error| plane_failed(py, &error))
+    }
+
+    /// Producer id and epoch of the batch that holds an offset, -1 and -1 for a marker; None where no batch does.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands tuples over
+    fn writer_of(
+        &self,
+        py: Python<'_>,
+        record: (String, i32, i64),
+        seconds: f64,
+    ) -> PyResult<Option<(i64, i16)>> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            client.writer_of((record.0.as_str(), record.1, record.2), deadline)
+        });
+        self.interruptions.check()?;
+        match found {
+            Ok(found) => Ok(found.map(|writer| match writer {
+                Writer::Producer(identity) => (identity.producer_id, identity.epoch),
+                Writer::Coordinator => (-1, -1),
+            })),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
     }
 
     /// Whether committed records of these producers stand behind a record. Looks no further than `most` bytes.

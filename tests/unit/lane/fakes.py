@@ -137,6 +137,8 @@ class FakePlane:
     late: list[dict[SourcePartition, int]] = field(default_factory=list)
     treatments: list[Treatment] = field(default_factory=list)
     letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
+    # where the target puts the first record of a transaction
+    firsts: dict[SourcePartition, int] = field(default_factory=dict)
     _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
     _written: list[MetadataRecord] = field(default_factory=list)
     _opens: int = 0
@@ -218,7 +220,11 @@ class FakePlane:
         if self.refusals:
             raise self.refusals.pop(0)
         accounts = tuple(
-            replace(account(source, first, count), dead_letters=self.letters.get(source, ()))
+            replace(
+                account(source, first, count),
+                dead_letters=self.letters.get(source, ()),
+                first_target_offset=self.firsts.get(source),
+            )
             for source, (first, count) in self._open.items()
         )
         return Sealed(accounts, dict(self.advances()))

@@ -21,12 +21,15 @@ from eomirror.lane.pump import LanePump
 
 if TYPE_CHECKING:
     from eomirror.lane.spec import LaneReport, LaneSpec
+    from eomirror.lane.surroundings import CopyWatch
 
 
 class Rig:
     """A pump with fakes around it."""
 
-    def __init__(self, lane: LaneSpec | None = None, **offsets: int) -> None:
+    def __init__(
+        self, lane: LaneSpec | None = None, *, copies: CopyWatch | None = None, **offsets: int
+    ) -> None:
         self.clock = FakeClock()
         self.plane = FakePlane(self.clock)
         sources = {ORDERS: offsets.get("orders", 10)}
@@ -42,6 +45,7 @@ class Rig:
             topics=self.topics,
             mailbox=self.mailbox,
             clock=self.clock,
+            copies=copies,
         )
 
     def run(self) -> LaneReport:

@@ -11,11 +11,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from typing import TYPE_CHECKING
+
 from fakes import ORDERS, PAYMENTS, account, position
 
-from eomirror.errors import TransactionFailedError
+from eomirror.errors import DataLossError, TransactionFailedError
 from eomirror.lane.commit import (
     CommitPermit,
+    CopiesCutError,
     StateTopics,
     TopicsChangedError,
     TransactionStamp,
@@ -24,6 +27,9 @@ from eomirror.lane.commit import (
 )
 from eomirror.lane.plane import Account, Advance, ProducerIdentity, Sealed
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from eomirror.formats.position import Position
 
 STAMP = TransactionStamp(
     generation=2, lane=9, run="new", epoch=1, attempt=1, identity=ProducerIdentity(7, 3), txn=5, timestamp=99
@@ -88,6 +94,84 @@ def test_an_epoch_that_nobody_tells_is_the_one_that_is_known_of_an_earlier_offse
     assert moved(Advance(23, 5), account(ORDERS, 19, 3)) == (5, None)
     # records lie in between, and would be fetched again from the offset whose epoch is known
     assert moved(Advance(30, None), account(ORDERS, 23, 3)) == (None, None)
+
+
+@pytest.mark.parametrize(("last", "first"), [(10, 10), (400, 10), (12, 12)])
+def test_records_that_the_target_put_before_earlier_ones_do_not_commit(last: int, first: int) -> None:
+    """EO-5: the copy was cut back; the topic and the lost range are named, and of no other topic anything is said."""
+    current = {
+        ORDERS: replace(CURRENT[ORDERS], target_offset=last, records=5, prev=4),
+        PAYMENTS: replace(CURRENT[PAYMENTS], target_offset=2),
+    }
+    sealed = Sealed(
+        (
+            replace(account(ORDERS, 10, 5), first_target_offset=first),
+            replace(account(PAYMENTS, 3, 2), first_target_offset=4),
+        ),
+        {ORDERS: Advance(15, 0), PAYMENTS: Advance(5, 0)},
+    )
+
+    with pytest.raises(CopiesCutError) as raised:
+        grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+
+    (error,) = raised.value.errors
+    assert type(error) is DataLossError
+    assert error.topic == "orders"
+    assert f"records [{first}, {last}] of east.orders-0" in error.message
+    assert "--adopt orders-0=" in error.fix
+
+
+def test_a_marker_that_is_missing_behind_the_last_record_is_looked_for() -> None:
+    """EO-5: it may stand in the place of a record that was lost; behind what no lane has written there is none."""
+    sealed = Sealed((replace(account(ORDERS, 10, 5), first_target_offset=45),), {ORDERS: Advance(15, 0)})
+
+    def decide(before: Position) -> CommitPermit:
+        return grant(sealed, {ORDERS: before}, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+
+    with pytest.raises(TransactionFailedError, match="no marker") as raised:
+        decide(replace(CURRENT[ORDERS], target_offset=44, records=5))
+    assert not isinstance(raised.value, CopiesCutError)
+    assert decide(replace(CURRENT[ORDERS], target_offset=43, records=5))
+    assert decide(replace(CURRENT[ORDERS], target_offset=44, records=0, epoch=0))
+
+
+def test_every_topic_whose_copy_was_cut_is_named() -> None:
+    """EO-5: what was written behind the cut is aborted, and hides it from the next comparison of log ends."""
+    current = {source: replace(one, target_offset=400) for source, one in CURRENT.items()}
+    accounts = [account(ORDERS, 10, 5), account(PAYMENTS, 3, 2)]
+    sealed = Sealed(
+        tuple(replace(one, first_target_offset=one.first_source_offset) for one in accounts),
+        {ORDERS: Advance(15, 0), PAYMENTS: Advance(5, 0)},
+    )
+
+    with pytest.raises(CopiesCutError) as raised:
+        grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+
+    assert [error.topic for error in raised.value.errors] == ["orders", "payments"]
+
+
+def test_a_position_knows_who_wrote_the_last_record_also_behind_advances_without_records() -> None:
+    """EO-5: who restores a copy and writes on is told by the producer of that record."""
+    wrote = replace(CURRENT[ORDERS], target_offset=9, records=3, producer_id=5, producer_epoch=2)
+    current = {ORDERS: wrote}
+
+    def moved(advance: Advance, *accounts: Account) -> tuple[int, int] | None:
+        (position,) = grant(
+            Sealed(accounts, {ORDERS: advance}),
+            current,
+            source_ids=SOURCE_IDS,
+            target_ids=TARGET_IDS,
+            stamp=STAMP,
+        ).positions
+        current[ORDERS] = position
+        return position.target_writer
+
+    assert wrote.target_writer == (5, 2)
+    assert moved(Advance(12, None)) == (5, 2)
+    assert moved(Advance(14, None)) == (5, 2)
+    assert moved(Advance(17, None), account(ORDERS, 14, 3)) == (7, 3)
+    assert replace(wrote, records=0).target_writer is None
+    assert replace(wrote, target_offset=None).target_writer is None
 
 
 @pytest.mark.parametrize(

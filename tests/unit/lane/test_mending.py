@@ -92,6 +92,15 @@ class FakeLeftovers:
         assert writer == ProducerIdentity(MINE, EPOCH)
         return (where, offset) not in self.others
 
+    def overwritten(
+        self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
+    ) -> AbstractSet[tuple[str, int]]:
+        return {
+            where
+            for where, (offset, writer) in records.items()
+            if writer != ProducerIdentity(MINE, EPOCH) or (where, offset) in self.others
+        }
+
     def shown_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:
@@ -509,6 +518,19 @@ def test_a_position_whose_record_was_dropped_stops_its_topic() -> None:
 
     assert list(look.stopped) == ["orders"]
     assert "dropped what was committed" in look.stopped["orders"].message
+
+
+@pytest.mark.parametrize("fate", [Fate.SHOWN, Fate.GONE])
+def test_what_others_wrote_where_a_position_names_a_record_stops_its_topic(fate: Fate) -> None:
+    """EO-5: the copy was cut back and has grown on; of a position that does not know its writer nothing is said."""
+    became = {(COPY, 59): fate, (OTHER_COPY, 59): fate}
+    look = Look(became=became, others=frozenset({(COPY, 59), (OTHER_COPY, 59)}))
+
+    look.torn(wrote(target_offset=59), wrote(PAYMENTS, target_offset=59, records=0))
+
+    assert list(look.stopped) == ["orders"]
+    assert look.stopped["orders"].exit_code == 4
+    assert "at offset 59 of" in look.stopped["orders"].message
 
 
 def test_records_behind_what_a_position_names_stop_their_topic() -> None:

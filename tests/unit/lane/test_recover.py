@@ -56,7 +56,7 @@ def test_a_position_at_either_end_of_the_log_is_no_gap(source: SourceFacts) -> N
         (SourceFacts("id-orders", 101, 500), TARGET, DataLossError, "[100, 101)"),
         (SOURCE, TargetFacts(None, 0), TopicError, "target topic east.orders is gone"),
         (SOURCE, TargetFacts("other", 121), TopicError, "target topic east.orders was deleted"),
-        (SOURCE, TargetFacts("id-east.orders", 120), TopicError, "target was truncated"),
+        (SOURCE, TargetFacts("id-east.orders", 120), DataLossError, "target was truncated"),
     ],
 )
 def test_a_changed_cluster_stops_the_topic(
