@@ -30,7 +30,7 @@ from eomirror.kafka.making import made
 from eomirror.kafka.positions import valid_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.mm2 import Checkpoint
@@ -239,6 +239,57 @@ class OffsetMapReader:
                 found[name[1]] = self._window(topic, name[1], low, high, last=last, deadline=deadline)
         return found
 
+    def ahead(self, positions: Collection[Position]) -> set[SourcePartition]:
+        """
+        Source partitions of which the map knows committed records that their positions do not know.
+
+        What the map says of an earlier copy, or was left when a user went back (``--adopt``), does not count: it stands
+        before the chunk that names the last record of the position.
+
+        Args:
+            positions: Each with a ``target_offset``.
+
+        Raises:
+            StateError: A chunk is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        by_part: dict[int, list[Position]] = {}
+        for position in positions:
+            if facts is not None:
+                by_part.setdefault(offset_map_partition(position.source, facts.partitions), []).append(
+                    position
+                )
+        if not by_part:
+            return set()
+        names = [(topic, part) for part in by_part]
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=False)
+        connect(self._consumer, [topic])
+        found: set[SourcePartition] = set()
+        for name, asked in zip(names, by_part.values(), strict=True):
+            deadline = Deadline(_SECONDS, self._clock)
+            waiting = {_prefix(position): position for position in asked}
+            beyond: set[SourcePartition] = set()
+            size, low = self._first_window, ends[name]
+            while waiting and low > starts[name]:
+                high, low = low, max(starts[name], low - size)
+                size *= _GROWTH
+                window = self._window(topic, name[1], low, high, last=high == ends[name], deadline=deadline)
+                for record in reversed(window):
+                    prefix = prefix_of_chunk(record.key)
+                    one = waiting.get(prefix)
+                    if one is None or record.value is None:
+                        continue
+                    covers, further = _compared(record, one)
+                    if further:
+                        beyond.add(one.source)
+                    if covers:
+                        del waiting[prefix]
+                        found |= beyond & {one.source}
+        return found
+
     def close(self) -> None:
         """Close all clients."""
         self._consumer.close()
@@ -399,6 +450,17 @@ def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[S
             continue
         take_chunk(maps[position.source], record, position)
     return maps
+
+
+def _compared(record: LogRecord, position: Position) -> tuple[bool, bool]:
+    """Whether a chunk names the last record of a position, and whether it names later ones."""
+    topic, number, ranges = chunk_of(record)
+    last = position.target_offset
+    if (topic, number) != (position.target_topic, position.target_partition) or last is None or not ranges:
+        return False, False
+    covers = any(target <= last < target + count for _, target, count in ranges)
+    source, target, count = ranges[-1]
+    return covers, target + count - 1 > last and source + count - 1 >= position.offset
 
 
 def _answer(map_: PartitionMap, question: Question, *, reverse: bool, whole: bool) -> tuple[str, int] | None:

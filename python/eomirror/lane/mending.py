@@ -195,6 +195,12 @@ class Mending:
         # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
         earlier = {one.producer_id for one in positions}
         behind = self._leftovers.shown_behind(ours, lambda: lanes().keys() | earlier) if ours else frozenset()
+        if deleted := [
+            one
+            for one in positions
+            if one.epoch > 0 and fates.get((one.target_topic, one.target_partition)) is Fate.GONE
+        ]:
+            behind = behind | self._leftovers.mapped_behind(deleted)
         now = again() if behind else {}
         for one in positions:
             where = one.target_topic, one.target_partition

@@ -75,6 +75,13 @@ class Leftovers(Protocol):
         behind one.
         """
 
+    def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[tuple[str, int]]:
+        """
+        Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
+
+        Of partitions that `fates` was asked about just before.
+        """
+
     def lanes(self, highest: int) -> Mapping[int, int]:
         """Producer id -> lane, of the lanes up to this one."""
 

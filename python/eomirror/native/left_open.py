@@ -19,6 +19,7 @@ from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.asking import where_there
 from eomirror.kafka.at_once import run_all
+from eomirror.kafka.offset_map_reader import OffsetMapReader
 from eomirror.kafka.record_fates import RecordFates
 from eomirror.lane.left_open import Fate, OpenRange, unclear_error
 from eomirror.lane.plane import ProducerIdentity
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from eomirror.config import Cluster, Link
+    from eomirror.formats.position import Position
     from eomirror.kafka.admin import ClusterAdmin
 
 __all__ = ["TargetLeftovers"]
@@ -64,6 +66,7 @@ class TargetLeftovers:
     def __init__(
         self, link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
     ) -> None:
+        self._link = link
         self._names = LinkNames(link.state_name)
         self._timeout = link.transaction_timeout
         self._admin = admin
@@ -196,6 +199,8 @@ class TargetLeftovers:
         if not longer:
             return frozenset()
         whose = set(producer_ids())
+        # where the first of what stands behind a record is deleted, the rest of it is looked at
+        starts = self._starts(longer)
 
         def ask(client: LeftOpen) -> set[_Where]:
             found = set()
@@ -205,11 +210,37 @@ class TargetLeftovers:
                 if look.passed:
                     log.warning("records_behind_not_looked_at", partitions=len(longer) - number)
                     break
-                if client.shown_behind((*where, records[where]), whose, _MOST_BYTES, _SECONDS):
+                before = max(records[where], starts.get(where, 0) - 1)
+                if client.shown_behind((*where, before), whose, _MOST_BYTES, _SECONDS):
                     found.add(where)
             return found
 
         return self._told(ask) or frozenset()
+
+    def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[_Where]:
+        """
+        Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
+
+        Of partitions that `fates` was asked about just before.  Something stood behind the record, and retention has
+        deleted it, so that the log does not tell whether it was an aborted attempt or committed.  The map does: a
+        chunk of it is committed with the records that it names.
+
+        Raises:
+            MirrorError: The target does not answer.
+            StateError: A chunk of the map is not readable.
+        """
+        named = {(one.target_topic, one.target_partition): one for one in positions}
+        last = {where: one.target_offset for where, one in named.items() if one.target_offset is not None}
+        starts = self._starts(self._longer(last))
+        deleted = [named[where] for where, start in starts.items() if start > last[where] + 1]
+        if not deleted:
+            return frozenset()
+        reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+        try:
+            ahead = reader.ahead(deleted)
+        finally:
+            reader.close()
+        return {(one.target_topic, one.target_partition) for one in deleted if one.source in ahead}
 
     def lanes(self, highest: int) -> Mapping[int, int]:
         """
@@ -277,6 +308,14 @@ class TargetLeftovers:
         return [
             where for where, offset in records.items() if self._stable.get(where, -1) > offset + 1 + _MARKER
         ]
+
+    def _starts(self, partitions: Sequence[_Where]) -> Mapping[_Where, int]:
+        """Where logs begin, of partitions that are there."""
+
+        def ask(asked: Sequence[_Where]) -> Mapping[_Where, int]:
+            return self._admin.offsets(asked, at="earliest", read_committed=False)
+
+        return where_there(ask, partitions) if partitions else {}
 
     def _asked(self, partitions: Sequence[_Where]) -> Sequence[tuple[str, int, int, int, int]]:
         if not partitions:

@@ -6,22 +6,31 @@ from typing import Any
 
 import pytest
 
+from eomirror._native import encode_offset_map
 from eomirror.config import Cluster, Link
+from eomirror.formats.offset_map import merged_chunk_key, offset_map_key
 from eomirror.formats.position import Position
+from eomirror.kafka.compact_log import LogRecord
 from eomirror.kafka.facts import TopicFacts
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.types import SourcePartition
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
 
 class Admin:
-    """The map's topic exists; whoever asks for more would have to read it."""
+    """The map's topic exists; whoever asks for more has to read it."""
 
     def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
         return {name: TopicFacts(name, "id", 7, 1) for name in names}
 
+    def offsets(self, names: list[tuple[str, int]], *, at: str, **_: Any) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(names, 0 if at == "earliest" else self.end)
+
     def close(self) -> None:
         pass
+
+    end = 0
 
 
 def position(target_offset: int | None) -> Position:
@@ -60,3 +69,52 @@ def test_where_the_mirror_stands_needs_no_map(reader: OffsetMapReader) -> None:
     asked = [Question(position(41), 1000), Question(position(41), 1001), Question(position(None), 1001)]
 
     assert reader.answers(asked) == [("next", 42), ("beyond", 1000), ("beyond", 1000)]
+
+
+SOURCE = SourcePartition("orders", 0)
+
+
+def chunk(*ranges: tuple[int, int, int], copy: str = "east.orders") -> tuple[bytes, bytes]:
+    """A record of the map: its key and value."""
+    merged = len(ranges) > 1
+    first = ranges[0][0]
+    key = merged_chunk_key(SOURCE, "A", first, len(ranges)) if merged else offset_map_key(SOURCE, "A", first)
+    return key, encode_offset_map(copy, 0, ranges)
+
+
+LAST = chunk((990, 31, 10))
+BEFORE, BEHIND = chunk((900, 0, 31)), chunk((1000, 42, 5))
+
+
+@pytest.mark.parametrize(
+    ("held", "ahead"),
+    [
+        pytest.param([BEFORE, LAST], False, id="nothing behind the position"),
+        pytest.param([BEFORE, LAST, BEHIND], True, id="a chunk behind it"),
+        pytest.param(
+            [BEFORE, LAST, BEHIND, chunk((900, 0, 31), (990, 31, 10), (1000, 42, 5))],
+            True,
+            id="merged with it",
+        ),
+        pytest.param([chunk((1000, 42, 900)), LAST], False, id="what the user went back behind"),
+        pytest.param([chunk((0, 0, 5_000)), LAST], False, id="of a copy before, with the same offsets"),
+        pytest.param([LAST, chunk((1000, 42, 5), copy="another")], False, id="of another copy"),
+        pytest.param([LAST, chunk((500, 42, 5))], False, id="of records before the position"),
+        pytest.param([BEHIND], False, id="the position's own chunk is dropped"),
+        pytest.param([], False, id="an empty map"),
+    ],
+)
+def test_what_the_map_knows_behind_a_position(
+    reader: OffsetMapReader, monkeypatch: pytest.MonkeyPatch, held: list[tuple[bytes, bytes]], *, ahead: bool
+) -> None:
+    """EO-5: chunks of committed records behind the position; what stands before its own chunk says nothing."""
+
+    def window(topic: str, part: int, low: int, high: int, **_: Any) -> list[LogRecord]:
+        return [LogRecord(topic, part, at, *held[at]) for at in range(low, high)]
+
+    monkeypatch.setattr("eomirror.kafka.offset_map_reader.connect", lambda *_: None)
+    monkeypatch.setattr(reader, "_window", window)
+    monkeypatch.setattr(reader, "_first_window", 1)
+    monkeypatch.setattr(reader._admin, "end", len(held))
+
+    assert reader.ahead([position(40)]) == ({SOURCE} if ahead else set())

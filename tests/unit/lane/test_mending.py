@@ -75,6 +75,8 @@ class FakeLeftovers:
     ended: list[tuple[int | None, list[tuple[str, int]], bool, ProducerIdentity | None]] = field(
         default_factory=list
     )
+    # copies of which the offset map knows more than the position
+    mapped: frozenset[tuple[str, int]] = frozenset()
     refuses: Exception | None = None
 
     def open(self, partitions: Collection[tuple[str, int]]) -> Sequence[OpenRange]:
@@ -106,6 +108,9 @@ class FakeLeftovers:
     ) -> AbstractSet[tuple[str, int]]:
         assert set(producer_ids()) == LANES.keys()
         return self.behind & records.keys()
+
+    def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[tuple[str, int]]:
+        return self.mapped & {(one.target_topic, one.target_partition) for one in positions}
 
     def lanes(self, highest: int) -> Mapping[int, int]:
         return {producer_id: lane for producer_id, lane in LANES.items() if lane <= highest}
@@ -540,6 +545,17 @@ def test_records_behind_what_a_position_names_stop_their_topic() -> None:
     look.torn(wrote(target_offset=59))
 
     assert "dropped the position" in look.stopped["orders"].message
+
+
+def test_records_behind_a_position_that_are_deleted_stop_their_topic_if_the_map_names_them() -> None:
+    """EO-5: retention has deleted them; readers had them, and whoever went on would bring them twice."""
+    became = {(COPY, 59): Fate.GONE, (OTHER_COPY, 59): Fate.GONE}
+    look = Look(became=became, mapped=frozenset({COPY}))
+
+    look.torn(wrote(target_offset=59), wrote(PAYMENTS, target_offset=59))
+
+    assert list(look.stopped) == ["orders"]
+    assert "stand or stood in" in look.stopped["orders"].message
 
 
 def test_a_position_that_has_moved_since_stops_nothing() -> None:
