@@ -18,6 +18,8 @@ from typing import Any
 DATA, META = 0, 1
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED, EMPTY = range(6)
 OPEN, VISIBLE, GONE = range(3)
+# the sequence that is expected of a producer that a log does not know
+ANY = -1
 
 OK = "ok"
 FENCED = "fenced"
@@ -72,7 +74,7 @@ class SourceLog:
 class TargetLog:
     """A partition of the target: what a read_committed reader sees is `visible`, and only ever grows."""
 
-    __slots__ = ("cursor", "entries", "open", "sequences", "status", "transactions", "visible")
+    __slots__ = ("cursor", "entries", "open", "sequences", "start", "status", "transactions", "visible")
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
@@ -84,6 +86,21 @@ class TargetLog:
         self.sequences: dict[int, tuple[int, int]] = {}
         self.cursor = 0
         self.visible: list[Any] = []
+        # what was before it retention has deleted; the model keeps it for its oracle
+        self.start = 0
+
+    def cut(self, end: int) -> None:
+        """The log ends there, as a leader says that never had more; of producers it knows nothing any more."""
+        for entries in (self.entries, self.status, self.transactions):
+            del entries[end:]
+        self.cursor = min(self.cursor, end)
+        self.visible = [each for each in self.visible if each[0] < end]
+        for producer_id, (epoch, offsets) in list(self.open.items()):
+            if kept := [offset for offset in offsets if offset < end]:
+                self.open[producer_id] = epoch, kept
+            else:
+                del self.open[producer_id]
+        self.sequences = {producer_id: (epoch, ANY) for producer_id, (epoch, _) in self.sequences.items()}
 
     def mark(self, producer_id: int, *, commit: bool) -> list[Any]:
         """Write a transaction marker; returns what became visible by it."""
@@ -216,6 +233,8 @@ class Target:
         if (opened is None or opened[0] != epoch) and (it.state != ONGOING or where not in it.partitions):
             return INVALID_STATE
         following = known[1] if known[0] == epoch else 0
+        if following == ANY:
+            following = sequence
         if sequence < following:
             return OK
         if sequence > following:

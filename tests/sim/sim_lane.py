@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from sim_damage import DAMAGED, NOT_COMPARED, SimCopies
 from sim_kafka import DATA
 from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, AbortsCopies, SimLeftovers
 from sim_network import SimProducer
@@ -297,10 +298,16 @@ class SimPlane:
                 target_offset=self._tx.foreseen(("data", source), len(self._batch[source])),
                 source_timestamp=None, first_source_offset=first, offset_map=b"", digest=digest,
                 dead_letters=tuple(self._letters.get(source, ())),
+                first_target_offset=self._first_acknowledged(source),
             )
             for source, first in self._first.items()
         )  # fmt: skip
         return Sealed(accounts, dict(self.advances()))
+
+    def _first_acknowledged(self, source: SourcePartition) -> int | None:
+        if self._world.mutation == NOT_COMPARED:
+            return None
+        return self._tx.firsts.get(("data", source))
 
     def _forget(self) -> None:
         self._batch.clear()
@@ -351,6 +358,7 @@ class SimAttempt:
             mailbox=self.mailbox,
             clock=world,
             leftovers=None if world.mutation == NOT_LOOKED_FOR else SimLeftovers(world, self),
+            copies=SimCopies(world) if world.mutation in DAMAGED else None,
         )
         if world.mutation == SAID_ONCE:
             self.pump._foresight = SaysItOnce()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sim_damage import NO_MAP, WRITER_NOT_ASKED, named_by_map
 from sim_kafka import META, OPEN, VISIBLE
 from sim_network import SimProducer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from sim_world import Actor, World
 
+    from eomirror.formats.position import Position
     from eomirror.lane.plane import ProducerIdentity
 
 __all__ = ["ALWAYS_ABORTED", "ANYBODYS", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimLeftovers"]
@@ -78,10 +80,12 @@ class SimLeftovers:
     ) -> AbstractSet[tuple[str, int]]:
         self._asked()
         found: set[tuple[str, int]] = set()
+        if self._world.mutation == WRITER_NOT_ASKED:
+            return found
         for where, (offset, writer) in records.items():
             log = self._world.target.log(_simulated(*where))
             # with nothing behind the marker nobody is asked
-            if log.cursor <= offset or log.cursor == offset + 2:
+            if not log.start <= offset < log.cursor or log.cursor == offset + 2:
                 continue
             transaction = log.transactions[offset]
             producer_id = -1 if transaction is None else self._world.target.ids[transaction.name].producer_id
@@ -99,12 +103,23 @@ class SimLeftovers:
             log = self._world.target.log(_simulated(*where))
             names = {
                 transaction.name
-                for at in range(offset + 1, log.cursor)
+                for at in range(max(offset + 1, log.start), log.cursor)
                 if log.status[at] == VISIBLE and (transaction := log.transactions[at]) is not None
             }
             if names and {self._world.target.ids[name].producer_id for name in names} & producer_ids():
                 found.add(where)
         return found
+
+    def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[tuple[str, int]]:
+        self._asked()
+        named = {(one.target_topic, one.target_partition): one.target_offset for one in positions}
+        return {
+            where
+            for where, last in named.items()
+            if last is not None
+            and self._world.mutation != NO_MAP
+            and named_by_map(self._world.target.log(_simulated(*where)), last)
+        }
 
     def lanes(self, highest: int) -> Mapping[int, int]:
         self._asked()
@@ -143,8 +158,8 @@ class SimLeftovers:
 
     def _fate(self, where: tuple[str, int], offset: int) -> Fate:
         log = self._world.target.log(_simulated(*where))
-        if offset >= len(log.entries):
-            # foreseen, and never written: a leader says that it is out of range
+        if offset >= len(log.entries) or offset < log.start:
+            # deleted; or foreseen, and never written: a leader says that it is out of range
             return Fate.GONE
         # behind somebody's open transaction nothing is shown
         if offset >= log.cursor or log.status[offset] == OPEN:

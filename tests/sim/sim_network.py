@@ -37,6 +37,7 @@ class SimProducer:
         "copies",
         "epoch",
         "failures",
+        "firsts",
         "id",
         "name",
         "offsets",
@@ -53,7 +54,8 @@ class SimProducer:
         self.failures = 0
         self.sequences: dict[Any, int] = {}
         self.added: set[Any] = set()
-        # of the last record that this transaction wrote to a partition
+        # of the first and of the last record that this transaction wrote to a partition
+        self.firsts: dict[Any, int] = {}
         self.offsets: dict[Any, int] = {}
         self.queue: list[tuple[Any, list[Any]]] = []
 
@@ -76,6 +78,7 @@ class SimProducer:
         self.copies = self.failures = 0
         self.added.clear()
         self.offsets.clear()
+        self.firsts.clear()
 
     def produce(self, where: Any, items: list[Any]) -> None:
         """Queue records; the library sends them when it likes, at the latest in `flush`."""
@@ -90,6 +93,13 @@ class SimProducer:
             status, last = self._ask(PRODUCE, _Produce(target, name, self.epoch, where, sequence, items))
             self._judge(PRODUCE, status)
             self.sequences[where] = sequence + len(items)
+            first = last - len(items) + 1
+            if first <= self.offsets.get(where, -1):
+                # the extension's offset map takes only what comes behind
+                raise TransactionFailedError(
+                    f"EO-7: {where} was acknowledged at {first} behind {self.offsets[where]}"
+                )
+            self.firsts.setdefault(where, first)
             self.offsets[where] = last
 
     def add(self, where: Any) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 #: Id of the rule that everything is mirrored in the end.
 STUCK = "EO-progress"
 
-# of the errors that stop a topic for what the target left out, and dropped by it (`eomirror.lane.left_open`)
-_LEFT_OUT = ("the target dropped", "the target left out how transactions ended")
-_DROPPED = _LEFT_OUT[0]
+# of the errors that stop a topic for what the target left out or lost, and dropped by it (`eomirror.lane.left_open`)
+_LEFT_OUT = ("the target dropped", "the target left out how transactions ended", "the target was truncated")
+_TOLD_OF = {_LEFT_OUT[0], _LEFT_OUT[2]}
 
 # what tells how a transaction ended: copies and positions, not what only accompanies them
 _TELLING = frozenset({"data", "positions"})
@@ -61,7 +61,18 @@ class Step:
 class Oracle:
     """Follows what is committed, from the outside, with every log of the source in its hands."""
 
-    __slots__ = ("_shown", "_world", "decided", "left_out", "menders", "steps", "torn", "unpositioned")
+    __slots__ = (
+        "_shown",
+        "_world",
+        "back",
+        "cut",
+        "decided",
+        "left_out",
+        "menders",
+        "steps",
+        "torn",
+        "unpositioned",
+    )
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -69,6 +80,10 @@ class Oracle:
         self.steps: dict[SourcePartition, list[Step]] = {}
         # partitions of which data and position ended differently
         self.torn: dict[SourcePartition, str] = {}
+        # where positions stand that were rolled back
+        self.back: dict[SourcePartition, int] = {}
+        # partitions whose copies lost committed records
+        self.cut: dict[SourcePartition, str] = {}
         # transactional.id and epoch of producers that only end what was left open
         self.menders: set[tuple[str, int]] = set()
         # partitions whose first position was committed with a layout, and is aborted
@@ -141,13 +156,14 @@ class Oracle:
                 f"{it.name} moves {source} from {position.prev} to {position.offset}, "
                 f"committed is {None if before is None else before.offset}",
             )
-        if source in self.torn:
-            raise BrokenRuleError("EO-8", f"{it.name} goes on to {position.offset}: {self.torn[source]}")
+        self._goes_on(it, source, position, items)
         step = Step(it.transaction, position)
         self.decided[source] = position
         self.steps.setdefault(source, []).append(step)
         if position.prev is None:
             self._world.began[source] = position.offset
+            return
+        if source in self.cut:
             return
         if any(item[2] != position.topic_id for item in items):
             raise BrokenRuleError(
@@ -175,6 +191,15 @@ class Oracle:
                 rule,
                 f"{source}: [{position.prev}, {position.offset}) holds {expected}, committed was {found}",
             )
+
+    def _goes_on(
+        self, it: Coordinated, source: SourcePartition, position: Position, items: list[Any]
+    ) -> None:
+        if source in self.torn:
+            raise BrokenRuleError("EO-8", f"{it.name} goes on to {position.offset}: {self.torn[source]}")
+        if source in self.cut and items:
+            # what was acknowledged before the cut is gone, so these were written behind it
+            raise BrokenRuleError("EO-5", f"{it.name} goes on to {position.offset}: {self.cut[source]}")
 
     def visible(self, where: Any, shown: list[Any]) -> None:
         """A read_committed reader sees these now: each record once, in the source's order."""
@@ -286,6 +311,19 @@ class Oracle:
         else:
             del self.decided[source]
 
+    def rolled_back(self, source: SourcePartition, position: Position) -> None:
+        """A position is valid again that was followed by others."""
+        latest = self.decided[source]
+        if latest.target_offset == position.target_offset:
+            # what followed it named no records, and is made again
+            steps = self.steps[source]
+            while steps[-1].position != position:
+                steps.pop()
+            self.decided[source] = position
+        else:
+            self.torn[source] = f"{source}: position {latest.offset} was rolled back to {position.offset}"
+            self.back[source] = position.offset
+
     def undecidable(self) -> str:
         """What waits for a person, because nobody can tell what is right; empty for nothing."""
         if lost := sorted(self.unpositioned - self.decided.keys()):
@@ -303,7 +341,8 @@ class Oracle:
         for topic, (_, text) in topics.items():
             if topic in self.left_out or not any(words in text for words in _LEFT_OUT):
                 continue
-            if _DROPPED in text and not any(source.topic == topic for source in self.torn):
+            damaged = {source.topic for source in (*self.torn, *self.cut)}
+            if any(words in text for words in _TOLD_OF) and topic not in damaged:
                 raise BrokenRuleError("EO-8", f"topic {topic} is stopped for nothing: {text}")
             self.left_out.add(topic)
 
@@ -312,7 +351,8 @@ class Oracle:
         return self._lie(self._stopped())
 
     def _lie(self, stopped: Collection[str]) -> str:
-        torn = (text for source, text in self.torn.items() if source.topic not in stopped)
+        damaged = (*self.torn.items(), *self.cut.items())
+        torn = (text for source, text in damaged if source.topic not in stopped)
         return next((f"{text}, and its topic is not stopped" for text in torn), "")
 
     def _stopped(self) -> set[str]:
@@ -321,7 +361,7 @@ class Oracle:
         stopped = set(self.left_out)
         for source, position in self.decided.items():
             log = world.source[source]
-            gap = log.start > position.offset and world.on_gap == "stop"
+            gap = log.start > self.back.get(source, position.offset) and world.on_gap == "stop"
             if log.topic_id != position.topic_id or gap:
                 stopped.add(source.topic)
             waiting = log.readable(position.offset, log.stable)

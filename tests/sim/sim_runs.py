@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sim_damage import CUTS, ROLLED_BACK
 from sim_rules import STUCK, BrokenRuleError
 from sim_world import Choices, World
 
@@ -32,6 +33,9 @@ MUTANT_ACTIONS = 120
 
 # in one schedule of so many, the target refuses some records
 _POISONED = 4
+# likewise of so many, what is taken from the target
+_ODD = 8
+_DAMAGED = {1: CUTS, 5: ROLLED_BACK}
 # of a process at a time: few enough that both cores end together, many enough that sending costs nothing
 _BATCH = 250
 _GARBAGE = 50_000
@@ -94,7 +98,9 @@ def pool() -> ProcessPoolExecutor:
 
 def mutation_of(seed: int) -> str:
     """What is special about the schedule of a seed when no safeguard is off."""
-    return "poison" if seed % _POISONED == _POISONED - 1 else ""
+    if seed % _POISONED == _POISONED - 1:
+        return "poison"
+    return _DAMAGED.get(seed % _ODD, "")
 
 
 def run_seeds(first: int, count: int, actions: int = ACTIONS) -> Outcome:

@@ -15,6 +15,7 @@ import os
 import random
 from typing import TYPE_CHECKING, Any
 
+from sim_damage import damage
 from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import SimOwner
@@ -89,8 +90,8 @@ class World:
 
     Args:
         choices: What happens.
-        mutation: The safeguard that is switched off; or ``poison``, which switches off nothing: the target refuses
-            some records of topic b.
+        mutation: The safeguard that is switched off; or what switches off nothing: ``poison``, with which the target
+            refuses some records of topic b, and what `sim_damage` takes away.
         trace: Takes what happens in words.
     """
 
@@ -277,6 +278,7 @@ class World:
         """One action; 0 is a step of the first actor that is free."""
         self.now += 0.004
         self.steps += 1
+        damage(self)
         kind = self.draw(100)
         if kind < 58:
             self._step_one()

@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from sim_damage import NO_MAP, NOT_COMPARED, WRITER_NOT_ASKED
 from sim_lane import SAID_ONCE
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_rules import BrokenRuleError
@@ -104,6 +105,11 @@ MUTATIONS = {
     ANYBODYS: {"EO-8"},
     # the position of a first round stays: what came behind it is mirrored again, or taken for somebody else's
     SAID_ONCE: {"EO-1", "EO-8"},
+    # records go behind a cut copy as if nothing were missing
+    NOT_COMPARED: {"EO-5", "EO-8"},
+    WRITER_NOT_ASKED: {"EO-5"},
+    # what readers had, and retention deleted, is mirrored again
+    NO_MAP: {"EO-3", "EO-8"},
 }
 
 
