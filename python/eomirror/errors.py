@@ -7,7 +7,9 @@ Everything that eomirror raises on purpose.
     |-- UsageError                    exit 2   the command line or a library call is wrong
     |-- ConfigError                   exit 78  the configuration is refused; holds every fault
     |-- ClusterError                  exit 1   a cluster cannot be reached or refuses us
-    |   |-- UnreachableError          exit 1   no answer; a running mirror tries again by itself
+    |   |-- UnreachableError          exit 1   no answer; a mirror tries again by itself
+    |   |   `-- HandshakeError          exit 1   brokers answer, and refuse the TLS handshake or we refuse theirs; a
+    |   |                                      mirror that starts gives up, one that runs tries again
     |   |-- BrokerFailedError         exit 1   a broker failed without saying how; likewise
     |   `-- AuthorizationError        exit 1   a right is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
@@ -47,6 +49,7 @@ __all__ = [
     "DifferenceError",
     "Fault",
     "FencedError",
+    "HandshakeError",
     "LaneError",
     "MirrorError",
     "OutcomeUnknownError",
@@ -144,7 +147,16 @@ class ClusterError(MirrorError):
 
 
 class UnreachableError(ClusterError):
-    """A cluster does not answer; it may again.  Whoever was mirroring tries again, whoever starts gives up."""
+    """A cluster does not answer; it may again.  A mirror tries again, every other command gives up."""
+
+
+class HandshakeError(UnreachableError):
+    """
+    A TLS handshake failed for another reason than a connection that broke, such as a certificate that is not trusted.
+
+    A mirror that starts gives up: the configuration is wrong.  One that runs tries again: a certificate is being
+    replaced.
+    """
 
 
 class BrokerFailedError(ClusterError):

@@ -41,6 +41,7 @@ class FakeLayout:
     source_cluster_id: str = "source-id"
     target_cluster_id: str = "target-id"
     provenance_header: bool = False
+    stopped: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -102,11 +103,11 @@ class FakeLink:
         if self.check_error is not None:
             raise self.check_error
 
-    def renew(self) -> None:
+    def renew(self, _: Any = ()) -> None:
         """As `LinkOwner.renew`."""
         self.calls.append("renew")
 
-    def release(self) -> None:
+    def release(self, _: Any = ()) -> None:
         """As `LinkOwner.release`."""
         self.calls.append("release")
 

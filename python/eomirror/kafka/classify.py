@@ -19,6 +19,7 @@ from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
     ClusterError,
+    HandshakeError,
     MirrorError,
     UnreachableError,
 )
@@ -445,7 +446,8 @@ def to_mirror_error(
     if mismatch := _mismatch(cause):
         fix = mismatch
     if action in _AGAIN:
-        return UnreachableError(message, fix=fix)
+        refused = cause.code() == _E._SSL and any(word in said.lower() for word in _HANDSHAKE_WORDS)
+        return (HandshakeError if refused else UnreachableError)(message, fix=fix)
     if cause.code() == _E.UNKNOWN:
         return BrokerFailedError(message, fix=fix)
     if action is not Action.UNAUTHORIZED or mismatch:
@@ -455,6 +457,9 @@ def to_mirror_error(
         return AuthorizationError(f"{message}; {who} lacks {right}", fix=right.acl(principal))
     return AuthorizationError(message, fix=fix)
 
+
+# of a handshake that the other side or our side refused; one that ends with the connection names none of them
+_HANDSHAKE_WORDS: Final = ("certificate", "alert", "wrong version number", "unsupported protocol", "cipher")
 
 _RIGHTS: Final = frozenset(
     {

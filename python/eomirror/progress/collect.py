@@ -60,6 +60,8 @@ class Progress:
         self.link = link
         self.state = "preparing"
         self.error = ""
+        self.waiting = ""
+        self._state_before = ""
         self.stopped_codes: dict[str, int] = {}
         self._stopped: dict[str, str] = {}
         self._lanes: dict[int, _Lane] = {}
@@ -86,6 +88,18 @@ class Progress:
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
         """A new attempt starts; its counters begin at 0."""
         self._lane(lane).begin(epoch, attempt)
+
+    def wait(self, reason: str) -> None:
+        """
+        Note that the link waits for a cluster, or goes on where it was.
+
+        Args:
+            reason: What it waits for; empty when it goes on.
+        """
+        if self.state != "failed":
+            self._state_before = self._state_before if self.waiting else self.state
+            self.state = "waiting" if reason else self._state_before
+        self.waiting = reason
 
     def say(self, lane: int, state: str) -> None:
         """The driver knows the lane's state better than the lane, because no worker runs it."""
@@ -223,6 +237,7 @@ class Progress:
             link=self.link,
             state=self.state,
             error=self.error,
+            waiting=self.waiting,
             counters=counters,
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,

@@ -184,8 +184,9 @@ class LinkSnapshot:
 
     Attributes:
         link: Its name.
-        state: ``preparing``, ``acquiring``, ``running``, ``stopping``, ``done`` or ``failed``.
+        state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``stopping``, ``done`` or ``failed``.
         error: Why it failed.
+        waiting: What it waits for before it can run, with the cluster's alias and address; it is tried again and again.
         counters: Its work in this run.
         records_per_second: Over the last `RATE_WINDOW_SECONDS`.
         bytes_per_second: Likewise.
@@ -202,6 +203,7 @@ class LinkSnapshot:
     link: str
     state: str
     error: str = ""
+    waiting: str = ""
     counters: Counters = field(default_factory=Counters)
     records_per_second: float = 0.0
     bytes_per_second: float = 0.0
@@ -276,7 +278,7 @@ class LinkReport:
         lag_records: What was left, as last seen; None when not known.
         retries: Attempts of lanes that ended early.
         stopped_topics: Topics that it stopped mirroring, and why.
-        error: Why it failed.
+        error: Why it failed, or what it still waited for before it could begin.
     """
 
     link: str
@@ -297,7 +299,8 @@ class RunReport:
     Attributes:
         run: Its id, as in control and positions.
         seconds: How long it took.
-        exit_code: 0; or 4 or 1 when a run that had an end to reach (``until``) stopped topics on the way.
+        exit_code: 0; or 4 or 1 when a run that had an end to reach (``until``) stopped topics on the way, or ended
+            before a link could begin.
         aborted: Whether a lane had to be cut off because it did not finish its transaction in time: its open
             transaction is aborted, nothing is lost.
         links: One per link.

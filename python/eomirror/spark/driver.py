@@ -4,6 +4,9 @@ The driver of a run: Spark, the channel, and one `LinkThread` per link, watched 
 Links fail one by one.  When one does, the others go on; the failure is logged at once, shown in every snapshot,
 and raised by `run` when all links have ended.  A run with ``until`` does not wait for a failed link.
 
+A cluster that is away fails no link, neither at the start nor later: the link waits for it and comes up by itself,
+and a run that is to end caught up goes on until it has.  A run whose time is over before a link began exits 1.
+
 A stop takes at most 5 s: lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
 cancelled; the claims are released; what still hangs after that (a cluster that does not answer) is left behind.
 """
@@ -390,8 +393,9 @@ class MirrorDriver:
     def _report(self, why: str, seconds: float) -> RunReport:
         links = tuple(self._link_report(link, why) for link in self._links.values())
         codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
-        stopped = any(link.stopped_topics for link in links)
-        # a run that ends by itself must not look well when it left topics behind; one that was stopped did its part
+        stopped = any(link.stopped_topics or link.error for link in links)
+        # a run that ends by itself must not look well when it left topics behind, or a link that never began; one
+        # that was stopped did its part
         exit_code = max(codes, default=1) if why != "stopped" and stopped else 0
         return RunReport(
             run=self._run_id,
@@ -413,7 +417,7 @@ class MirrorDriver:
             lag_records=snapshot.lag_records,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics=snapshot.stopped_topics,
-            error=snapshot.error,
+            error=snapshot.error or snapshot.waiting,
         )
 
 

@@ -2,9 +2,9 @@
 One link, seen from the driver: takes it, runs its lanes, finds new partitions, renews the claim, gives it up.
 
 Three threads beside those of the lanes: the link's own does everything in order; the planner looks for partitions;
-the keeper renews the claim.  What the last two meet that may pass (a cluster that does not answer, a right that was
-revoked) is logged and tried again; anything else fails the link, and only this link.  A run that is to
-end when it has caught up does not wait for rights: somebody waits for its end.
+the keeper renews the claim.  What they meet that may pass (a cluster that does not answer, and for the last two a right
+that was revoked) is logged and tried again; anything else fails the link, and only this link.  A run that is to
+end when it has caught up does not wait for rights, because only a person can grant them; it does wait for a cluster.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
-from eomirror.errors import StoppedError, TopicError, UnreachableError
-from eomirror.lane.ownership import CLAIM_INTERVAL_SECONDS
+from eomirror.errors import StoppedError, TopicError
 from eomirror.progress import LinkSnapshot, Progress
 from eomirror.spark.following import Following
 from eomirror.spark.frames import encode_groups
 from eomirror.spark.helpers import Helpers
+from eomirror.spark.keeping import Keeping
 from eomirror.spark.lanes import LaneThread
 from eomirror.spark.link_tools import refuse_left_out
+from eomirror.spark.reaching import Reaching
 from eomirror.spark.unauthorized import UnauthorizedTopics
 from eomirror.sync.groups import Mirrored
 
@@ -34,7 +35,15 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
     from eomirror.spark.channel import AttemptId
-    from eomirror.spark.link_tools import Discoverer, Engine, Follower, Heart, LinkTools, Owner
+    from eomirror.spark.link_tools import (
+        Discoverer,
+        Engine,
+        Follower,
+        Heart,
+        LinkTools,
+        Owner,
+        PublishedLayout,
+    )
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkThread"]
@@ -44,10 +53,6 @@ log = structlog.get_logger(__name__)
 #: New topics and partitions are looked for so often.
 REFRESH_SECONDS = 5.0
 
-#: MirrorMaker 2's own pace.
-HEARTBEAT_SECONDS = 1.0
-
-
 # of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
 _LANES_SECONDS = 2.8
 _LAST_SECONDS = 0.3
@@ -56,9 +61,6 @@ _SILENCE_SECONDS = 1.5
 
 # a cluster may be slow to give executors; lanes then queue for them like the warm-up does
 _WARM_UP_SECONDS = 20.0
-
-# between two questions for the id of a cluster that is down
-_ORIGIN_SECONDS = 5.0
 
 
 class LinkThread:
@@ -92,7 +94,6 @@ class LinkThread:
         self._spec = spec
         self._make_discovery = discovery
         self._make_owner = owner
-        self._make_heart = heart
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -100,11 +101,14 @@ class LinkThread:
         self._over = threading.Event()
         self._quit = threading.Event()
         self._deadline: Deadline | None = None
+        self._discovery: Discoverer | None = None
         self._owner: Owner | None = None
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
         self._known: set[SourcePartition] = set()
         self._helpers = Helpers(self, self._over)
+        self._reaching = Reaching(self.name, self._over, clock=tools.clock, say=self._wait_for)
+        self._keeping = Keeping(self._helpers, heart, quit_=self._quit)
         self._following = Following(
             self._helpers,
             lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
@@ -286,19 +290,17 @@ class LinkThread:
     # -- the link's own thread -------------------------------------------------------------------
 
     def _run(self) -> None:
-        discovery: Discoverer | None = None
         try:
             self._say("preparing")
-            discovery = self._make_discovery()
-            # whoever waits for everything to be mirrored must not be told that it is, without some of it
-            partitions = discovery.prepare(strict=self._tools.wants_goals)
-            self._refuse_twins(partitions)
-            if not self._over.is_set():
-                self._mirror(discovery, partitions)
+            discovery, layout = self._reaching.do(self._take)
+            self._mirror(discovery, layout)
+        except StoppedError:
+            # the caller may begin another run, which takes the link from this one: nothing goes on here
+            pass
         except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
             self.fail(error)
         finally:
-            self._end(discovery)
+            self._end()
             self._tools.wake()
 
     def _refuse_twins(self, partitions: Sequence[AssignedPartition]) -> None:
@@ -309,27 +311,41 @@ class LinkThread:
                 fix="exclude the topic from one of the two links",
             )
 
-    def _mirror(self, discovery: Discoverer, partitions: Sequence[AssignedPartition]) -> None:
-        link = self._spec.link
+    def _take(self) -> tuple[Discoverer, PublishedLayout]:
+        """Prepare the topics and take the link; from the beginning each time, as a mirror does that starts again."""
+        # a claim that an earlier try has left is this run's own, so it needs no release
+        self._close()
+        self._discovery = discovery = self._make_discovery()
+        # a run that ends when everything is mirrored must not end without some of it
+        partitions = discovery.prepare(strict=self._tools.wants_goals)
+        self._refuse_twins(partitions)
+        if self._over.is_set():
+            raise StoppedError(f"link {self.name}: told to stop before it was taken")
         self._say("acquiring")
         self._owner = owner = self._make_owner()
-        try:
-            layout = owner.acquire(link.lanes, partitions, stopped=self._over.is_set)
-        except StoppedError:
-            # whoever stops a run and begins another one must not meet this one, which takes the link from it
-            return
+        layout = owner.acquire(self._spec.link.lanes, partitions, stopped=self._over.is_set)
+        self._known = {item.source for item in partitions}
+        return discovery, layout
+
+    def _close(self) -> None:
+        for tool in (self._owner, self._discovery):
+            if tool is not None:
+                tool.close()
+        self._owner = self._discovery = None
+
+    def _mirror(self, discovery: Discoverer, layout: PublishedLayout) -> None:
+        link = self._spec.link
         self.generation = layout.generation
         if self._over.is_set():
             return
-        self._known = {item.source for item in partitions}
-        self._helpers.start(self._keep_claim, "keeper")
-        self._helpers.start(lambda: self._helpers.guard("heartbeats_ended", self._beat), "heart")
+        if self._owner is not None:
+            self._keeping.begin(self._owner)
         with self._lock:
             for lane, items in layout.lanes.items():
                 self._assign(lane, items)
         if self._tools.wants_goals:
             refuse_left_out(self.name, self._known, layout)
-            goals = discovery.goals()
+            goals = self._reaching.do(discovery.goals)
             with self._lock:
                 self._progress.aim(goals)
                 self.aimed = True
@@ -370,14 +386,7 @@ class LinkThread:
 
     def _identified(self, alias: str) -> str:
         """The id of a cluster whose records are forwarded; it may be down just now, and leaving it out is a loss."""
-        while not self._over.is_set():
-            try:
-                return self._tools.identify(alias)
-            except UnreachableError as error:
-                log.warning("origin_unknown", link=self.name, cluster=alias, reason=str(error))
-                self._say(f"waiting for cluster {alias}, whose records it forwards")
-                self._over.wait(_ORIGIN_SECONDS)
-        return ""
+        return self._reaching.do(lambda: self._tools.identify(alias))
 
     def _await_workers(self, engine: Engine) -> None:
         # a lane that starts before them gets a worker of its own, and twice as many then import at the same time
@@ -385,7 +394,7 @@ class LinkThread:
         while engine.warm_up.is_alive() and not self._over.is_set() and not deadline.passed:
             engine.warm_up.join(0.05)
 
-    def _end(self, discovery: Discoverer | None) -> None:
+    def _end(self) -> None:
         self.request_stop()
         deadline = self._deadline or Deadline(0, self._tools.clock)
         self._say("stopping")
@@ -406,32 +415,10 @@ class LinkThread:
         self._helpers.join(last)
         if self._owner is not None:
             self._owner.release()
-            self._owner.close()
-        if discovery is not None:
-            discovery.close()
+        self._close()
         self._say("done")
 
     # -- its helpers -----------------------------------------------------------------------------
-
-    def _keep_claim(self) -> None:
-        # goes on while lanes finish: the link is ours until it is released
-        while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
-            self._helpers.guard("claim_not_renewed", self._renew)
-
-    def _renew(self) -> None:
-        if self._owner is not None:
-            self._owner.renew()
-
-    def _beat(self) -> None:
-        heart = self._helpers.obtained("heartbeats_wait", self._make_heart, until=self._quit)
-        if heart is None:
-            return
-        try:
-            # also while lanes finish
-            while not self._quit.wait(HEARTBEAT_SECONDS):
-                heart.beat()
-        finally:
-            heart.close()
 
     def _mirrored(self) -> Mirrored:
         with self._lock:
@@ -492,6 +479,13 @@ class LinkThread:
     def _assign(self, lane: int, items: Sequence[AssignedPartition]) -> None:
         for item in items:
             self._progress.assign(lane, item.source, item.target_topic)
+
+    def _wait_for(self, reason: str) -> None:
+        """Note what keeps the link from starting; empty once nothing does."""
+        with self._lock:
+            self._progress.wait(reason)
+            state = self._progress.state
+        self._tools.tell(f"{self.name}: {state}" + (f": {reason}" if reason else ""))
 
     def _say(self, state: str) -> None:
         with self._lock:

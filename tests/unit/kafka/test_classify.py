@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from eomirror.errors import AuthorizationError, BrokerFailedError, ClusterError, UnreachableError
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    ClusterError,
+    HandshakeError,
+    UnreachableError,
+)
 from eomirror.kafka import classify
 from eomirror.kafka.classify import (
     Action,
@@ -284,7 +290,13 @@ def test_a_right_on_the_cluster_has_no_name() -> None:
         ),
         ("_AUTHENTICATION", "Unsupported SASL mechanism: SCRAM-SHA-512", ClusterError, "sasl.mechanism"),
         ("_AUTHENTICATION", "Request not valid in current SASL state", ClusterError, "security.protocol"),
-        ("_SSL", "certificate verify failed", UnreachableError, "ssl.ca.location"),
+        ("_SSL", "certificate verify failed", HandshakeError, "ssl.ca.location"),
+        (
+            "_SSL",
+            "Disconnected: connecting to a PLAINTEXT broker listener?",
+            UnreachableError,
+            "security.protocol",
+        ),
         ("_TRANSPORT", "connecting to a PLAINTEXT broker listener?", UnreachableError, "security.protocol"),
         ("_RESOLVE", "Name or service not known", UnreachableError, "host names"),
         ("UNKNOWN_TOPIC_OR_PART", "", ClusterError, "create the topic"),

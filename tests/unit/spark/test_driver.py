@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link
-from eomirror.errors import MirrorError, StoppedError
+from eomirror.errors import MirrorError, StoppedError, UnreachableError
 from eomirror.spark import driver as driver_module
 from eomirror.spark.driver import DriverOptions, MirrorDriver
 
@@ -38,12 +38,13 @@ class Side:
             target_cluster_id="t",
             lanes=dict.fromkeys(range(lanes), ()),
             provenance_header=False,
+            stopped=(),
         )
 
-    def release(self) -> None:
+    def release(self, _: Any = ()) -> None:
         self.calls.append("release")
 
-    def renew(self) -> None:
+    def renew(self, _: Any = ()) -> None:
         pass
 
     def close(self) -> None:
@@ -132,3 +133,67 @@ def test_a_time_limit_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     report = driver(Side()).run(until=0.4)
     assert 0.4 <= time.monotonic() - before < 3
     assert report.links[0].outcome == "time over"
+
+
+class Away(Side):
+    """A link whose source is away for so many tries."""
+
+    def __init__(self, tries: int) -> None:
+        super().__init__()
+        self.tries = tries
+
+    def prepare(self, **_: bool) -> tuple[()]:
+        self.calls.append("prepare")
+        if self.tries > 0:
+            self.tries -= 1
+            raise UnreachableError("no way to cluster a (127.0.0.1:1)", fix="check bootstrap.servers")
+        return ()
+
+
+def test_a_link_whose_cluster_is_away_at_start_comes_up_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no failure: the snapshot names the cluster while it is away, and not afterwards."""
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(30))
+    side = Away(3)
+    made = driver(side)
+    seen: list[Any] = []
+
+    def look(snapshot: Any) -> None:
+        seen.append(snapshot.links[0])
+        if seen[-1].state == "running":
+            made.request_stop()
+
+    monkeypatch.setattr(driver_module, "_PROGRESS_SECONDS", 0.05)
+    report = made.run(on_progress=look)
+    waiting = [link for link in seen if link.state == "waiting"]
+    assert {(link.waiting, link.error) for link in waiting} == {("no way to cluster a (127.0.0.1:1)", "")}
+    assert next(link.waiting for link in seen if link.state == "running") == ""
+    assert (report.exit_code, report.links[0].error) == (0, "")
+    # each try begins with clients of its own, as a restart would
+    assert side.calls == [
+        "prepare",
+        "close",
+        "prepare",
+        "close",
+        "prepare",
+        "close",
+        "prepare",
+        "acquire",
+        "release",
+        "close",
+        "close",
+    ]
+
+
+def test_a_run_whose_time_is_over_before_a_link_began_does_not_look_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It exits 1 and names what it waited for; one that was told to stop did its part."""
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(30))
+    report = driver(Away(1_000)).run(until=0.5)
+    assert (report.exit_code, report.links[0].outcome) == (1, "time over")
+    assert report.links[0].error == "no way to cluster a (127.0.0.1:1)"
+
+    made = driver(Away(1_000))
+    threading.Timer(0.5, made.request_stop).start()
+    report = made.run()
+    assert (report.exit_code, report.links[0].outcome) == (0, "stopped")

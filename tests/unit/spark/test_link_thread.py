@@ -14,7 +14,9 @@ from eomirror.spark.links import LinkThread
 def link(*, silent: bool) -> LinkThread:
     """One whose channel falls silent in time, or does not."""
     tools: Any = SimpleNamespace(clock=SYSTEM_CLOCK)
-    spec: Any = SimpleNamespace(link=SimpleNamespace(name="a->b"))
+    spec: Any = SimpleNamespace(
+        link=SimpleNamespace(name="a->b", state_name="a.b"), run="r", source=None, target=None
+    )
     nobody: Any = lambda *_: None  # noqa: E731  of five kinds
     made = LinkThread(spec, discovery=nobody, owner=nobody, heart=nobody, follower=nobody, tools=tools)
     channel: Any = SimpleNamespace(await_silence=lambda *_: silent)
