@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.errors import MirrorError
-    from eomirror.formats.control import ControlView
+    from eomirror.formats.control import ControlView, Stopped
     from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import AttemptClaim, Position
     from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -82,8 +82,9 @@ class PartitionStatus:
         rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
         last_commit: When the position was committed, ms since the epoch.
         parked: Nobody mirrors it: it has a position, but is not in the newest generation's assignment.
+        stopped: The owner has stopped its topic, or did before it ended; ``lag_records`` counts on.
         problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source, or is parked
-            although the link's topics match it; empty where nothing is wrong, as far as topics tell.
+            although the link's topics match it, or why its topic is stopped; empty where nothing is wrong.
         fix: What to do about that.
     """
 
@@ -99,6 +100,7 @@ class PartitionStatus:
     rate: float
     last_commit: int
     parked: bool = False
+    stopped: bool = False
     problem: str = ""
     fix: str = ""
 
@@ -186,6 +188,8 @@ class LinkStatus:
         lag_seconds: Largest over partitions that are not parked; None when one is not known, or was left out.
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
+        stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
+            lane and run that stopped it, and when.  A topic that goes on is taken out.
         gaps: Accepted gaps.
         groups: Followed groups, as their checkpoints tell; None if the link writes none.
         problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
@@ -202,6 +206,7 @@ class LinkStatus:
     lag_seconds: float | None = None
     rate: float = 0.0
     partitions: tuple[PartitionStatus, ...] = ()
+    stopped: tuple[dict[str, Any], ...] = ()
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
     problem: str = ""
@@ -268,8 +273,10 @@ def link_status(
         for source, position in sorted(positions.items())
     }
     out = left_out or {}
+    stopped = _stopped(control, positions)
     partitions = tuple(
-        _left_out(item, out[source]) if source in out else item for source, item in shown.items()
+        _left_out(item, out[source]) if source in out else _with_stop(item, stopped.get(source.topic))
+        for source, item in shown.items()
     )
     # what was left out falls behind, and nobody knows how far: that is not to look like a link without lag
     mirrored = [item for item in partitions if not item.parked or item.problem]
@@ -299,6 +306,18 @@ def link_status(
         ),
         rate=sum(item.rate for item in partitions),
         partitions=partitions,
+        stopped=tuple(
+            {
+                "topic": stop.topic,
+                "reason": stop.reason,
+                "fix": stop.fix,
+                "exit_code": stop.exit_code,
+                "lane": stop.lane,
+                "run": stop.run,
+                "at": stop.timestamp,
+            }
+            for _, stop in sorted(stopped.items())
+        ),
         gaps=tuple(
             {
                 "topic": gap.topic,
@@ -364,6 +383,26 @@ def _left_out(partition: PartitionStatus, reason: MirrorError | None) -> Partiti
     else:
         problem, fix = f"{where} is not mirrored now: {reason.message}", reason.fix
     return replace(partition, problem=problem, fix=fix)
+
+
+def _stopped(control: ControlView, positions: Mapping[SourcePartition, Position]) -> dict[str, Stopped]:
+    """Return what control shows as stopped, by topic, without topics that the link does not mirror any more."""
+    assigned = (
+        set()
+        if control.generation is None
+        else {each.topic for each in control.generation.assignment.partitions}
+    )
+    parked = {source.topic for source in positions} - assigned
+    return {stop.topic: stop for stop in control.stopped if stop.topic not in parked}
+
+
+def _with_stop(partition: PartitionStatus, stop: Stopped | None) -> PartitionStatus:
+    """Return the partition as its owner left it; what the topics themselves tell now comes first."""
+    if stop is None or partition.parked:
+        return partition
+    problem = partition.problem or stop.reason
+    fix = partition.fix if partition.problem else stop.fix
+    return replace(partition, stopped=True, problem=problem, fix=fix)
 
 
 def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, float]:

@@ -9,7 +9,7 @@ import pytest
 
 from claims import claim
 from eomirror.errors import UnreachableError
-from eomirror.formats.control import ControlView, Generation
+from eomirror.formats.control import ControlView, Generation, Stopped
 from eomirror.formats.mm2 import Checkpoint
 from eomirror.formats.position import Position
 from eomirror.lane.recover import SourceFacts, TargetFacts
@@ -48,13 +48,14 @@ def picture(
     now_ms: int = 5_000,
     offset_ms: int = 0,
     left_out: Any = None,
+    stopped: Any = (),
 ) -> LinkStatus:
     """The status of a link that stands at offset 10 of two partitions."""
     layout = Assignment(1, dict.fromkeys(assigned, 0))
     generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
     return link_status(
         "a->b",
-        ControlView(generation, CLAIM),
+        ControlView(generation, CLAIM, stopped=stopped),
         {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
         history=history,
         attempts=(),
@@ -122,6 +123,42 @@ def test_a_partition_that_a_start_left_out_is_a_problem_and_not_parked_in_peace(
         assert pay.parked
         assert words in pay.problem
         assert pay.fix
+
+
+def stop(topic: str) -> Stopped:
+    """What an owner has recorded."""
+    return Stopped(
+        topic=topic,
+        reason=f"{topic}-0: refused",
+        fix="mend it",
+        exit_code=1,
+        lane=0,
+        run="r",
+        timestamp=4_500,
+    )
+
+
+def test_a_topic_that_its_owner_stopped_is_a_problem_that_topics_do_not_tell() -> None:
+    """With reason, fix and lag; other topics are well, and a topic that was mirrored never is listed with the link."""
+    found = picture(
+        (ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)), stopped=(stop("orders"), stop("never-begun"))
+    )
+    orders, pay = found.partitions
+    assert (orders.stopped, orders.problem, orders.fix) == (True, "orders-0: refused", "mend it")
+    assert (orders.lag_records, pay.stopped, pay.problem) == (3, False, "")
+    assert [each["topic"] for each in found.stopped] == ["never-begun", "orders"]
+    assert found.as_dict()["stopped"][1]["at"] == 4_500
+
+
+def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
+    """And a topic that left the filter is nobody's problem, whatever stopped it."""
+    gone = seen(ORDERS, None, topic_id=None)
+    found = picture((ORDERS, gone), assigned=[ORDERS], stopped=(stop("orders"), stop("pay")))
+    orders, pay = found.partitions
+    assert "the source topic is gone" in orders.problem
+    assert orders.stopped
+    assert (pay.parked, pay.stopped, pay.problem) == (True, False, "")
+    assert [each["topic"] for each in found.stopped] == ["orders"]
 
 
 def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:

@@ -45,10 +45,12 @@ def status(
 
     Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.  A dash stands
     for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
-    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  An owner whose claim
-    looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Of several links, one
-    whose topics cannot be read is unknown, and the others are shown; so is a link that is watched and goes away.
-    Exit codes: 0 done, 1 a link is unknown.
+    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  A topic that the mirror
+    has stopped is shown with the reason and the fix until it goes on, also after the mirror has ended.  An owner whose
+    claim looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Of several
+    links, one whose topics cannot be read is unknown, and the others are shown; so is a link that is watched and goes
+    away.
+    Exit codes: 0 done, also where a topic has a problem; 1 a link is unknown.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -135,10 +137,22 @@ def _draw(found: list[LinkStatus]) -> None:
                     optional=("RECORDS", "TARGET", "LANE", "RATE"),
                 )
             )
-        for partition in item.partitions:
-            if partition.problem:
-                console.print(f"[red]problem[/red]: {escape(partition.problem)}")
-                console.print(f"  fix: {escape(partition.fix)}")
+        _draw_problems(console, item)
+
+
+def _draw_problems(console: Console, item: LinkStatus) -> None:
+    from rich.markup import escape
+
+    for stop in item.stopped:
+        console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
+        if stop["fix"]:
+            console.print(f"  fix: {escape(stop['fix'])}")
+    # a stop is told once, however many partitions its topic has
+    told = {(stop["topic"], stop["reason"]) for stop in item.stopped}
+    for partition in item.partitions:
+        if partition.problem and (partition.topic, partition.problem) not in told:
+            console.print(f"[red]problem[/red]: {escape(partition.problem)}")
+            console.print(f"  fix: {escape(partition.fix)}")
 
 
 def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: float) -> None:
@@ -172,5 +186,11 @@ def _row(partition: PartitionStatus) -> dict[str, object]:
         "LAG s": human_seconds(partition.lag_seconds),
         "RATE": human_rate(partition.rate),
         "RECORDS": human_count(partition.records),
-        "STATE": "problem" if partition.problem else "parked" if partition.parked else "ok",
+        "STATE": _state(partition),
     }
+
+
+def _state(partition: PartitionStatus) -> str:
+    if partition.stopped:
+        return "stopped"
+    return "problem" if partition.problem else "parked" if partition.parked else "ok"

@@ -11,6 +11,8 @@ One partition, compact, written only by the link's control producer in transacti
 * ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: where a partition went on that another replicator had
   mirrored before.
 * ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors since; deleted when the link is taken back.
+* ``{"kind":"stopped","topic"}`` -> `Stopped`: the owner does not mirror this topic, and why; deleted when the topic
+  goes on.
 * ``{"kind":"promotion",...}``: reserved.
 """
 
@@ -25,7 +27,7 @@ from eomirror.errors import StateError
 from eomirror.formats.field_types import checked, whole
 from eomirror.types import Assignment, SourcePartition
 
-__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "decode_control"]
+__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "Stopped", "decode_control"]
 
 VERSION = 1
 _GENERATION_KEY = orjson.dumps({"kind": "generation"})
@@ -231,6 +233,45 @@ class HandedOver:
         return orjson.dumps({"v": VERSION, **asdict(self)})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """
+    A source topic that the owner stopped mirroring, while it goes on with the others.
+
+    Attributes:
+        topic: Source topic.
+        reason: What happened, with topic, partition and range where the error names them.
+        fix: What to do about it; empty where the error names none.
+        exit_code: Exit code of that error (contract.md).
+        lane: Lane that stopped the topic; None where the owner did, before any lane had it.
+        run: Run that stopped it.
+        timestamp: When it was stopped, in milliseconds since the epoch.
+    """
+
+    topic: str
+    reason: str
+    fix: str
+    exit_code: int
+    lane: int | None
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return self.key_of(self.topic)
+
+    @staticmethod
+    def key_of(topic: str) -> bytes:
+        """Key of the record of a source topic."""
+        return orjson.dumps({"kind": "stopped", "topic": topic})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        body = asdict(self)
+        del body["topic"]
+        return orjson.dumps({"v": VERSION, **body})
+
+
 @dataclass(frozen=True, slots=True)
 class ControlView:
     """What the control topic says when read to its end; all fields empty for a link that never ran."""
@@ -240,6 +281,7 @@ class ControlView:
     gaps: tuple[Gap, ...] = ()
     adopted: tuple[Adopted, ...] = ()
     handed_over: HandedOver | None = None
+    stopped: tuple[Stopped, ...] = ()
 
 
 def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
@@ -257,10 +299,11 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
     gaps: dict[tuple[str, int, int], Gap] = {}
     adopted: dict[SourcePartition, Adopted] = {}
     handed_over: HandedOver | None = None
+    stopped: dict[bytes | None, Stopped] = {}
     for key, value, where in records:
         if value is None:
-            if key == _HAND_BACK_KEY:
-                handed_over = None
+            handed_over = None if key == _HAND_BACK_KEY else handed_over
+            stopped.pop(key, None)
             continue
         kind, name, body = _open(key, value, where)
         try:
@@ -288,9 +331,19 @@ def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> Con
                 adopted[told.source] = told
             elif kind == "hand-back":
                 handed_over = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
+            elif kind == "stopped":
+                rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
+                stopped[key] = checked(Stopped(topic=name["topic"], **rest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _corrupt(where) from error
-    return ControlView(generation, claim, tuple(gaps.values()), tuple(adopted.values()), handed_over)
+    return ControlView(
+        generation,
+        claim,
+        tuple(gaps.values()),
+        tuple(adopted.values()),
+        handed_over,
+        tuple(stopped.values()),
+    )
 
 
 def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:

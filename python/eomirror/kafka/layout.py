@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eomirror.formats.control import Generation
+    from eomirror.formats.control import Generation, Stopped
     from eomirror.lane.spec import AssignedPartition
 
 __all__ = ["Layout", "by_lane", "layout_of"]
@@ -25,6 +25,7 @@ class Layout:
         target_cluster_id: Id of the target cluster.
         lanes: Partitions of each lane.
         provenance_header: Whether they mark what they copy.
+        stopped: Topics that control shows as stopped, by earlier runs.
     """
 
     generation: int
@@ -32,6 +33,7 @@ class Layout:
     target_cluster_id: str
     lanes: dict[int, tuple[AssignedPartition, ...]]
     provenance_header: bool = False
+    stopped: tuple[Stopped, ...] = ()
 
 
 def layout_of(
@@ -40,6 +42,7 @@ def layout_of(
     cluster_ids: tuple[str, str],
     *,
     provenance_header: bool,
+    stopped: tuple[Stopped, ...] = (),
 ) -> Layout:
     """
     The layout of a generation; a lane without partitions has an empty entry.
@@ -49,10 +52,11 @@ def layout_of(
         partitions: Everything that it mirrors.
         cluster_ids: Of source and target.
         provenance_header: Whether lanes mark what they copy.
+        stopped: Topics that control shows as stopped.
     """
     none = dict.fromkeys(range(generation.assignment.lanes), ())
     lanes = {**none, **by_lane(generation, partitions)}
-    return Layout(generation.generation, *cluster_ids, lanes, provenance_header)
+    return Layout(generation.generation, *cluster_ids, lanes, provenance_header, stopped)
 
 
 def by_lane(

@@ -270,8 +270,10 @@ class LinkOwner:
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
-        header = self._link.provenance_header
-        return layout_of(generation, partitions, self._cluster_ids, provenance_header=header)
+        return layout_of(
+            generation, partitions, self._cluster_ids,
+            provenance_header=self._link.provenance_header, stopped=view.stopped,
+        )  # fmt: skip
 
     def _refuse_stopped(self) -> None:
         if self._stopped():
@@ -368,16 +370,16 @@ class LinkOwner:
             crash_point("owner.revision_published")
             return by_lane(after, partitions)
 
-    def renew(self) -> None:
+    def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
         """
-        Renew the claim; call it every `CLAIM_INTERVAL_SECONDS`.
+        Renew the claim; call it every `CLAIM_INTERVAL_SECONDS`.  ``notes`` are committed with it.
 
         Raises:
             SupersededError: Another mirror took the link.
         """
         with self._lock:
             if not self._closed:
-                self._guarded(lambda: self._control.commit([self._claim(released=False)]))
+                self._guarded(lambda: self._control.commit([self._claim(released=False), *notes]))
 
     def check(self) -> None:
         """
@@ -389,13 +391,13 @@ class LinkOwner:
         with self._lock:
             self._raise_if_superseded()
 
-    def release(self) -> None:
-        """Give the link up, so that the next mirror need not watch our claim; never raises."""
+    def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """Give the link up, with ``notes``, so that the next mirror need not watch our claim; never raises."""
         with self._lock:
             if not self._control.ready or self._generation is None or self._closed:
                 return
             try:
-                self._control.commit([self._claim(released=True)])
+                self._control.commit([*notes, self._claim(released=True)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
 

@@ -518,7 +518,7 @@ class LanePump:
                 self.machine.state.value,
                 self._partitions.positions,
                 self._plane,
-                stopped={topic: text for topic, (_, text) in self.stopped.items()},
+                stopped=self.stopped,
                 unauthorized=self._partitions.unauthorized,
                 now=now,
                 wall_ms=self._clock.wall_ms(),

@@ -186,6 +186,7 @@ class LaneProgress:
         commit_ms: How long the last commit took, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
+        stopped_codes: Exit code that each of them asks for.
         unauthorized_topics: Those of them that only lack a right, or a leader.
         plane: Which plane moves its bytes, ``native`` or ``client``; empty before the first producer.
         plane_reason: Why it is not the native one.
@@ -203,6 +204,7 @@ class LaneProgress:
     commit_ms: float = 0.0
     partitions: tuple[PartitionProgress, ...] = ()
     stopped_topics: dict[str, str] = field(default_factory=dict)
+    stopped_codes: dict[str, int] = field(default_factory=dict)
     unauthorized_topics: tuple[str, ...] = ()
     plane: str = ""
     plane_reason: str = ""

@@ -84,7 +84,7 @@ class AttemptTally:
         positions: Mapping[SourcePartition, Position],
         plane: Telling,
         *,
-        stopped: dict[str, str],
+        stopped: Mapping[str, tuple[int, str]],
         unauthorized: Collection[str] = (),
         now: float,
         wall_ms: int,
@@ -98,7 +98,7 @@ class AttemptTally:
             state: Of the lane's machine.
             positions: As committed.
             plane: Tells the last stable offsets of the source as far as known, and of itself.
-            stopped: Topics that the lane stopped, and why.
+            stopped: Exit code and text of each topic that the lane stopped.
             unauthorized: Those of them that only lack a right, or a leader.
             now: Monotonic seconds.
             wall_ms: Wall clock.
@@ -121,7 +121,8 @@ class AttemptTally:
                 _partition_progress(positions[source], ends.get(source), wall_ms)
                 for source in sorted(changed)
             ),
-            stopped_topics=stopped,
+            stopped_topics={topic: text for topic, (_, text) in stopped.items()},
+            stopped_codes={topic: code for topic, (code, _) in stopped.items()},
             unauthorized_topics=tuple(sorted(unauthorized)),
             plane=serving.plane,
             plane_reason=serving.reason,

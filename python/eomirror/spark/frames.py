@@ -180,6 +180,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
                 [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk
             ],
             "stopped_topics": progress.stopped_topics,
+            "stopped_codes": progress.stopped_codes,
             "unauthorized_topics": progress.unauthorized_topics,
             "plane": progress.plane,
             "plane_reason": progress.plane_reason,

@@ -1,5 +1,5 @@
 """
-Keeps a link that was taken: renews the claim, and beats the heart.
+Keeps a link that was taken: renews the claim, with what control is to show of stopped topics, and beats the heart.
 
 Two threads, of the link's helpers; both go on while lanes finish, because the link is the driver's until it is
 released.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from eomirror.spark.helpers import Helpers
     from eomirror.spark.link_tools import Heart, Owner
+    from eomirror.spark.stops import StopRecords
 
 __all__ = ["HEARTBEAT_SECONDS", "Keeping"]
 
@@ -30,6 +31,7 @@ class Keeping:
 
     Args:
         helpers: Of the link.
+        stops: What control is to show of stopped topics.
         make_heart: Makes what writes the link's heartbeats; None where there are none.
         quit_: Set when lanes have finished.
     """
@@ -37,11 +39,13 @@ class Keeping:
     def __init__(
         self,
         helpers: Helpers,
+        stops: StopRecords,
         make_heart: Callable[[], Heart | None],
         *,
         quit_: threading.Event,
     ) -> None:
         self._helpers = helpers
+        self._stops = stops
         self._make_heart = make_heart
         self._quit = quit_
 
@@ -52,7 +56,7 @@ class Keeping:
 
     def _keep_claim(self, owner: Owner) -> None:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
-            self._helpers.guard("claim_not_renewed", owner.renew)
+            self._helpers.guard("claim_not_renewed", lambda: self._stops.write(owner.renew))
 
     def _beat(self) -> None:
         heart = self._helpers.obtained("heartbeats_wait", self._make_heart, until=self._quit)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from eomirror.clock import Clock
+    from eomirror.formats.control import Stopped
+    from eomirror.lane.plane import MetadataRecord
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneReport, LaneSpec
     from eomirror.progress import GroupsSnapshot
     from eomirror.spark.channel import LaneChannel
@@ -56,6 +58,10 @@ class PublishedLayout(Protocol):
     def provenance_header(self) -> bool:
         """Whether lanes mark what they copy."""
 
+    @property
+    def stopped(self) -> Sequence[Stopped]:
+        """Topics that control shows as stopped, by earlier runs."""
+
 
 class Owner(Protocol):
     """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
@@ -71,11 +77,11 @@ class Owner(Protocol):
     def check(self) -> None:
         """Raise SupersededError if another mirror owns the link."""
 
-    def renew(self) -> None:
-        """Renew the claim."""
+    def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """Renew the claim; ``notes`` are committed with it."""
 
-    def release(self) -> None:
-        """Give the link up."""
+    def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """Give the link up, with ``notes``."""
 
     def close(self) -> None:
         """Close all clients."""

@@ -27,6 +27,7 @@ from eomirror.spark.keeping import Keeping
 from eomirror.spark.lanes import LaneThread
 from eomirror.spark.link_tools import refuse_left_out
 from eomirror.spark.reaching import Reaching
+from eomirror.spark.stops import StopRecords
 from eomirror.spark.unauthorized import UnauthorizedTopics
 from eomirror.sync.groups import Mirrored
 
@@ -108,7 +109,8 @@ class LinkThread:
         self._known: set[SourcePartition] = set()
         self._helpers = Helpers(self, self._over)
         self._reaching = Reaching(self.name, self._over, clock=tools.clock, say=self._wait_for)
-        self._keeping = Keeping(self._helpers, heart, quit_=self._quit)
+        self._stops = StopRecords(spec, tools.clock)
+        self._keeping = Keeping(self._helpers, self._stops, heart, quit_=self._quit)
         self._following = Following(
             self._helpers,
             lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
@@ -183,6 +185,7 @@ class LinkThread:
         """Progress of an attempt."""
         lane = self._lanes.get(attempt.lane)
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
+        self._stops.heard(progress, stopped)
         progress = replace(
             progress,
             stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped},
@@ -256,6 +259,7 @@ class LinkThread:
             log.error(
                 "topic_stopped", link=self.name, lane=spec.lane, topic=topic, exit_code=code, reason=reason
             )
+        self._stops.stopped(report.stopped_topics if report else {}, spec.lane)
         self._drop(report.stopped_topics if report else (), but=spec.lane)
         self._tools.on_report(spec, report)
         self._tools.wake()
@@ -338,6 +342,7 @@ class LinkThread:
         self.generation = layout.generation
         if self._over.is_set():
             return
+        self._stops.inherit(layout.stopped, self._known)
         if self._owner is not None:
             self._keeping.begin(self._owner)
         with self._lock:
@@ -414,7 +419,7 @@ class LinkThread:
         last = Deadline(_LAST_SECONDS, self._tools.clock)
         self._helpers.join(last)
         if self._owner is not None:
-            self._owner.release()
+            self._stops.write(self._owner.release)
         self._close()
         self._say("done")
 
@@ -464,6 +469,7 @@ class LinkThread:
         with self._lock:
             topics = self._unauthorized.due(self._tools.clock.monotonic())
             self._progress.resume(topics)
+            self._stops.tried_again(topics, self._progress.lanes)
         if topics:
             log.info("topics_tried_again", link=self.name, topics=topics)
             for thread in list(self._lanes.values()):

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from eomirror.errors import StateError
-from eomirror.formats.control import Adopted, Claim, Gap, Generation, HandedOver, decode_control
+from eomirror.formats.control import Adopted, Claim, Gap, Generation, HandedOver, Stopped, decode_control
 from eomirror.formats.names import LinkNames
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition, read_offset_map_key
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
@@ -169,6 +169,28 @@ def test_a_link_that_was_handed_over_is_so_until_the_record_is_deleted() -> None
     assert decode_control([*records, (told.key(), None, "c")]).handed_over is None
 
 
+STOPPED = Stopped(
+    topic="orders",
+    reason="a record is refused",
+    fix="raise the limit",
+    exit_code=1,
+    lane=None,
+    run="r",
+    timestamp=9,
+)
+
+
+def test_a_topic_is_stopped_until_its_record_is_deleted() -> None:
+    """The last word on each topic holds; a record is passed over by a release that does not know the kind."""
+    later, other = replace(STOPPED, reason="lost", exit_code=4, lane=3), replace(STOPPED, topic="pay")
+    records = [(item.key(), item.value(), "c") for item in (GENERATION, STOPPED, other, later)]
+
+    assert decode_control(records).stopped == (later, other)
+    assert decode_control([*records, (Stopped.key_of("orders"), None, "c")]).stopped == (other,)
+    unknown = (STOPPED.key().replace(b"stopped", b"unknown"), STOPPED.value(), "c")
+    assert decode_control([*records, unknown]) == decode_control(records)
+
+
 ADOPTED = Adopted(
     topic="orders", partition=3, offset=5, target_offset=None, replicator="mm2", place="p", committed=4,
     evidence="e", run="r", timestamp=9,
@@ -183,6 +205,8 @@ ADOPTED = Adopted(
         (GAP, "to", None),
         (ADOPTED, "offset", 1.5),
         (ADOPTED, "committed", True),
+        (STOPPED, "exit_code", "1"),
+        (STOPPED, "lane", 1.0),
         (GENERATION, "assignment", "xy"),
         (GENERATION, "assignment", [{"orders": ["3"]}]),
         (GENERATION, "parked", []),
