@@ -26,7 +26,7 @@ from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.sync.discovery import Discovery
 from quiet_mailbox import QuietMailbox
-from records import create_topic, produce, read_committed, some_records
+from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,35 @@ class Guarded:
             "*",
             AclOperation.ANY,
             AclPermissionType.ANY,
+        )
+        for future in self._admin.delete_acls([one]).values():
+            assert future.result(30)
+
+    def deny_write(self, topic: str) -> AclBinding:
+        """Take away the right to write a topic, whatever else grants it."""
+        binding = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            _WHO,
+            "*",
+            AclOperation.WRITE,
+            AclPermissionType.DENY,
+        )
+        for future in self._admin.create_acls([binding]).values():
+            future.result(30)
+        return binding
+
+    def lift(self, binding: AclBinding) -> None:
+        """Delete a rule."""
+        one = AclBindingFilter(
+            binding.restype,
+            binding.name,
+            binding.resource_pattern_type,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission_type,
         )
         for future in self._admin.delete_acls([one]).values():
             assert future.result(30)
@@ -155,3 +184,34 @@ def test_a_topic_without_rights_stops_alone(guarded: Guarded) -> None:
             assert raised.value.topic in {"hidden", "walled"}
     finally:
         lane_topics.close()
+
+
+@pytest.mark.parametrize("state", ["control", "positions"])
+def test_a_missing_right_to_write_the_links_own_topics_is_named(guarded: Guarded, state: str) -> None:
+    """At a first run, and under one that has the link: topic and grant are named, and not the coordinator."""
+    create_topic(guarded.everything, "kept")
+    for name in ("kept", "east.kept"):
+        guarded.grant(ResourceType.TOPIC, name, ResourcePatternType.LITERAL)
+    config = guarded.config(["kept"])
+    link, source, target = config.links[0], config.clusters["east"], config.clusters["west"]
+    topic = f"eomirror.within.{state}"
+    denied = guarded.deny_write(topic)
+    discovery = Discovery(link, source, target)
+    owner = LinkOwner(link, source, target, run=new_run_id())
+    try:
+        partitions = discovery.prepare()
+        with pytest.raises(AuthorizationError, match="Write on topic") as raised:
+            owner.acquire(1, partitions)
+        assert f"User:mirror lacks Write on topic {topic} of cluster west" in raised.value.message
+        assert f"--operation Write --topic '{topic}'" in raised.value.fix
+        guarded.lift(denied)
+        owner.acquire(1, partitions)
+        owner.renew()
+        if state == "control":
+            guarded.deny_write(topic)
+            with pytest.raises(AuthorizationError, match="Write on topic") as raised:
+                wait_for(owner.renew)
+            assert f"--operation Write --topic '{topic}'" in raised.value.fix
+    finally:
+        owner.close()
+        discovery.close()

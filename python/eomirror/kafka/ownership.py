@@ -47,6 +47,7 @@ from eomirror.kafka.layout import Layout, by_lane, layout_of
 from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.opposite import OppositeLinks
 from eomirror.kafka.overslept import warn_of_lost_deletions
+from eomirror.kafka.unwritten import given_up, refuse_unwritable
 from eomirror.lane.mending import Mending
 from eomirror.lane.opposite import still_marking, unmoved
 from eomirror.lane.ownership import (
@@ -193,11 +194,9 @@ class LinkOwner:
                 except LaneError as error:
                     fenced = False
                     log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
+                    refuse_unwritable(self._link, self._target_admin)
                     self._clock.sleep(0.2 * (attempt + 1))
-            raise MirrorError(
-                f"link {self._link.name}: could not take the link in {_TRIES} tries",
-                fix="see the log for what each try met; the target's coordinator may be unavailable",
-            )
+            raise given_up(self._link, self._target_admin, "take the link", _TRIES)
 
     def _acquire(
         self, lanes: int, partitions: Sequence[AssignedPartition], met: Claim | None, *, fenced: bool
@@ -449,14 +448,12 @@ class LinkOwner:
             except LaneError as error:
                 log.info("control_write_failed", link=self._link.name, attempt=attempt, error=str(error))
                 self._control.drop()
+                refuse_unwritable(self._link, self._target_admin)
                 self._raise_if_superseded()
                 self._clock.sleep(0.2 * (attempt + 1))
             else:
                 return
-        raise MirrorError(
-            f"link {self._link.name}: could not write {self._names.control_topic} in {_TRIES} tries",
-            fix="see the log for what each try met; the target's coordinator may be unavailable",
-        )
+        raise given_up(self._link, self._target_admin, f"write {self._names.control_topic}", _TRIES)
 
     def _refuse_handed_over(self, view: ControlView) -> None:
         if not self._take_back:
