@@ -193,6 +193,7 @@ class LinkStatus:
         gaps: Accepted gaps.
         groups: Followed groups, as their checkpoints tell; None if the link writes none.
         problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
+        fix: What to do about that.
         drifted: Topics of the link's own whose settings lose what it must remember, each with the fix.
     """
 
@@ -210,6 +211,7 @@ class LinkStatus:
     gaps: tuple[dict[str, Any], ...] = ()
     groups: GroupsStatus | None = None
     problem: str = ""
+    fix: str = ""
     drifted: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -236,6 +238,7 @@ def link_status(
     accept_gaps: bool = False,
     left_out: Mapping[SourcePartition, MirrorError | None] | None = None,
     problem: str = "",
+    fix: str = "",
 ) -> LinkStatus:
     """
     Put a link's picture together.
@@ -253,6 +256,7 @@ def link_status(
         accept_gaps: ``on_gap: accept``.
         left_out: Parked partitions that the link should mirror, and what keeps it from that, as far as can be seen.
         problem: Why the source could not be looked at.
+        fix: What to do about that.
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
@@ -329,6 +333,7 @@ def link_status(
             for gap in control.gaps
         ),
         problem=problem,
+        fix=fix,
     )
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
+from eomirror.kafka.status_reader import StatusReader
 from records import create_topic, delete_topic, produce, some_records
 from rig.plane import plane_under_test
 
@@ -174,3 +176,37 @@ def test_mostly_idle_partitions_do_not_hide_the_lag_of_a_running_mirror(
     assert (0, 0.0) in seen
     assert written
     assert max(seconds for _, seconds in seen[seen.index((0, 0.0)) :] if seconds is not None) < 60
+
+
+def test_lag_in_seconds_is_of_the_moment_of_the_look(
+    config: Config, east: Any, topic_name: str, spark_context: Any
+) -> None:
+    """The look waits for the age of a record behind one position, where there is only aborted data: that is no lag."""
+    source = east.client_properties
+    for word in ("aborted", "late"):
+        create_topic(source, f"{topic_name}.{word}")
+        produce(source, f"{topic_name}.{word}", 1, some_records(1, 10), transactional_id=topic_name)
+    config.catch_up(spark_context)
+    producer = Producer({**source, "transactional.id": topic_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(f"{topic_name}.aborted", b"v")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    written = time.time()
+    produce(
+        source, f"{topic_name}.late", 1, [(b"k", b"v", int(written * 1000), ())],
+        transactional_id=f"{topic_name}-late", abort_every=0,
+    )  # fmt: skip
+    loaded = config.load()
+    reader = StatusReader(loaded.links[0], loaded.clusters["east"], loaded.clusters["west"])
+    try:
+        found = reader.read()
+    finally:
+        reader.close()
+
+    late = next(item for item in found.partitions if item.topic.endswith(".late"))
+    assert late.lag_records
+    assert late.lag_seconds is not None
+    # two seconds of the look are spent on waiting for the record that never comes
+    assert 0 < late.lag_seconds <= time.time() - written - 1.5

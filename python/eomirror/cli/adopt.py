@@ -60,6 +60,7 @@ def adopt(
     from eomirror.adopt.mm2 import adopt_mm2
     from eomirror.cli.run import parse_offsets
     from eomirror.config import load_config
+    from eomirror.kafka.away import clusters_of, refuse_away
 
     chosen = parse_offsets("--at", at)
     loaded = load_config(config, overrides=overrides)
@@ -74,6 +75,7 @@ def adopt(
             told[0] = what
             say(what)
 
+    refuse_away(clusters_of(loaded, [loaded.only_link(link)]))
     found = adopt_mm2(loaded, link=link, flow=flow, at=chosen, dry_run=dry_run, on_event=progress)
     if wants_table(output):
         _draw(found, dry_run=dry_run)

@@ -43,11 +43,13 @@ def hand_back(
     """
     from eomirror.adopt.hand_back import hand_back_to_mm2
     from eomirror.config import load_config
+    from eomirror.kafka.away import clusters_of, refuse_away
 
     loaded = load_config(config, overrides=overrides)
     flow = named_flow(
         loaded, link, source=mm2_source, group=group, connector=connector, offsets_topic=offsets_topic
     )
+    refuse_away(clusters_of(loaded, [loaded.only_link(link)]))
     found = hand_back_to_mm2(loaded, link=link, flow=flow, dry_run=dry_run, on_event=say)
     if wants_table(output):
         _draw(found)

@@ -19,9 +19,11 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from eomirror.config import Config, Link
     from eomirror.offsets import GroupPartition, ImportedGroup, Translation
+    from eomirror.offsets.checkpointed import Away
 
 __all__ = ["offsets"]
 
@@ -100,8 +102,9 @@ def translate(
     from eomirror.config import load_config
     from eomirror.offsets import translate as translated
 
+    loaded = load_config(config, overrides=overrides)
     found = translated(
-        load_config(config, overrides=overrides),
+        loaded,
         group=group,
         topic=topic,
         partition=partition,
@@ -109,6 +112,8 @@ def translate(
         reverse=reverse,
         source_gone=source_gone,
         link=link,
+        # the place of a single record is asked on the target alone
+        away=_away(loaded, sources=group is not None and not (source_gone or reverse)),
     )
     if wants_table(output):
         _draw(found)
@@ -146,13 +151,15 @@ def groups(
     from eomirror.config import load_config
     from eomirror.offsets import group_offsets
 
+    loaded = load_config(config, overrides=overrides)
     found = group_offsets(
-        load_config(config, overrides=overrides),
+        loaded,
         group=group,
         groups=groups,
         link=link,
         reverse=reverse,
         source_gone=source_gone,
+        away=_away(loaded, sources=not (source_gone or reverse)),
         times=True,
         gone=True,
         now_ms=SYSTEM_CLOCK.wall_ms(),
@@ -191,13 +198,15 @@ def export_(
     from eomirror.config import load_config
     from eomirror.offsets import export_offsets
 
+    loaded = load_config(config, overrides=overrides)
     document, left_out = export_offsets(
-        load_config(config, overrides=overrides),
+        loaded,
         group=group,
         groups=groups,
         link=link,
         reverse=reverse,
         source_gone=source_gone,
+        away=_away(loaded, sources=not (source_gone or reverse)),
         now_ms=SYSTEM_CLOCK.wall_ms(),
     )
     if wants_table(output):
@@ -254,6 +263,25 @@ def import_(
     else:
         print_structured({"dry_run": dry_run, "groups": [each.as_dict() for each in done]}, output)
     return 0 if all(each.written for each in done) else 3
+
+
+def _away(config: Config, *, sources: bool) -> Away:
+    """Make what asks the clusters of links at the same time, before anything is asked of them one after the other."""
+    from eomirror.errors import UnreachableError
+    from eomirror.kafka.away import away
+
+    def ask(links: Sequence[Link]) -> Mapping[str, UnreachableError]:
+        targets = {link.target for link in links}
+        asked = targets | ({link.source for link in links} if sources else set())
+        found = away(config.clusters[alias] for alias in sorted(asked))
+        gone: dict[str, UnreachableError] = {}
+        for alias, error in found.items():
+            if alias in targets or not isinstance(error, UnreachableError):
+                raise error
+            gone[alias] = error
+        return gone
+
+    return ask
 
 
 def _draw_exported(document: Mapping[str, Any]) -> None:

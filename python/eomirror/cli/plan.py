@@ -37,12 +37,18 @@ def plan(
     """
     from eomirror.config import load_config
     from eomirror.errors import MirrorError
+    from eomirror.kafka.away import away, clusters_of
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     plans: list[tuple[Link, Plan | MirrorError]] = []
+    # asked at the same time: of several links each would wait for the same cluster
+    silent = away(clusters_of(loaded, chosen))
     for link in chosen:
         try:
+            for alias in (link.source, link.target):
+                if alias in silent:
+                    raise silent[alias]
             plans.append((link, _plan_of(loaded, link)))
         except MirrorError as error:
             if len(chosen) == 1:

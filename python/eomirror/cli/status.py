@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["status"]
 
 _WATCH_SECONDS = 2.0
+_MOST_AT_ONCE = 32
 _UNKNOWN = "unknown"
 
 
@@ -47,9 +48,9 @@ def status(
     for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
     was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  A topic that the mirror
     has stopped is shown with the reason and the fix until it goes on, also after the mirror has ended.  An owner whose
-    claim looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Of several
-    links, one whose topics cannot be read is unknown, and the others are shown; so is a link that is watched and goes
-    away.
+    claim looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Links are asked
+    at the same time, and a cluster that is away is waited for for 7 s.  Of several links, one whose target does not
+    answer is unknown, and the others are shown; so is a link that is watched and goes away.
     Exit codes: 0 done, also where a topic has a problem; 1 a link is unknown.
     """
     from eomirror.clock import SYSTEM_CLOCK
@@ -66,7 +67,7 @@ def status(
     try:
         alone = len(readers) == 1
         while True:
-            found = [_read(link, reader, alone=alone) for link, reader in readers]
+            found = _read_all(readers, alone=alone)
             # who watches a link wants to see it come back
             alone = False
             if wants_table(output):
@@ -83,6 +84,19 @@ def status(
             reader.close()
 
 
+def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[LinkStatus]:
+    """Return where each link stands; all are asked at the same time, so that one that is away delays no other."""
+    from eomirror.kafka.at_once import run_all
+
+    found: dict[int, LinkStatus] = {}
+
+    def read(place: int) -> None:
+        found[place] = _read(*readers[place], alone=alone)
+
+    run_all(read, range(len(readers)), threads=_MOST_AT_ONCE, name="status")
+    return [found[place] for place in range(len(readers))]
+
+
 def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
     """Where a link stands; one that cannot be looked at must not hide the others."""
     from eomirror.errors import MirrorError
@@ -93,7 +107,7 @@ def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
     except MirrorError as error:
         if alone:
             raise
-        return LinkStatus(link=link, state=_UNKNOWN, problem=error.message)
+        return LinkStatus(link=link, state=_UNKNOWN, problem=error.message, fix=error.fix)
 
 
 def _draw(found: list[LinkStatus]) -> None:
@@ -120,6 +134,8 @@ def _draw(found: list[LinkStatus]) -> None:
         if item.problem:
             what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
             console.print(f"[red]{what}[/red]: {escape(item.problem)}")
+            if item.fix:
+                console.print(f"  fix: {escape(item.fix)}")
         for drifted in item.drifted:
             console.print(f"[red]problem[/red]: {escape(drifted)}")
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())

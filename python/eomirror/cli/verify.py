@@ -125,6 +125,7 @@ def verify(
     from eomirror.audit.survey import Bound
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
+    from eomirror.kafka.away import clusters_of, refuse_away
 
     if at_rest and not transactions:
         raise UsageError("--at-rest is about transactions", fix="give --transactions with it")
@@ -145,8 +146,10 @@ def verify(
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     if transactions:
+        refuse_away(loaded.clusters[link.target] for link in chosen)
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
+    refuse_away(clusters_of(loaded, chosen))
     bound = Bound(topics=topics, from_offset=from_offset, since_ms=since_ms)
     run = _Run(
         loaded,

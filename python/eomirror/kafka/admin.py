@@ -162,7 +162,7 @@ class ClusterAdmin:
 
         Raises:
             AuthorizationError: The credentials are refused.
-            ClusterError: No broker answers within 10 s, and why as far as librdkafka tells.
+            ClusterError: No broker answers within 7 s, and why as far as librdkafka tells.
         """
         found = self._asking.connected(lambda seconds: self._client.describe_cluster(request_timeout=seconds))
         return ClusterFacts(str(found.cluster_id), len(found.nodes))

@@ -19,6 +19,7 @@ from eomirror.errors import MirrorError, TopicError, UnreachableError
 from eomirror.kafka.classify import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.making import made
+from eomirror.kafka.waiting import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +33,8 @@ Key = TypeVar("Key")
 
 # the connection that carried a request broke; everything that is asked here may be asked again
 _BROKE = frozenset({KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER})
-_CONNECT_SECONDS = 10.0
+# a command that meets a cluster that is away ends within 10 s, its own start and other requests included
+_CONNECT_SECONDS = 7.0
 #: What one operation may take, repetitions included.
 OPERATION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -119,9 +121,10 @@ class Asking:
             ClusterError: No broker answers in time, and why as far as librdkafka tells.
         """
         try:
-            future = ask(_CONNECT_SECONDS)
-            self._await_connection(future)
-            found = future.result(_PAUSE_SECONDS)
+            with waiting_for(self._cluster, clock=self._clock):
+                future = ask(_CONNECT_SECONDS)
+                self._await_connection(future)
+                found = future.result(_PAUSE_SECONDS)
         except (KafkaException, FutureTimeoutError) as raised:
             raise self.translated(raised, "") from raised
         self._served()
@@ -145,6 +148,10 @@ class Asking:
 
     def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
         """Ask again while what is in the way passes by itself, such as a controller that moves."""
+        with waiting_for(self._cluster, clock=self._clock):
+            return self._patiently(ask, doing, right)
+
+    def _patiently(self, ask: Callable[[], Result], doing: str, right: Right | None) -> Result:
         deadline = Deadline(self._timeout, self._clock)
         while True:
             try:
@@ -173,6 +180,16 @@ class Asking:
             failed: Raises the user's error, or returns where None is an answer.
             passes: Whether an error will pass by itself, besides those that always do.
         """
+        with waiting_for(self._cluster, clock=self._clock):
+            return self._each(keys, send, failed, passes)
+
+    def _each(
+        self,
+        keys: Sequence[Key],
+        send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
+        failed: Callable[[Key, Exception], None],
+        passes: Callable[[Key, Exception], bool],
+    ) -> dict[Key, Any]:
         deadline = Deadline(self._timeout, self._clock)
         found: dict[Key, Any] = {}
         waiting = keys

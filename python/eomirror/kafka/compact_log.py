@@ -107,7 +107,7 @@ class CompactLogReader:
         )
 
     def read(
-        self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True
+        self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True, renewed: bool = False
     ) -> tuple[int, list[LogRecord]]:
         """
         All committed records of ``topic``, in log order per partition.
@@ -118,6 +118,7 @@ class CompactLogReader:
             wait_for_open: Wait for open transactions, so that nothing committed stays hidden behind them
                 (rule 3).  Only a look that decides nothing by itself may do without: before old producers are
                 fenced, a killed one's transaction stays open until its timeout.
+            renewed: Whether ``seconds`` begin anew with every record that comes.
 
         Returns:
             The topic's partition count, and the records.
@@ -127,7 +128,7 @@ class CompactLogReader:
             MirrorError: The cluster refuses us.
         """
         records: list[LogRecord] = []
-        partitions = self._read(topic, records.append, seconds, wait_for_open=wait_for_open)
+        partitions = self._read(topic, records.append, seconds, wait_for_open=wait_for_open, renewed=renewed)
         return partitions, records
 
     def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import AuthorizationError, ClusterError, StateError, TopicError
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
 from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
@@ -27,20 +28,26 @@ from eomirror.sync.state_topics import policy_fix
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from eomirror.config import Cluster, Link
-    from eomirror.errors import MirrorError
     from eomirror.formats.control import ControlView
     from eomirror.kafka.facts import TopicFacts
+
+    _Sides = tuple[
+        dict[SourcePartition, Observed],
+        dict[SourcePartition, MirrorError | None],
+        dict[SourcePartition, int],
+        "_SourceError | None",
+    ]
 
 __all__ = ["StatusReader"]
 
 log = structlog.get_logger(__name__)
 
 _PEEK_SECONDS = 2.0
-# who looks because the source is lost has no time for what every other command waits for it
-_SOURCE_SECONDS = 10.0
+# status is asked for when something is away: it ends within 10 s then, its own start included
+_AWAY_SECONDS = 7.0
 # between two looks at a claim that is watched
 _LOOK_SECONDS = 0.5
 
@@ -63,8 +70,8 @@ class StatusReader:
         self._offset_ms = 0
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("status")
-        self._source = ClusterAdmin(source, client_id=role, timeout=_SOURCE_SECONDS)
-        self._target = ClusterAdmin(target, client_id=role)
+        self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
+        self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
         self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
         self._peek = made(
             Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
@@ -81,8 +88,10 @@ class StatusReader:
         topics = [self._names.control_topic, self._names.positions_topic]
         if any(facts is None for facts in self._target.describe_topics(topics).values()):
             return LinkStatus(link=self._link.name, state="never ran")
-        control, sight = self._look()
-        _, records = self._reader.read(self._names.positions_topic, wait_for_open=False)
+        # what is not mirrored now, and how old it is, is told of this moment: what follows takes seconds
+        now_ms = self._clock.wall_ms()
+        first = self._control()
+        records = self._read(self._names.positions_topic)
         history: list[Position] = []
         attempts: dict[int, AttemptClaim] = {}
         for record in records:
@@ -94,20 +103,14 @@ class StatusReader:
             else:
                 history.append(decode_position(name, record.value, where=record.where))
         positions = valid_positions(records)
-        assigned = control.generation.assignment.partitions if control.generation is not None else {}
+        generation = first.generation
+        assigned = generation.assignment.partitions if generation is not None else {}
         # what is parked may be gone from either side, and that is nobody's problem
         mirrored = [position for source, position in positions.items() if source in assigned]
-        problem = ""
-        try:
-            observed = self._observe(mirrored)
-            left_out = self._left_out(positions.keys() - assigned.keys())
-        except _SourceError as error:
-            observed, left_out, problem = {}, {}, str(error)
-        behind = {
-            position.source: position.offset
-            for position in mirrored
-            if _can_go_on(position, observed.get(position.source))
-        }
+        # at the same time: a source that is away and an owner that is silent take seconds each
+        sides = _Beside(lambda: self._both_sides(mirrored, positions.keys() - assigned.keys()))
+        control, sight = self._look(first)
+        observed, left_out, oldest, problem = sides.result()
         found = link_status(
             self._link.name,
             control,
@@ -115,12 +118,13 @@ class StatusReader:
             history=history,
             attempts=attempts.values(),
             observed=observed,
-            oldest=self._oldest(behind),
-            now_ms=self._clock.wall_ms(),
+            oldest=oldest,
+            now_ms=now_ms,
             sight=sight,
             accept_gaps=self._link.on_gap == "accept",
             left_out=left_out,
-            problem=problem,
+            problem="" if problem is None else problem.message,
+            fix="" if problem is None else problem.fix,
         )
         found = replace(found, drifted=self._drifted())
         targets = {position.target_topic for position in mirrored}
@@ -147,10 +151,24 @@ class StatusReader:
             if policy != "compact"
         )
 
-    def _look(self) -> tuple[ControlView, Sight]:
+    def _both_sides(self, mirrored: list[Position], parked: Collection[SourcePartition]) -> _Sides:
+        """Both sides of what is mirrored, what of the rest should be, and the age of what lags; or why not."""
+        try:
+            observed = self._observe(mirrored)
+            left_out = self._left_out(parked)
+        except _SourceError as error:
+            return {}, {}, {}, error
+        behind = {
+            position.source: position.offset
+            for position in mirrored
+            if _can_go_on(position, observed.get(position.source))
+        }
+        return observed, left_out, self._oldest(behind), None
+
+    def _look(self, first: ControlView) -> tuple[ControlView, Sight]:
         """The control topic, and what its claim says of the owner."""
         began = self._clock.monotonic()
-        first = control = self._control()
+        control = first
         while True:
             claim = control.claim
             sight = look_at_claim(
@@ -168,15 +186,17 @@ class StatusReader:
             control = self._control()
 
     def _control(self) -> ControlView:
-        _, records = self._reader.read(self._names.control_topic, wait_for_open=False)
-        return control_view(records)
+        return control_view(self._read(self._names.control_topic))
+
+    def _read(self, topic: str) -> list[LogRecord]:
+        return self._reader.read(topic, seconds=_AWAY_SECONDS, wait_for_open=False, renewed=True)[1]
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
         """What checkpoints say; None where the topic does not exist (yet)."""
         topic = Mm2Names().checkpoints(self._link.source)
         if self._target.describe_topics([topic])[topic] is None:
             return None
-        _, records = self._reader.read(topic, wait_for_open=False)
+        records = self._read(topic)
         return groups_status(
             [(_checkpoint(record), record.timestamp) for record in records if record.value is not None],
             targets,
@@ -197,7 +217,7 @@ class StatusReader:
             stable = _offsets(self._source, on_source, at="latest", read_committed=True)
             ends = _offsets(self._source, on_source, at="latest", read_committed=False)
         except ClusterError as error:
-            raise _SourceError(error.message) from error
+            raise _SourceError(error.message, fix=error.fix) from error
         target_topics, on_target, silent_there = _existing(
             self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
         )
@@ -231,7 +251,7 @@ class StatusReader:
         try:
             found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
         except ClusterError as error:
-            raise _SourceError(error.message) from error
+            raise _SourceError(error.message, fix=error.fix) from error
         left_out: dict[SourcePartition, MirrorError | None] = {}
         for item in wanted:
             facts = found.get(item.topic)
@@ -273,7 +293,29 @@ def _checkpoint(record: LogRecord) -> Checkpoint | str:
         return error.message
 
 
-class _SourceError(Exception):
+class _Beside:
+    """Does something in a thread of its own, which never keeps the process from ending."""
+
+    def __init__(self, action: Callable[[], _Sides]) -> None:
+        self._found: _Sides | BaseException | None = None
+        self._action = action
+        self._thread = threading.Thread(target=self._run, name="status-sides", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = self._action()
+        except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
+            self._found = error
+
+    def result(self) -> _Sides:
+        self._thread.join()
+        if self._found is None or isinstance(self._found, BaseException):
+            raise self._found or AssertionError("the thread left nothing")
+        return self._found
+
+
+class _SourceError(MirrorError):
     """The source as a whole could not be looked at."""
 
 

@@ -8,7 +8,7 @@ in none: such a group goes on a little earlier, and skips nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -18,14 +18,14 @@ from eomirror.offsets.replaced import replaced
 from eomirror.offsets.translation import Translation, voided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.mm2 import Checkpoint
     from eomirror.formats.position import Position
     from eomirror.kafka.offset_map_reader import OffsetMapReader
 
-__all__ = ["NO_OFFSET", "checkpointed", "refuse_gone", "translations"]
+__all__ = ["NO_OFFSET", "Away", "checkpointed", "none_away", "refuse_gone", "translations"]
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +36,18 @@ _NONE = (
     "the group has no checkpoint of this partition: it has read nothing of what was mirrored, or the source was gone "
     "before it was seen; begin at `earliest`"
 )
+
+
+class Away(Protocol):
+    """Finds out which clusters do not answer."""
+
+    def __call__(self, links: Sequence[Link], /) -> Mapping[str, UnreachableError]:
+        """Return the sources of these links that do not answer, by alias, and why; raise where a target does not."""
+
+
+def none_away(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
+    """Return that nothing is known to be away, without asking."""
+    return {}
 
 
 def refuse_gone(*, source_gone: bool, reverse: bool) -> None:

@@ -17,7 +17,7 @@ from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
 from eomirror.kafka.timestamps import TimestampReader
-from eomirror.offsets.checkpointed import checkpointed, refuse_gone
+from eomirror.offsets.checkpointed import Away, checkpointed, none_away, refuse_gone
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.nothing_mirrored import from_end_to_end
@@ -106,6 +106,7 @@ def group_offsets(
     gone: bool = False,
     now_ms: int = 0,
     source_gone: bool = False,
+    away: Away = none_away,
 ) -> list[GroupPartition]:
     """
     Where groups stand, and where they would go on on the other side.
@@ -124,6 +125,7 @@ def group_offsets(
             and what they have on the target.  Not with ``reverse``.
         now_ms: Wall clock, for ``age_seconds``.
         source_gone: Do not wait for the source, which takes half a minute where it does not answer.
+        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
 
     Returns:
         One per link, group and partition, sorted.
@@ -143,10 +145,12 @@ def group_offsets(
     refuse_nameless(group)
     refuse_gone(source_gone=source_gone, reverse=reverse)
     found: list[GroupPartition] = []
-    for each in [config.link(link)] if link is not None else config.links:
+    links = [config.link(link)] if link is not None else list(config.links)
+    unreachable = away(links)
+    for each in links:
         look = _Look(config, each, reverse=reverse)
         try:
-            committed = look.committed(group, groups, source_gone=source_gone)
+            committed = look.committed(group, groups, source_gone=source_gone, away=unreachable)
             if committed is None:
                 found += look.checkpointed(group, groups, times=times, now_ms=now_ms)
                 continue
@@ -177,10 +181,18 @@ class _Look:
         self._meeting = None if opposite is None else Meeting(config, link, opposite, reverse=reverse)
 
     def committed(
-        self, group: str | None, groups: str | None, *, source_gone: bool
+        self,
+        group: str | None,
+        groups: str | None,
+        *,
+        source_gone: bool,
+        away: Mapping[str, UnreachableError],
     ) -> Mapping[str, Mapping[tuple[str, int], Committed]] | None:
         """Where groups stand on the side that they move from; None where checkpoints have to tell."""
         if source_gone:
+            return None
+        if not self._reverse and self._link.source in away:
+            self._unreachable = away[self._link.source]
             return None
         try:
             if group is not None:

@@ -8,7 +8,7 @@ from eomirror.errors import UnreachableError, UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.groups import ClusterGroups
 from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.offsets.checkpointed import checkpointed, refuse_gone
+from eomirror.offsets.checkpointed import Away, checkpointed, none_away, refuse_gone
 from eomirror.offsets.log_starts import from_log_start
 from eomirror.offsets.meeting import Meeting, opposite_link
 from eomirror.offsets.nothing_mirrored import from_end_to_end
@@ -42,6 +42,7 @@ def translate(
     reverse: bool = False,
     link: str | None = None,
     source_gone: bool = False,
+    away: Away = none_away,
 ) -> list[Translation]:
     """
     Where offsets are on the other side of a link.
@@ -59,6 +60,7 @@ def translate(
         reverse: From target to source.
         link: Name of the link; by default all links that know the topic or the group's topics are asked.
         source_gone: Of a group: ask its checkpoints on the target, as for a source that does not answer.
+        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
 
     Returns:
         One per link and partition, sorted.
@@ -79,11 +81,15 @@ def translate(
     if offset is not None and offset < 0:
         raise UsageError(f"{offset} is not an offset", fix="give an offset of 0 or more")
     found = []
-    for each in [config.link(link)] if link is not None else config.links:
+    links = [config.link(link)] if link is not None else list(config.links)
+    gone = away(links)
+    for each in links:
         reader = OffsetMapReader(each, config.clusters[each.target])
         try:
             if group is not None:
-                found += _of_group(config, each, reader, group, reverse=reverse, source_gone=source_gone)
+                found += _of_group(
+                    config, each, reader, group, reverse=reverse, source_gone=source_gone, away=gone
+                )
             elif topic is not None and partition is not None and offset is not None:
                 found += _of_offset(config, each, reader, (topic, partition), offset, reverse=reverse)
         finally:
@@ -98,12 +104,19 @@ def translate(
 
 
 def _of_group(
-    config: Config, link: Link, reader: OffsetMapReader, group: str, *, reverse: bool, source_gone: bool
+    config: Config,
+    link: Link,
+    reader: OffsetMapReader,
+    group: str,
+    *,
+    reverse: bool,
+    source_gone: bool,
+    away: Mapping[str, UnreachableError],
 ) -> list[Translation]:
     client_id = LinkNames(link.state_name).client_id("offsets")
-    error: UnreachableError | None = None
+    error = None if reverse else away.get(link.source)
     committed: Mapping[tuple[str, int], Committed] | None = None
-    if not source_gone:
+    if not source_gone and error is None:
         groups = ClusterGroups(config.clusters[link.target if reverse else link.source], client_id=client_id)
         try:
             committed = groups.committed([group])[group]

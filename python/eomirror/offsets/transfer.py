@@ -23,6 +23,7 @@ from eomirror.errors import MirrorError, UsageError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.groups import ClusterGroups
+from eomirror.offsets.checkpointed import Away, none_away
 from eomirror.offsets.groups import group_offsets
 from eomirror.sync.groups import Committed
 from eomirror.topology.naming import illegal_name
@@ -78,6 +79,7 @@ def export_offsets(
     groups: str | None = None,
     reverse: bool = False,
     source_gone: bool = False,
+    away: Away = none_away,
     now_ms: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """
@@ -90,6 +92,7 @@ def export_offsets(
         groups: Only groups that this regular expression matches whole.
         reverse: From target to source.
         source_gone: Ask the groups' checkpoints on the target, as for a source that does not answer.
+        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
         now_ms: Wall clock, for ``made``.
 
     Returns:
@@ -106,7 +109,13 @@ def export_offsets(
         )
     chosen = config.link(link) if link is not None else config.links[0]
     found = group_offsets(
-        config, group=group, groups=groups, link=chosen.name, reverse=reverse, source_gone=source_gone
+        config,
+        group=group,
+        groups=groups,
+        link=chosen.name,
+        reverse=reverse,
+        source_gone=source_gone,
+        away=away,
     )
     left_out = {
         each.group: f"{each.topic}-{each.partition}: {each.skipped}"
