@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from eomirror.cli.progress import ProgressDisplay, _draw, groups_line
+from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
 from eomirror.cli.verify_tables import VerifyDisplay
 from eomirror.log import configure_logging
 from eomirror.progress import GroupsSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
@@ -93,3 +93,14 @@ def test_what_verify_says_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str
     with VerifyDisplay() as display:
         display.say(text)
     assert capsys.readouterr().err == f"{text}\n"
+
+
+def test_a_link_that_waits_for_a_cluster_names_it() -> None:
+    """On a terminal and in the log: what it waits for, with the address."""
+    reason = "no way to cluster east (127.0.0.1:1): Connection refused"
+    link = LinkSnapshot(link="a->b", state="waiting", waiting=reason)
+    console = Console(width=120, force_terminal=False)
+    with console.capture() as shown:
+        console.print(_draw(Snapshot(seconds=1, links=(link,)), rows=50))
+    assert f"a->b  waiting: {reason}" in shown.get()
+    assert _fields(link)["waiting"] == reason

@@ -155,6 +155,7 @@ def _fields(link: LinkSnapshot) -> dict[str, Any]:
     return {
         "link": link.link,
         "state": link.state,
+        "waiting": link.waiting,
         "records": link.counters.records,
         "bytes": link.counters.bytes,
         "transactions": link.counters.transactions,
@@ -178,6 +179,8 @@ def _lane_states(link: LinkSnapshot) -> str:
 
 def _standing(link: LinkSnapshot) -> str:
     """Where a link stands; nothing of what is not known yet."""
+    if link.waiting:
+        return f"{link.state}: {link.waiting}"
     if link.lag_records is None and not link.counters.records:
         waits = link.lanes and all(lane.state == "starting" for lane in link.lanes)
         return f"{link.state}, waiting for Spark" if waits else link.state
