@@ -16,6 +16,7 @@ from pathlib import Path
 
 from eomirror.config.document import Faults, Map, Node, Scalar, kind_of, parse_python, parse_yaml
 from eomirror.config.document import Sequence as ListNode
+from eomirror.config.exposure import warn_of_exposed_secrets
 from eomirror.config.fields import LINK_KEYS
 from eomirror.config.frozen import FrozenMapping
 from eomirror.config.java_properties import decode_properties
@@ -24,7 +25,7 @@ from eomirror.config.mm2_properties import import_mm2
 from eomirror.config.model import Cluster, Config, Link
 from eomirror.config.overrides import apply_override
 from eomirror.config.references import has_reference, resolve
-from eomirror.config.rules import cluster_advice, cluster_conflict, property_fault
+from eomirror.config.rules import cluster_advice, cluster_conflict, login_advice, property_fault
 from eomirror.config.secret import Secret, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
 from eomirror.config.values import Place, quoted, word
@@ -113,6 +114,8 @@ def inspect_config(
             fix = "write `clusters:` and `links:`; see docs/configuration.md"
             faults.add("file", f"this is {kind_of(root)}", fix, root.line)
         return Inspection(None, (), tuple(faults.faults), {}, origin)
+    if not isinstance(source, Mapping):
+        warn_of_exposed_secrets(root, Path(source), faults)
     for override in overrides:
         apply_override(root, override)
     reader = _Reader(faults, os.environ if environ is None else environ)
@@ -240,6 +243,10 @@ class _Reader:
             self._faults.add(f"{path}.{key}", message, fix, node.entries[key].line)
         for key, message, fix in cluster_advice(properties):
             self._faults.warn(f"{path}.{key}", message, fix, node.entries[key].line)
+        for role, inner in sections.items():
+            for key, message, fix in login_advice(inner):
+                where = f"{path}.{role}.{key}"
+                self._faults.warn(where, message, fix, self.lines.get(where, 0))
         return Cluster(alias, FrozenMapping(properties), **sections)
 
     def _properties(self, path: str, node: Map) -> dict[str, str | Secret]:

@@ -8,6 +8,7 @@ refused before anything connects.  The same table gives the values that `clients
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from eomirror.config.secret import Secret
 from eomirror.config.token_function import OAUTH_CB, function_fault
@@ -22,6 +23,7 @@ __all__ = [
     "PRODUCER_FORCED",
     "cluster_advice",
     "cluster_conflict",
+    "login_advice",
     "property_fault",
 ]
 
@@ -84,6 +86,10 @@ _TOKENS: Mapping[str, tuple[str, ...]] = {
     "sasl.oauthbearer.method": ("oidc",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("true", "t", "1"),
 }
+
+_VERIFICATION = "enable.ssl.certificate.verification"
+_IDENTIFICATION = "ssl.endpoint.identification.algorithm"
+_TOKEN_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  the name of a property
 
 #: Properties of other Kafka clients, and what librdkafka calls them.
 ADVICE: Mapping[str, str] = {
@@ -181,17 +187,50 @@ def cluster_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, st
                 "set security.protocol: SASL_SSL",
             )
         )
-    if str(properties.get("enable.ssl.certificate.verification", "true")).lower() in ("false", "0"):
-        found.append(
-            (
-                "enable.ssl.certificate.verification",
-                "anybody in between can read and change what is sent",
-                "remove it",
-            )
-        )
     if (
         protocol == "sasl_plaintext"
         and str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", ""))).upper() == "PLAIN"
     ):
         found.append(("security.protocol", "the password is sent in the clear", "use SASL_SSL"))
+    return [*found, *login_advice(properties)]
+
+
+def login_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str, str]]:
+    """
+    Returns what lets others in between read or change what is sent: (key, message, fix).
+
+    Args:
+        properties: Of a cluster, or of its consumers or producers.
+    """
+    found = []
+    if _plain(properties, _VERIFICATION) in ("false", "f", "0"):
+        found.append((_VERIFICATION, "anybody in between can read and change what is sent", "remove it"))
+    if _plain(properties, _IDENTIFICATION) == "none":
+        found.append(
+            (
+                _IDENTIFICATION,
+                "the broker's name is not compared with its certificate, so that others in between can pose as it",
+                "remove it, and have the brokers' certificates name the hosts that they advertise",
+            )
+        )
+    if _is_sent_in_clear(_plain(properties, _TOKEN_ENDPOINT)):
+        found.append(
+            (_TOKEN_ENDPOINT, "the client's secret and its tokens are sent in the clear", "use https://")
+        )
     return found
+
+
+def _plain(properties: Mapping[str, str | Secret], key: str) -> str:
+    value = properties.get(key, "")
+    return (value.reveal() if isinstance(value, Secret) else value).strip().lower()
+
+
+def _is_sent_in_clear(url: str) -> bool:
+    """Whether a URL is plain http, to another machine than this."""
+    if not url.startswith("http://"):
+        return False
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return True
+    return host not in ("localhost", "::1") and not host.startswith("127.")

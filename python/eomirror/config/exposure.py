@@ -1,0 +1,84 @@
+"""
+Passwords that stand in a configuration file which others can read: a warning for each, with its path.
+
+Only what stands there literally counts: of ``${env:NAME}`` the file shows nothing, and the file of ``${file:/path}`` is
+looked at where it is read (`eomirror.config.references`).
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from eomirror.config.document import Map, Node, Scalar
+from eomirror.config.references import has_reference
+from eomirror.config.secret import is_secret_key, shows_secret
+from eomirror.config.values import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eomirror.config.document import Faults
+
+__all__ = ["literal_secrets", "warn_of_exposed_secrets"]
+
+_READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+# masked, because masking one too many costs nothing; but they name places, classes, and what is public
+_PUBLIC_KEY = re.compile(
+    r"(\.url|\.location|\.?file|\.path|keytab|(^|\.)ca\.pem|certificate\.pem|provider|enabled|length)$",
+    re.IGNORECASE,
+)
+
+
+def warn_of_exposed_secrets(root: Map, path: Path, faults: Faults) -> None:
+    """
+    Warns of each secret that stands in the file, if others can read it.
+
+    Args:
+        root: What stands in the file, before anything is overridden.
+        path: The file.
+        faults: Takes the warnings.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return  # it was read a moment ago; nothing can be said of one that is gone
+    if not mode & _READABLE_BY_OTHERS:
+        return
+    for where, line in literal_secrets(root):
+        faults.warn(
+            where,
+            f"a secret stands in this file, which others can read (mode {mode:04o})",
+            f"chmod 600 {path.name}, or write ${{env:NAME}} or ${{file:/path}} in its place",
+            line,
+        )
+
+
+def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
+    """Yields path and line of each property of clusters and of Spark whose value is a secret, and no reference."""
+    for alias, cluster in _below(root, "clusters"):
+        for key, value in cluster.entries.items() if isinstance(cluster, Map) else ():
+            if isinstance(value, Map):
+                yield from _secrets(value, f"clusters.{_name(alias)}.{_name(key)}")
+        if isinstance(cluster, Map):
+            yield from _secrets(cluster, f"clusters.{_name(alias)}")
+    yield from _secrets(Map(dict(_below(root, "spark"))), "spark")
+
+
+def _below(root: Map, section: str) -> list[tuple[str, Node]]:
+    node = root.entries.get(section)
+    return list(node.entries.items()) if isinstance(node, Map) else []
+
+
+def _secrets(node: Map, path: str) -> Iterator[tuple[str, int]]:
+    for key, value in node.entries.items():
+        if not isinstance(value, Scalar) or value.is_null or not value.text or has_reference(value.text):
+            continue
+        if (is_secret_key(key) and not _PUBLIC_KEY.search(key)) or shows_secret(value.text):
+            yield f"{path}.{_name(key)}", value.line
+
+
+def _name(key: str) -> str:
+    return key if key.isascii() and key.isprintable() and key else quoted(key)
