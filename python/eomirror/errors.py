@@ -26,6 +26,7 @@ Everything that eomirror raises on purpose.
     |-- TransactionFailedError        abort; then rebuild the lane from rule 2
     |   `-- SourceDamagedError        a batch of the source does not match its checksum
     |       `-- SourceUnreadableError its leader cannot read it, and does not say why
+    |-- PlaneChangedError             abort; the other plane goes on with the next producer
     `-- OutcomeUnknownError           the commit may have happened; never guess, rebuild
 
 A MirrorError reaches users: its text is one screen at most, lower case, names what and where, and
@@ -53,6 +54,7 @@ __all__ = [
     "LaneError",
     "MirrorError",
     "OutcomeUnknownError",
+    "PlaneChangedError",
     "RecordRefusedError",
     "SourceDamagedError",
     "SourceUnreadableError",
@@ -242,6 +244,10 @@ class SourceDamagedError(TransactionFailedError):
 
 class SourceUnreadableError(SourceDamagedError):
     """The leader of a source partition cannot read it, and does not say why; asked again it may."""
+
+
+class PlaneChangedError(LaneError):
+    """The other plane has to read what comes next: abort, and go on with a new producer in the same attempt."""
 
 
 class OutcomeUnknownError(LaneError):

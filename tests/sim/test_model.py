@@ -54,6 +54,7 @@ UNREACHABLE = {
     (LaneState.CONTROL, Event.FENCED): "reading control asks the coordinator nothing",
     (LaneState.COMPARING, Event.FENCED): "comparing topics asks the coordinator nothing",
     (LaneState.IDLE, Event.FENCED): "waiting for source records asks the coordinator nothing",
+    (LaneState.OPEN, Event.PLANE_CHANGED): "the model has one plane, which reads every message format",
     (LaneState.DISCARDING, Event.FENCED): "an abort never raises: what it could not abort its successor does",
     (LaneState.ABORTING, Event.FENCED): "an abort never raises: what it could not abort its successor does",
 }

@@ -11,6 +11,7 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     OutcomeUnknownError,
+    PlaneChangedError,
     UnreachableError,
 )
 from eomirror.lane.commit import TopicsChangedError
@@ -18,6 +19,9 @@ from eomirror.lane.machine import Command, Event
 from eomirror.lane.spec import Ending
 
 __all__ = ["Outcome", "Verdict", "judge"]
+
+# both fetch records, in the same state
+_FETCHES = (Command.BEGIN, Command.PUMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
         case TopicsChangedError():
             event = Event.TOPICS_CHANGED if command is Command.SEAL else Event.FAILED
             return Verdict(event, Outcome(Ending.REBUILD, str(error)))
+        case PlaneChangedError() if command in _FETCHES:
+            # the attempt goes on: a new one would begin with the plane that cannot read what comes next
+            return Verdict(Event.PLANE_CHANGED, Outcome(Ending.REBUILD, f"the plane changes: {error}"))
         case OutcomeUnknownError():
             # never guessed (rule 8): the next attempt reads what is true
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, f"outcome of a commit unknown: {error}"))

@@ -124,6 +124,7 @@ class Event(enum.StrEnum):
     COMMIT_CLEAN: one EndTxn, one good answer.
     COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9), or markers may be missing.
     RECORD_REFUSED: the target refuses a record; it is to be sent in another way, or left out.
+    PLANE_CHANGED: the plane cannot read what comes next, and the other plane takes over with the next producer.
     FAILED: something that a new attempt heals.
     FENCED: a newer producer has our transactional.id.
     REFUSED: something only a person can heal.
@@ -153,6 +154,7 @@ class Event(enum.StrEnum):
     COMMIT_CLEAN = "commit clean"
     COMMIT_SUSPECT = "commit suspect"
     RECORD_REFUSED = "record refused"
+    PLANE_CHANGED = "plane changed"
     FAILED = "failed"
     FENCED = "fenced"
     REFUSED = "refused"
@@ -240,6 +242,7 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.SEALING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
     # of a dead letter, which is written behind the seal
     (_S.COMMITTING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
+    (_S.OPEN, _E.PLANE_CHANGED): (_S.DISCARDING, _C.ABORT),
     # an abort is never trusted to have been clean
     (_S.DISCARDING, _E.ABORTED): (_S.STARTING, _C.INIT_PRODUCER),
     # the ways out: before a transaction is open there is nothing to abort

@@ -162,6 +162,10 @@ def _refused(failure: NativeFailureError) -> MirrorError:
     )
 
 
+def _topic(failure: NativeFailureError) -> MirrorError:
+    return TopicError(failure.message, fix=failure.fix, topic=failure.topic)
+
+
 #: What follows from each kind of `NativeLane.failure_kinds`.
 KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]] = {
     "unhonoured": _cluster,
@@ -179,7 +183,9 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "topic-gone": _failed,
     "damaged": _damaged,
     "unreadable": _unreadable,
-    "topic": lambda failure: TopicError(failure.message, fix=failure.fix, topic=failure.topic),
+    # `eomirror.native.switch` lets the client plane take over, unless the link asks for this one
+    "old-format": _topic,
+    "topic": _topic,
     "unaccounted": lambda failure: TransactionFailedError(f"EO-7: {failure.message}"),
     "misuse": _failed,
 }

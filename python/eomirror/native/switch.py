@@ -1,10 +1,12 @@
 """
 A lane on the native plane, which the client plane takes over while it must.
 
-It must in two cases.  A record that the target refuses is sought by the client plane, which sends ranges of records
+It must in three cases.  A record that the target refuses is sought by the client plane, which sends ranges of records
 and can leave one out (`eomirror.lane.refusal`); once the search is over, its next commit asks for a new producer,
 and the lane goes on natively.  And where the target turns out to have transactions of an older protocol, or a
-property that only librdkafka has, the client plane stays, if the link leaves the choice to us.
+property that only librdkafka has, the client plane stays, if the link leaves the choice to us.  It stays likewise
+once the source holds message format 0 or 1, which only librdkafka reads: the open transaction is aborted, and the
+client plane begins where the last commit ended.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from eomirror.errors import PlaneChangedError
 from eomirror.lane.plane import CommitOutcome, Serving, Treatment
 from eomirror.native.failure import NativeFailureError
 
@@ -81,10 +84,8 @@ class SwitchingPlane:
         try:
             return self._serving.open()
         except Exception as error:
-            if not (self._fall_back and _is_unhonoured(error)):
+            if not self._gives_way(error, "unhonoured"):
                 raise
-            log.info("client_plane_chosen", lane=self._lane, reason=str(error.__cause__))
-            self._unhonoured = str(error.__cause__)
             self._choose()
             return self._serving.open()
 
@@ -124,8 +125,18 @@ class SwitchingPlane:
         return self._serving.begin()
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetch, decide and produce what is at hand."""
-        return self._serving.pump(seconds)
+        """
+        Fetch, decide and produce what is at hand.
+
+        Raises:
+            PlaneChangedError: The client plane takes over with the next `open`.
+        """
+        try:
+            return self._serving.pump(seconds)
+        except Exception as error:
+            if not self._gives_way(error, "old-format"):
+                raise
+            raise PlaneChangedError(self._unhonoured) from error
 
     def forecast(self) -> Sealed | None:
         """What `seal` will answer, if that can be told."""
@@ -169,6 +180,15 @@ class SwitchingPlane:
             raise AssertionError("the pump opens the plane before it uses it")
         return self._plane
 
+    def _gives_way(self, error: Exception, kind: str) -> bool:
+        """Whether the client plane serves from the next choice on, because the native one failed in this way."""
+        cause = error.__cause__
+        if not (self._fall_back and isinstance(cause, NativeFailureError) and cause.kind == kind):
+            return False
+        self._unhonoured = cause.message
+        log.info("client_plane_chosen", lane=self._lane, reason=cause.message)
+        return True
+
     def _wanted(self) -> str:
         return _CLIENT if self._unhonoured or self._treatment.ranges else _NATIVE
 
@@ -182,8 +202,3 @@ class SwitchingPlane:
             self._plane.treat(self._treatment)
         self._serves = wanted
         log.info("plane_serves", lane=self._lane, plane=wanted)
-
-
-def _is_unhonoured(error: BaseException) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, NativeFailureError) and cause.kind == "unhonoured"

@@ -131,6 +131,8 @@ class FakePlane:
     pins: AbstractSet[str] = frozenset()
     # how many records of somebody else lie before ours on the target; None: the plane foresees nothing
     foreign: int | None = None
+    # what `pump` raises before it fetches, one after the other
+    pump_errors: list[Exception] = field(default_factory=list)
     # refusals that `seal` raises, one after the other
     refusals: list[Exception] = field(default_factory=list)
     # fetches that come while a transaction is acknowledged
@@ -195,6 +197,8 @@ class FakePlane:
     def pump(self, seconds: float) -> Pumped:
         del seconds
         self.clock.sleep(0.02)
+        if self.pump_errors:
+            raise self.pump_errors.pop(0)
         fetched = self.fetches.pop(0) if self.fetches else {}
         self._taken.append(fetched)
         for source, count in fetched.items():

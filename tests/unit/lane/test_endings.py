@@ -13,6 +13,7 @@ from eomirror.errors import (
     LaneError,
     MirrorError,
     OutcomeUnknownError,
+    PlaneChangedError,
     TransactionFailedError,
     UnreachableError,
 )
@@ -59,3 +60,13 @@ def test_an_error_of_one_topic_stops_that_topic_and_the_lane_is_rebuilt(kind: ty
 def test_topics_that_changed_are_an_event_of_the_seal_only() -> None:
     """Elsewhere the machine has no such arrow, and a failure says the same."""
     assert judge(TopicsChangedError("EO-5"), Command.COMMIT).event is Event.FAILED
+
+
+@pytest.mark.parametrize("command", [Command.BEGIN, Command.PUMP])
+def test_a_changed_plane_goes_on_in_the_same_attempt(command: Command) -> None:
+    """A new attempt would begin with the native plane, and meet the same batch again."""
+    verdict = judge(PlaneChangedError("message format 1"), command)
+
+    assert verdict.event is Event.PLANE_CHANGED
+    assert TRANSITIONS[LaneState.OPEN, verdict.event] == (LaneState.DISCARDING, Command.ABORT)
+    assert judge(PlaneChangedError("message format 1"), Command.COMMIT).event is Event.FAILED

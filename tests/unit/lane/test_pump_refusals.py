@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, spec
 from pump_rig import Rig
 
-from eomirror.errors import AuthorizationError
+from eomirror.errors import AuthorizationError, PlaneChangedError
 from eomirror.formats.dead_letter import DeadLetter
 from eomirror.lane.machine import Event, LaneState
 from eomirror.lane.plane import CommitOutcome
@@ -54,6 +54,23 @@ def test_a_refused_record_is_sought_without_handing_back() -> None:
     assert rig.plane.treatments[0].batch_bytes == 1_000
     assert rig.plane.calls.count("abort") == 1
     assert rig.plane.calls.count("open") == 2
+
+
+def test_a_plane_that_cannot_read_on_gives_way_without_handing_back() -> None:
+    """The transaction is aborted, and the next producer begins where the last commit ended, in the same attempt."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5, PAYMENTS: 1}]
+    rig.plane.pump_errors = [PlaneChangedError("message format 1")]
+
+    report = rig.run()
+
+    assert (report.ending, report.records, dict(report.stopped_topics)) == (Ending.STOPPED, 6, {})
+    assert rig.plane.calls.count("abort") == 1
+    assert rig.plane.calls.count("open") == 2
+    assert {
+        (LaneState.OPEN, Event.PLANE_CHANGED),
+        (LaneState.DISCARDING, Event.ABORTED),
+    } <= rig.pump.machine.taken
 
 
 def test_an_epoch_does_not_end_in_the_middle_of_a_search() -> None:

@@ -38,6 +38,7 @@ EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "topic-gone": TransactionFailedError,
     "damaged": SourceDamagedError,
     "unreadable": SourceUnreadableError,
+    "old-format": TopicError,
     "topic": TopicError,
     "unaccounted": TransactionFailedError,
     "misuse": TransactionFailedError,
@@ -68,7 +69,7 @@ def test_each_kind_becomes_the_error_that_the_lane_acts_upon(
     assert type(lane_error(failure(kind))) is expected
 
 
-@pytest.mark.parametrize("kind", ["truncated", "topic", "unauthorized"])
+@pytest.mark.parametrize("kind", ["truncated", "old-format", "topic", "unauthorized"])
 def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
     """The source topic is named in the error."""
     error = lane_error(failure(kind))

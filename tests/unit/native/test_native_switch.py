@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eomirror.errors import ClusterError
+from eomirror.errors import ClusterError, PlaneChangedError, TopicError
 from eomirror.lane.plane import CommitOutcome, ProducerIdentity, Serving, Treatment
 from eomirror.native.failure import NativeFailureError, lane_error
 from eomirror.native.switch import SwitchingPlane
@@ -18,8 +18,11 @@ SEARCH = Treatment(ranges={SourcePartition("orders", 0): ((100, 10),)})
 class Recorder:
     """A plane that notes what is asked of it."""
 
-    def __init__(self, name: str, calls: list[str], refuses: str = "", *, reason: str = "") -> None:
+    def __init__(
+        self, name: str, calls: list[str], refuses: str = "", *, cannot_read: str = "", reason: str = ""
+    ) -> None:
         self.name, self.calls, self.refuses, self.reason = name, calls, refuses, reason
+        self.cannot_read = cannot_read
 
     def serving(self) -> Serving:
         return Serving(self.name, self.reason)
@@ -30,6 +33,15 @@ class Recorder:
             failure = NativeFailureError(self.refuses, "transaction.version is 1")
             raise lane_error(failure) from failure
         return ProducerIdentity(1, 1)
+
+    def pump(self, seconds: float) -> str:
+        self.calls.append(f"{self.name} pump {seconds}")
+        if self.cannot_read:
+            failure = NativeFailureError(
+                self.cannot_read, "orders-0: message format 1", partition=("orders", 0)
+            )
+            raise lane_error(failure) from failure
+        return self.name
 
     def commit(self) -> CommitOutcome:
         self.calls.append(f"{self.name} commit")
@@ -45,12 +57,14 @@ class Recorder:
         self.calls.append(f"{self.name} close")
 
 
-def switching(calls: list[str], *, refuses: str = "", fall_back: bool = True) -> SwitchingPlane:
+def switching(
+    calls: list[str], *, refuses: str = "", cannot_read: str = "", fall_back: bool = True
+) -> SwitchingPlane:
     """A lane's plane over two recorders."""
     made: Any = Recorder
     return SwitchingPlane(
         0,
-        native=lambda: made("native", calls, refuses),
+        native=lambda: made("native", calls, refuses, cannot_read=cannot_read),
         client=lambda reason: made("client", calls, reason=reason),
         fall_back=fall_back,
     )
@@ -120,3 +134,39 @@ def test_another_failure_to_open_is_no_reason_to_switch() -> None:
     with pytest.raises(ClusterError):
         plane.open()
     assert calls == ["native open"]
+
+
+def test_an_old_message_format_is_read_by_the_client_plane() -> None:
+    """From the next producer on, for as long as the lane lives; what was open is aborted by the lane."""
+    calls: list[str] = []
+    plane: Any = switching(calls, cannot_read="old-format")
+    plane.open()
+    with pytest.raises(PlaneChangedError, match="orders-0: message format 1"):
+        plane.pump(1)
+    plane.open()
+    assert plane.pump(1) == "client"
+    assert plane.commit() is CommitOutcome.CLEAN
+    plane.open()
+    assert calls == [
+        "native open", "native pump 1", "native close", "client treat 0", "client open", "client pump 1",
+        "client commit", "client open",
+    ]  # fmt: skip
+    assert plane.serving() == Serving("client", "orders-0: message format 1")
+
+
+def test_a_link_that_asks_for_the_native_plane_has_its_topic_of_an_old_format_stopped() -> None:
+    """By name; nothing else takes its place unasked."""
+    plane = switching([], cannot_read="old-format", fall_back=False)
+    plane.open()
+    with pytest.raises(TopicError) as raised:
+        plane.pump(1)
+    assert raised.value.topic == "orders"
+
+
+def test_another_failure_to_read_is_no_reason_to_switch() -> None:
+    """A topic that cannot go on stops, on either plane."""
+    plane = switching([], cannot_read="topic")
+    plane.open()
+    with pytest.raises(TopicError):
+        plane.pump(1)
+    assert plane.serving() == Serving("native")

@@ -183,7 +183,7 @@ impl BatchError {
         match self {
             Self::Truncated { .. } => "fetch again from this offset with a larger limit",
             Self::OldMagic { .. } => {
-                "use `plane: client` for this topic, or let the records of the old format expire"
+                "set `plane: auto` or `plane: client` on the link, or let the records of the old format expire"
             }
             Self::UnknownMagic { .. } | Self::UnknownCodec { .. } => {
                 "check the log with kafka-dump-log.sh; if it is well, a newer release of eomirror is needed"

@@ -39,6 +39,8 @@ pub enum FailureKind {
     Damaged,
     /// The source's leader cannot read a partition, and does not say why; asked again it may.
     Unreadable,
+    /// Records of a message format that only librdkafka reads.
+    OldFormat,
     /// One topic cannot go on as it is; others can.
     Topic,
     /// Rule 7: the books do not balance.
@@ -49,7 +51,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Unhonoured,
         Self::Configuration,
         Self::Unauthorized,
@@ -64,6 +66,7 @@ impl FailureKind {
         Self::TopicGone,
         Self::Damaged,
         Self::Unreadable,
+        Self::OldFormat,
         Self::Topic,
         Self::Unaccounted,
         Self::Misuse,
@@ -87,6 +90,7 @@ impl FailureKind {
             Self::TopicGone => "topic-gone",
             Self::Damaged => "damaged",
             Self::Unreadable => "unreadable",
+            Self::OldFormat => "old-format",
             Self::Topic => "topic",
             Self::Unaccounted => "unaccounted",
             Self::Misuse => "misuse",
@@ -236,6 +240,10 @@ impl Failure {
         let kind = match error {
             RelayError::RecordTooLarge { .. } => FailureKind::Refused,
             RelayError::Batch { error, .. } if is_damage(error) => FailureKind::Damaged,
+            RelayError::Batch {
+                error: BatchError::OldMagic { .. },
+                ..
+            } => FailureKind::OldFormat,
             _ if error.kind() == eomirror_core::Kind::Transaction => FailureKind::Unaccounted,
             _ => FailureKind::Topic,
         };
@@ -433,7 +441,14 @@ mod tests {
         for (error, kind) in [
             (wrong_crc, FailureKind::Damaged),
             (impossible, FailureKind::Damaged),
-            (BatchError::OldMagic { offset, magic }, FailureKind::Topic),
+            (
+                BatchError::OldMagic { offset, magic },
+                FailureKind::OldFormat,
+            ),
+            (
+                BatchError::UnknownMagic { offset, magic: 3 },
+                FailureKind::Topic,
+            ),
         ] {
             let error = RelayError::Batch {
                 topic: "s".to_owned(),
