@@ -10,7 +10,6 @@ Texts of a file never reach a fault from here: what stands at a broken place may
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 
 from eomirror.config.token_function import OAUTH_CB, name_of
+from eomirror.config.yaml_faults import explain_yaml_error
 from eomirror.errors import Fault
 
 __all__ = ["Faults", "Map", "Node", "Scalar", "Sequence", "kind_of", "parse_python", "parse_yaml"]
@@ -115,9 +115,7 @@ def parse_yaml(data: bytes, faults: Faults) -> Node:
         faults.add("file", f"character U+{ord(text[error.position]):04X} is not allowed", "remove it", line)
         return _NOTHING
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        fix = "quote a value that starts with one of & * ! % @ ` or that holds ': ' or ' #'"
-        faults.add("file", f"not YAML: {_harmless(error)}", fix, mark.line + 1 if mark else 0)
+        faults.add("file", *explain_yaml_error(error, text))
         return _NOTHING
     return builder.root if builder.root is not None else Map()
 
@@ -135,12 +133,6 @@ def _decode(data: bytes, faults: Faults) -> str | None:
         line = data.count(b"\n", 0, error.start) + 1
         faults.add("file", f"byte 0x{data[error.start]:02x} is not UTF-8", "save it as UTF-8", line)
         return None
-
-
-def _harmless(error: yaml.MarkedYAMLError) -> str:
-    """The parser's complaint without what it found: names of tags and aliases may be pieces of a password."""
-    text = ", ".join(part for part in (error.context, error.problem) if part)
-    return re.sub(r"'[^']{2,}'|\"[^\"]{2,}\"", "'...'", " ".join(text.split()))
 
 
 class _Builder:
