@@ -326,7 +326,7 @@ def test_command_line_brings_clusters_up_and_down(tmp_path: Path) -> None:
         deadline = time.monotonic() + 20
         while run.status("tour")["state"] != "stopped":
             assert time.monotonic() < deadline
-        run("up", "tour")
+        assert run("up", "tour")[0] == snippet
         again = run.status("tour")
         assert (again["bootstrap_servers"], again["cluster_id"]) == (address, before["cluster_id"])
         assert "kept" in AdminClient(properties).list_topics(timeout=20).topics

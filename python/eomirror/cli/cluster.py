@@ -58,7 +58,13 @@ def cluster() -> None:
     metavar="KEY=VALUE",
     help="Broker property; may be repeated.",
 )
-@output_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default=None,
+    help="json or yaml: what runs, with ports and pids; else a configuration for these clusters.",
+)
 def up(
     names: tuple[str, ...],
     brokers: int,
@@ -70,10 +76,11 @@ def up(
     output: str | None,
 ) -> None:
     """
-    Start clusters, and print what to paste into a configuration.
+    Start clusters, and print a configuration for them.
 
-    They run until `eomirror cluster down`.  One that runs already is left as it is; one that has stopped is started
-    again on its data.
+    `eomirror cluster up east west > mirror.yaml` writes a file that `eomirror run` takes.  The clusters run until
+    `eomirror cluster down`.  One that runs already is left as it is; one that has stopped is started again on its
+    data.
     """
     from eomirror.demo.registry import ClusterRegistry, state_folder
     from eomirror.demo.spec import ClusterSpec
@@ -97,8 +104,9 @@ def up(
         for name in dict.fromkeys(names)
     ]
     records = _start_all(ClusterRegistry(state_folder()), specs)
-    if wants_table(output):
-        click.echo(_snippet(records), nl=False)
+    if output in {None, "table"}:
+        # what a file is to hold does not depend on what stdout is
+        click.echo(_configuration(records), nl=False)
     else:
         _print_json(records, output)
 
@@ -191,13 +199,13 @@ def _print_json(records: Sequence[ClusterRecord], output: str | None) -> None:
     print_structured({"clusters": [record.as_dict() for record in records]}, output)
 
 
-def _snippet(records: Sequence[ClusterRecord]) -> str:
-    """A configuration to paste, and the command to try next."""
+def _configuration(records: Sequence[ClusterRecord]) -> str:
+    """A configuration for these clusters, and the commands to try next."""
     lines = ["clusters:"]
     lines += [f'  {record.name}: {{bootstrap.servers: "{record.bootstrap_servers}"}}' for record in records]
     names = [record.name for record in records]
     if len(names) > 1:
         lines += ["links:", f'  - {{source: {names[0]}, target: {names[1]}, topics: [".*"]}}']
-        lines += ["", "# save this as mirror.yaml, then: eomirror run mirror.yaml"]
+        lines += ["", "# in a file mirror.yaml, this is for: eomirror run mirror.yaml"]
     lines += [f"# stop: eomirror cluster down {shlex.join(names)}"]
     return "\n".join(lines) + "\n"
