@@ -27,6 +27,8 @@ __all__ = ["FittedTable", "shortened"]
 # below this a name tells too little, and an optional column gives up its room
 _READABLE = 16
 _LEAST = 4
+# a sentence of this width does not wrap while an optional column stands
+_SENTENCE = 40
 # what box and padding take for each column
 _EDGES = 2
 _ELLIPSIS = "…"
@@ -118,7 +120,8 @@ class FittedTable:
             flexible = sorted(self._natural[column] for column in shown if column not in self._whole)
             fixed = sum(self._natural[column] for column in shown if column in self._whole)
             cap = _level(flexible, room - fixed - _EDGES * len(shown))
-            if cap >= min(_READABLE, max(flexible, default=0)) or not optional:
+            sentences = [min(self._natural[column], _SENTENCE) for column in shown if column in self._words]
+            if cap >= min(max(_READABLE, *sentences, 0), max(flexible, default=0)) or not optional:
                 break
             shown.remove(optional.pop(0))
         cap = max(cap, _LEAST)
