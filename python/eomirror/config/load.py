@@ -243,8 +243,8 @@ class _Reader:
             self._faults.add(f"{path}.{key}", message, fix, node.entries[key].line)
         for key, message, fix in cluster_advice(properties):
             self._faults.warn(f"{path}.{key}", message, fix, node.entries[key].line)
-        for role, inner in sections.items():
-            for key, message, fix in login_advice(inner):
+        for role, found in sections.items():
+            for key, message, fix in login_advice(found):
                 where = f"{path}.{role}.{key}"
                 self._faults.warn(where, message, fix, self.lines.get(where, 0))
         return Cluster(alias, FrozenMapping(properties), **sections)
