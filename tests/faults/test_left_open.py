@@ -335,6 +335,8 @@ def test_what_became_of_records_is_told_without_reading_them(careless: LocalClus
         **dict.fromkeys((20, 41, 99), [False] * 3),
     }  # fmt: skip
     assert not client.is_written_by((topic_name, 0, 0), (writers[0][0] + 1, writers[0][1]), TIMEOUT)
+    told = {offset: client.writer_of((topic_name, 0, offset), TIMEOUT) for offset in (0, 19, 20, 41, 42, 99)}
+    assert told == {0: writers[0], 19: writers[0], 20: (-1, -1), 41: (-1, -1), 42: writers[2], 99: None}
     ours = {lane.producer_id}
     behind = {
         offset: client.shown_behind((topic_name, 0, offset), ours, 1_000_000, TIMEOUT)

@@ -6,8 +6,8 @@ partition that has nothing to mirror: its copy may lose records with a broker's 
 stay short for hours (EO-5).
 
 A copy that seems cut is looked at again, after a pause and with a new client each time.  A broker that stood still, and
-does not know yet that another one leads, answers from what it had.  An answer from an older leader epoch than an
-earlier one is not believed either.
+does not know yet that another one leads, answers from what it had.  A log does not shrink under one leader epoch, so an
+answer is not believed either that comes from no newer epoch than one that showed the copy whole.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _SECONDS = 60.0
 # between the looks at a copy that seems cut; the second one is as long as a broker's session with its controller
 _PAUSES = (2.0, 9.0)
 _CLOSE_SECONDS = 2.0
+# the leader epoch of a broker that tells none
+_UNKNOWN = -1
 
 _Where = tuple[str, int]
 
@@ -62,8 +64,8 @@ class CopyEnds:
         self._next = clock.monotonic() + _SECONDS
         self._thread: threading.Thread | None = None
         self._found: tuple[DataLossError, ...] = ()
-        # the newest leader epoch that any answer came from
-        self._epochs: dict[_Where, int] = {}
+        # the newest leader epoch under which a copy was seen whole
+        self._whole: dict[_Where, int] = {}
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
         """
@@ -101,7 +103,7 @@ class CopyEnds:
         if self._admin is None:
             # the thread's own: the lane may close its clients while the thread waits for an answer
             self._admin = self._new_admin()
-        cut = cut_copies(waiting, self._ends(self._admin, waiting))
+        cut = self._cut(self._admin, waiting)
         for pause in _PAUSES:
             if not cut:
                 return ()
@@ -109,7 +111,7 @@ class CopyEnds:
             waiting = [one for one in waiting if one.source in cut]
             admin = self._new_admin()
             try:
-                cut = cut_copies(waiting, self._ends(admin, waiting))
+                cut = self._cut(admin, waiting)
                 # a topic that was created anew is another matter (`eomirror.lane.recover`)
                 topics = admin.visible_topics(sorted({one.target_topic for one in waiting}))[0]
             finally:
@@ -144,9 +146,8 @@ class CopyEnds:
         if admin is not None:
             admin.close()
 
-    def _ends(self, admin: ClusterAdmin, positions: Collection[Position]) -> Mapping[_Where, int]:
-        """High watermarks of the copies that a leader tells of which no newer one is known."""
-        copies = {(one.target_topic, one.target_partition) for one in positions}
+    def _cut(self, admin: ClusterAdmin, positions: Collection[Position]) -> dict[SourcePartition, int]:
+        """Where copies end that seem cut, as one look shows them."""
         epochs: dict[_Where, int] = {}
 
         def ask(partitions: Sequence[_Where]) -> Mapping[_Where, int]:
@@ -154,10 +155,18 @@ class CopyEnds:
             epochs.update({where: epoch for where, (_, epoch) in found.items()})
             return {where: end for where, (end, _) in found.items()}
 
-        ends = where_there(ask, copies)
-        believed = {where: end for where, end in ends.items() if epochs[where] >= self._epochs.get(where, -1)}
-        self._epochs.update({where: epochs[where] for where in believed})
-        return believed
+        copies = {one.source: (one.target_topic, one.target_partition) for one in positions}
+        ends = where_there(ask, set(copies.values()))
+        cut = cut_copies(positions, ends)
+        shorter = {copies[source] for source in cut}
+        for where in ends.keys() - shorter:
+            self._whole[where] = max(epochs[where], self._whole.get(where, _UNKNOWN))
+        return {
+            source: end
+            for source, end in cut.items()
+            if epochs[copies[source]] == _UNKNOWN
+            or epochs[copies[source]] > self._whole.get(copies[source], _UNKNOWN)
+        }
 
     def _run(self, positions: Sequence[Position]) -> None:
         try:

@@ -174,7 +174,11 @@ class TargetLeftovers:
 
         def ask(client: LeftOpen) -> set[_Where]:
             found = set()
-            for where in asked:
+            look = Deadline(_SECONDS, self._clock)
+            for number, where in enumerate(asked):
+                if look.passed:
+                    log.warning("last_records_not_looked_at", partitions=len(asked) - number)
+                    break
                 offset, whose = records[where]
                 there = client.writer_of((*where, offset), _SECONDS)
                 if there not in {None, (whose.producer_id, whose.producer_epoch)}:

@@ -111,11 +111,12 @@ def test_a_broker_that_stood_still_is_not_believed(
     assert watch.look([position("a", 40)]) == ()
 
 
-def test_an_answer_from_an_older_leader_epoch_than_before_is_not_believed(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("epoch", [5, 6])
+def test_an_answer_from_no_newer_leader_epoch_than_a_whole_copy_is_not_believed(
+    epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often it is given."""
-    admins = Admins(a=[(41, 6), (30, 5)])
+    """A log does not shrink under one leader; however often the answer is given."""
+    admins = Admins(a=[(41, 6), (30, epoch)])
     watch, _ = watching(admins, monkeypatch)
 
     assert watch.look([position("a", 40)]) == ()

@@ -198,3 +198,66 @@ def test_many_copies_that_others_write_to_are_looked_at_for_a_while() -> None:
 
     assert not leftovers.shown_behind(records, lambda: {7})
     assert 1 <= client.looks <= 3
+
+
+class Told:
+    """A client that says who wrote what, and how far partitions are stable."""
+
+    def __init__(self, stable: int, writer: tuple[int, int] | None = None, fate: str = "shown") -> None:
+        self._stable, self._writer, self._fate = stable, writer, fate
+        self.asked: list[tuple[str, int, int]] = []
+        self.looked: list[tuple[str, int, int]] = []
+
+    def fates(self, records: Sequence[tuple[str, int, int]], _: float) -> list[tuple[str, int, str, int]]:
+        return [(topic, number, self._fate, self._stable) for topic, number, _ in records]
+
+    def writer_of(self, record: tuple[str, int, int], _: float) -> tuple[int, int] | None:
+        self.asked.append(record)
+        return self._writer
+
+    def shown_behind(self, record: tuple[str, int, int], *_: Any) -> bool:
+        self.looked.append(record)
+        return False
+
+
+@pytest.mark.parametrize(
+    ("stable", "writer", "asked", "overwritten"),
+    [
+        pytest.param(7, (9, 9), False, False, id="the marker stands behind it, and nothing else"),
+        pytest.param(8, (7, 3), True, False, id="others have written behind it"),
+        pytest.param(8, (7, 2), True, True, id="an earlier transaction of the producer stands there"),
+        pytest.param(8, (-1, -1), True, True, id="a marker, or a record without producer, stands there"),
+        pytest.param(6, (-1, -1), True, True, id="a marker stands there, and nothing behind it"),
+        pytest.param(8, None, True, False, id="it was compacted away"),
+    ],
+)
+def test_who_wrote_the_last_record_is_asked_where_more_stands_behind_it(
+    stable: int, writer: tuple[int, int] | None, *, asked: bool, overwritten: bool
+) -> None:
+    """EO-5: a copy that was cut and has grown on; a healthy one costs nothing."""
+    client = Told(stable, writer)
+    leftovers = asking(client)
+    leftovers.fates({READABLE: 5})
+
+    found = leftovers.overwritten({READABLE: (5, ProducerIdentity(7, 3))})
+
+    assert bool(client.asked) is asked
+    assert (READABLE in found) is overwritten
+
+
+def test_the_look_behind_a_deleted_record_begins_where_the_log_does() -> None:
+    """EO-5: a leader that says out of range tells no stable offset, and is asked for what it has."""
+
+    class Admin(BusyAdmin):
+        def offsets(
+            self, partitions: Collection[tuple[str, int]], *, read_committed: bool, **how: Any
+        ) -> Any:
+            return dict.fromkeys(partitions, 300 if how["at"] == "latest" and read_committed else 200)
+
+    client = Told(-1, fate="gone")
+    leftovers = asking(client)
+    leftovers._admin = Admin()
+    leftovers.fates({READABLE: 5})
+
+    assert not leftovers.shown_behind({READABLE: 5}, lambda: {7})
+    assert client.looked == [(*READABLE, 199)]
