@@ -16,7 +16,10 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from eomirror.config import Cluster
 from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.demo_clients import create_topic
 from fix_rig import RECORDS
 from records import wait_for
 from rig.clusters import Bare, Pair
@@ -174,6 +177,41 @@ def test_brokers_are_killed_one_after_the_other(
     scene.catch_up()
 
     scene.judge()
+
+
+@pytest.mark.fault("F9", "F11")
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_questions_are_not_kept_for_a_broker_that_is_gone(trio: Trio, topic_name: str, how: str) -> None:
+    """
+    A client that knew a broker as leader and as controller gets its answers when others have taken its place.
+
+    Lanes ask such questions behind every commit that met a new leader, and while they seal.  librdkafka keeps a request
+    for the broker that is gone for as long as the request may take, 30 s, and then answers with an error.
+    """
+    trio.await_all()
+    create_topic(trio.direct, topic_name, 3, replicas=3, retention_ms="-1")
+    partitions = [(topic_name, number) for number in range(3)]
+    cluster = Cluster("trio", dict(trio.cluster.client_properties))
+    for number in (1, 2, 3):
+        wait_for(lambda: trio.is_whole(topic_name), 90.0)
+        asked = ClusterAdmin(cluster, client_id="asks")
+        assert set(asked.offsets(partitions, at="latest", read_committed=True).values()) == {0}
+        pending = asked.begin_describe([topic_name])
+        assert pending.visible(10.0)[0][topic_name] is not None
+        broker = trio.broker(number)
+        getattr(broker, how)()
+        try:
+            pending = asked.begin_describe([topic_name])
+            wait_for(
+                lambda gone=number: (found := trio.leaders(topic_name)) and gone not in found.values(), 90.0
+            )
+            assert set(asked.offsets(partitions, at="latest", read_committed=True).values()) == {0}
+            assert pending.visible(10.0)[0][topic_name] is not None
+            assert asked.begin_describe([topic_name]).visible(10.0)[0][topic_name] is not None
+            assert asked.topic_configs([topic_name])[topic_name]["retention.ms"].value == "-1"
+        finally:
+            broker.resume() if how == "pause" else broker.start(timeout=120.0)
+            asked.close()
 
 
 @pytest.mark.fault("F11", "F29")

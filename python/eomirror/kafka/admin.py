@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import (
     IsolationLevel,
@@ -28,7 +29,7 @@ from confluent_kafka.admin import (
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.asking import MISSING, OPERATION_SECONDS, Asking, code_of
+from eomirror.kafka.asking import MISSING, OPERATION_SECONDS, Asking, code_of, try_seconds
 from eomirror.kafka.classify import Right
 from eomirror.kafka.facts import (
     ClusterFacts,
@@ -105,16 +106,26 @@ class PendingTopics:
             ClusterError: The cluster cannot be reached, or refuses us as a whole.
         """
         deadline = Deadline(timeout)
+        answered = Deadline(min(timeout, try_seconds(len(self._futures))))
         found: dict[str, TopicFacts | None] = {}
         refused: dict[str, AuthorizationError] = {}
+        again = []
         for name, future in self._futures.items():
             try:
-                found[name] = topic_facts(future.result(deadline.remaining()))
+                found[name] = topic_facts(future.result(answered.remaining()))
             except (KafkaException, FutureTimeoutError) as raised:
-                if (error := self._admin.refusal(name, raised)) is None:
+                if not deadline.passed and self._admin.will_pass(raised):
+                    again.append(name)
+                elif (error := self._admin.refusal(name, raised)) is None:
                     found[name] = None
                 else:
                     refused[name] = error
+        if again:
+            if answered.passed:
+                self._admin.renew()
+            more, more_refused = self._admin.visible_topics(again, seconds=deadline.remaining())
+            found.update(more)
+            refused.update(more_refused)
         return found, refused
 
 
@@ -142,7 +153,11 @@ class ClusterAdmin:
     ) -> None:
         self._timeout = timeout
         self._asking = Asking(cluster, client_id=client_id, timeout=timeout, clock=clock)
-        self._list_offsets = ListOffsets(trusted=trusted_seconds(cluster.properties), clock=clock)
+        self._trusted = trusted_seconds(cluster.properties)
+        self._clock = clock
+        self._broken = 0
+        # of each client, as long as a thread holds it: what one of them knows, another one does not
+        self._list_offsets: WeakKeyDictionary[Any, ListOffsets] = WeakKeyDictionary()
 
     @property
     def name(self) -> str:
@@ -170,7 +185,9 @@ class ClusterAdmin:
     def topic_names(self) -> list[str]:
         """Every topic that we may describe, sorted."""
         return self._asking.patiently(
-            lambda: sorted(self._list_offsets.metadata(self._client, seconds=self._timeout).topics),
+            lambda: sorted(
+                self._offsets_of(client := self._client).metadata(client, seconds=self._timeout).topics
+            ),
             "list topics",
         )
 
@@ -187,29 +204,41 @@ class ClusterAdmin:
             raise self.translated(raised, "describe topics") from raised
         return PendingTopics(self, futures)
 
+    def will_pass(self, raised: Exception) -> bool:
+        """Returns whether a description that failed so is worth another one."""
+        return self._asking.will_pass(raised)
+
+    def renew(self) -> None:
+        """Replace a client whose requests are not answered (`eomirror.kafka.asking`)."""
+        self._asking.renew()
+
     def visible_topics(
-        self, names: Sequence[str]
+        self, names: Sequence[str], *, seconds: float | None = None
     ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
         """
         The topics that we may see (None for one that does not exist), and why not the others.
 
         One request, asked again where a connection broke.
 
+        Args:
+            names: The topics.
+            seconds: How long it may take; as all operations by default.
+
         Raises:
             ClusterError: The cluster cannot be reached, or refuses us as a whole.
         """
         refused: dict[str, AuthorizationError] = {}
 
-        def send(waiting: Sequence[str], seconds: float) -> Mapping[str, Any]:
+        def send(waiting: Sequence[str], left: float) -> Mapping[str, Any]:
             return self._client.describe_topics(  # type: ignore[no-any-return]
-                TopicCollection(list(waiting)), request_timeout=seconds
+                TopicCollection(list(waiting)), request_timeout=left
             )
 
         def failed(name: str, raised: Exception) -> None:
             if (error := self.refusal(name, raised)) is not None:
                 refused[name] = error
 
-        found = self._asking.each(list(names), send, failed)
+        found = self._asking.each(list(names), send, failed, reads=True, seconds=seconds)
         return {
             name: None if answer is None else topic_facts(answer)
             for name, answer in found.items()
@@ -267,7 +296,7 @@ class ClusterAdmin:
                     raised, f"read our rights on topic {name}", Right("Describe", "topic", name)
                 ) from raised
 
-        found = self._asking.each(names, send, failed)
+        found = self._asking.each(names, send, failed, reads=True)
         told = {name: operations(answer) for name, answer in found.items() if answer is not None}
         return {name: rights for name, rights in told.items() if rights}
 
@@ -294,7 +323,7 @@ class ClusterAdmin:
 
         return {
             name: {key: config_value(entry) for key, entry in entries.items()}
-            for name, entries in self._asking.each(list(names), send, failed).items()
+            for name, entries in self._asking.each(list(names), send, failed, reads=True).items()
         }
 
     def offsets(
@@ -336,7 +365,14 @@ class ClusterAdmin:
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
         def send(waiting: Sequence[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Any]:
-            return self._list_offsets.ask(self._client, waiting, spec, level, seconds=seconds)
+            # librdkafka tells of connections that broke when it is polled
+            client = self._client
+            client.poll(0)
+            asked = self._offsets_of(client)
+            if self._broken != self._asking.broken:
+                self._broken = self._asking.broken
+                asked.forget_all()
+            return asked.ask(client, waiting, spec, level, seconds=seconds)
 
         def there(where: tuple[str, int]) -> bool:
             facts = self.describe_topics([where[0]])[where[0]]
@@ -356,7 +392,7 @@ class ClusterAdmin:
             # a partition that was just added may not have come to the broker yet that was asked for leaders
             return code_of(raised) in MISSING and there(where)
 
-        return self._asking.each(names, send, failed, passes)
+        return self._asking.each(names, send, failed, passes, reads=True)
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -446,6 +482,11 @@ class ClusterAdmin:
     def close(self) -> None:
         """Let go of the client: its destructor closes the connections."""
         self._asking.close()
+
+    def _offsets_of(self, client: Any) -> ListOffsets:
+        # one for all threads: setdefault of a dictionary is not divided
+        made = ListOffsets(trusted=self._trusted, clock=self._clock)
+        return self._list_offsets.setdefault(client, made)
 
     @property
     def _client(self) -> Any:

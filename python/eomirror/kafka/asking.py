@@ -1,6 +1,12 @@
 """
 How an AdminClient is asked: again, while what is in the way passes by itself, and with the reason when it does not.
 
+A request that only reads gets a part of the time first.  librdkafka (2.16) keeps it for one broker, the controller or
+a leader as its cache names them, and when that broker has died or stands still, waits for it for as long as the request
+may take; nothing refreshes the cache of an AdminClient meanwhile.  Measured when one of three brokers was killed, whose
+partitions had other leaders 4 s later: ListOffsets took its 30 s, and so did each description of a topic.  So an
+unanswered request is followed by one of a new client, which learns from any broker who is there.
+
 librdkafka retries a connection for ever and only tells its log and its error callback why; both are served by `poll`
 alone.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
 """
@@ -10,6 +16,7 @@ from __future__ import annotations
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -26,7 +33,9 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of", "where_there"]
+__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of", "try_seconds", "where_there"]
+
+log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 Key = TypeVar("Key")
@@ -38,6 +47,10 @@ _CONNECT_SECONDS = 7.0
 #: What one operation may take, repetitions included.
 OPERATION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
+# The part of that time that the first try of a reading request gets, and so much more for each thing that is asked for;
+# every further try gets twice as long
+_TRY_SECONDS = 2.0
+_TRY_SECONDS_EACH = 0.002
 # how long after a refused handshake or login another bootstrap server may still let us in
 _GRACE_SECONDS = 2.0
 
@@ -51,6 +64,7 @@ MISSING = frozenset(
         KafkaError._NOENT,
     }
 )
+_UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
 _LOGIN = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -74,6 +88,7 @@ class Asking:
 
     Attributes:
         client: The AdminClient; None once closed.
+        broken: How many failed or lost connections librdkafka has reported.
 
     Raises:
         ClusterError: librdkafka does not take the cluster's properties.
@@ -83,16 +98,10 @@ class Asking:
         self._cluster = cluster
         self._timeout = timeout
         self._clock = clock
+        self._client_id = client_id
         self._reason: KafkaError | None = None
-        self.client: Any = made(
-            AdminClient,
-            cluster,
-            {
-                **admin_properties(cluster, client_id=client_id),
-                "error_cb": self._on_error,
-                "logger": ClientLog(cluster=cluster.alias),
-            },
-        )
+        self.broken = 0
+        self.client: Any = self._new_client()
 
     @property
     def name(self) -> str:
@@ -108,6 +117,14 @@ class Asking:
     def close(self) -> None:
         """Let go of the client: its destructor closes the connections."""
         self.client = None
+
+    def renew(self) -> None:
+        """Replaces a client whose requests are not answered; those of other threads end with an error that passes."""
+        if self.client is not None:
+            log.debug(
+                "client_replaced", cluster=self._cluster.alias, reason="a request was not answered in time"
+            )
+            self.client = self._new_client()
 
     def connected(self, ask: Callable[[float], Any]) -> Any:
         """
@@ -170,6 +187,9 @@ class Asking:
         send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
         failed: Callable[[Key, Exception], None],
         passes: Callable[[Key, Exception], bool] = lambda _, __: False,
+        *,
+        reads: bool = False,
+        seconds: float | None = None,
     ) -> dict[Key, Any]:
         """
         Send one request for all keys; ask again only for those that are in the way of a moving leader.
@@ -179,9 +199,12 @@ class Asking:
             send: Gives a future for each key; takes the seconds that are left.
             failed: Raises the user's error, or returns where None is an answer.
             passes: Whether an error will pass by itself, besides those that always do.
+            reads: The request changes nothing, and gets a part of the time first.
+            seconds: How long all of it may take; that of all operations by default.
         """
+        limit = self._timeout if seconds is None else seconds
         with waiting_for(self._cluster, clock=self._clock):
-            return self._each(keys, send, failed, passes)
+            return self._each(keys, send, failed, passes, reads=reads, seconds=limit)
 
     def _each(
         self,
@@ -189,18 +212,28 @@ class Asking:
         send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
         failed: Callable[[Key, Exception], None],
         passes: Callable[[Key, Exception], bool],
+        *,
+        reads: bool,
+        seconds: float,
     ) -> dict[Key, Any]:
-        deadline = Deadline(self._timeout, self._clock)
+        deadline = Deadline(seconds, self._clock)
+        patience = try_seconds(len(keys)) if reads else seconds
         found: dict[Key, Any] = {}
         waiting = keys
         while waiting:
             again = []
-            for key, future in send(waiting, max(0.1, deadline.remaining())).items():
+            left = max(0.1, min(patience, deadline.remaining()))
+            patience *= 2
+            answered = Deadline(left, self._clock)
+            for key, future in send(waiting, left).items():
                 try:
-                    found[key] = future.result(deadline.remaining() + 1)
+                    found[key] = future.result(answered.remaining() + 1)
                 except (KafkaException, FutureTimeoutError) as raised:
-                    if self._worth_repeating(raised, deadline) or (
-                        not deadline.passed and passes(key, raised)
+                    in_vain = reads and not deadline.passed and code_of(raised) in _UNANSWERED
+                    if (
+                        in_vain
+                        or self._worth_repeating(raised, deadline)
+                        or (not deadline.passed and passes(key, raised))
                     ):
                         again.append(key)
                     else:
@@ -208,17 +241,37 @@ class Asking:
                         found[key] = None
             waiting = again
             if waiting:
+                if reads and answered.passed:
+                    self.renew()
                 self._clock.sleep(_PAUSE_SECONDS)
         self._served()
         return found
 
+    def will_pass(self, raised: Exception) -> bool:
+        """Returns whether a reading request that ended so is worth another one."""
+        return code_of(raised) in _UNANSWERED or self._passes(raised)
+
     def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
-        if deadline.passed or not isinstance(raised, KafkaException):
+        return not deadline.passed and self._passes(raised)
+
+    def _passes(self, raised: Exception) -> bool:
+        if not isinstance(raised, KafkaException):
             return False
         if raised.args[0].code() in _BROKE:
             # one connection of a cluster that serves; a refused login and a failed handshake say so before
             return self._reason is None or self._reason.code() in _BROKE
         return classify_admin(raised.args[0]).action is Action.RETRY
+
+    def _new_client(self) -> Any:
+        return made(
+            AdminClient,
+            self._cluster,
+            {
+                **admin_properties(self._cluster, client_id=self._client_id),
+                "error_cb": self._on_error,
+                "logger": ClientLog(cluster=self._cluster.alias),
+            },
+        )
 
     def _await_connection(self, future: Any) -> None:
         """Wait for an answer, but not for long after a refused login: librdkafka would try for ever."""
@@ -241,8 +294,14 @@ class Asking:
         # the connection's end, which says less
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             return
+        self.broken += 1
         if self._reason is None or self._reason.code() not in _LOGIN or error.code() in _LOGIN:
             self._reason = error
+
+
+def try_seconds(things: int) -> float:
+    """Returns how long to wait for a first answer about so many things."""
+    return _TRY_SECONDS + _TRY_SECONDS_EACH * things
 
 
 def code_of(raised: Exception) -> int:

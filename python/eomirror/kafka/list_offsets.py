@@ -165,6 +165,10 @@ class ListOffsets:
         """
         self._known.pop(topic, None)
 
+    def forget_all(self) -> None:
+        """Look for all leaders again: a connection broke, and the broker at its other end may be gone."""
+        self._known.clear()
+
     def metadata(self, client: Any, *, seconds: float) -> Any:
         """Of all topics, as ``list_topics`` of the client answers.  Raises KafkaException."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,7 +72,7 @@ class Controller:
         return int(seconds) * 0
 
 
-def admin(client: Broken | OldEpochs | Controller) -> ClusterAdmin:
+def admin(client: Broken | OldEpochs | Controller | Waits) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=PlayedClock())
     made.close()
     made._asking.client = client
@@ -148,6 +149,100 @@ def test_leaders_that_are_remembered_wrong_are_looked_up_before_they_are_asked_a
     found = admin(client).offsets(partitions, at="latest", read_committed=False)
     assert found == dict.fromkeys(partitions, 7)
     assert client.looked == ["t", "u", "t"]
+
+
+class Waits:
+    """A client that waits for a broker which is gone, for as long as each request may take."""
+
+    def __init__(self, clock: PlayedClock) -> None:
+        self.clock = clock
+        self.patience: list[float] = []
+
+    def _in_vain(self, names: list[Any], seconds: float) -> dict[Any, Any]:
+        self.patience.append(seconds)
+        self.clock.sleep(seconds)
+        found: dict[Any, Any] = {name: Future() for name in names}
+        for future in found.values():
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return found
+
+    def describe_topics(self, names: Any, request_timeout: float) -> Any:
+        """Wait for the controller."""
+        return self._in_vain(names.topic_names, request_timeout)
+
+    def list_offsets(self, wanted: dict[Any, Any], *, request_timeout: float, **_: Any) -> Any:
+        """Wait for a leader."""
+        return self._in_vain(list(wanted), request_timeout)
+
+    def poll(self, seconds: float) -> int:
+        """Nothing happens."""
+        return int(seconds) * 0
+
+
+def behind(waiting: Waits, monkeypatch: pytest.MonkeyPatch) -> ClusterAdmin:
+    """An admin whose next clients know who is there."""
+    found = admin(waiting)
+    found._clock = found._asking._clock = waiting.clock
+    monkeypatch.setattr(found._asking, "_new_client", lambda: OldEpochs(0))
+    return found
+
+
+def test_a_description_does_not_wait_for_a_controller_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Librdkafka would wait for it for all of the 30 s; a client that is made anew finds another broker."""
+    waiting = Waits(PlayedClock())
+    found = behind(waiting, monkeypatch).describe_topics(["t"])
+    assert found["t"] is not None
+    assert waiting.clock.now < 5
+
+
+def test_offsets_do_not_wait_for_a_leader_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader has moved; the client that knew the old one is replaced, and what was known is looked up again."""
+    waiting = Waits(PlayedClock())
+    found = behind(waiting, monkeypatch).offsets([("t", 0)], at="latest", read_committed=True)
+    assert found == {("t", 0): 7}
+    assert waiting.clock.now < 5
+
+
+def test_a_description_that_was_begun_does_not_wait_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the topics of a transaction, which is asked for beside its acknowledgements (rule 5)."""
+    waiting = Waits(PlayedClock())
+    asked = behind(waiting, monkeypatch)
+    found, refused = asked.begin_describe(["t"]).visible(10)
+    assert found["t"] is not None
+    assert not refused
+
+
+def test_a_cluster_that_is_slow_gets_longer_each_time() -> None:
+    """Requests that are given up do not keep it from answering; all of it takes as long as it took before."""
+    waiting = Waits(PlayedClock())
+    slow = admin(waiting)
+    slow._asking._clock = waiting.clock
+    slow._asking._new_client = lambda: waiting  # type: ignore[method-assign]
+    with pytest.raises(UnreachableError, match="describe topic t on cluster east"):
+        slow.describe_topics(["t"])
+    assert waiting.patience[0] < 3
+    assert all(after >= 1.5 * before for before, after in pairwise(waiting.patience[:-1]))
+    assert 29 < waiting.clock.now < 31
+    # of very many topics the first answer may take long
+    waiting.patience.clear()
+    with pytest.raises(UnreachableError):
+        slow.describe_topics([f"t{number}" for number in range(10_000)])
+    assert waiting.patience[0] > 20
+
+
+def test_a_change_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been carried out although nobody answered."""
+    waiting = Waits(PlayedClock())
+    asked = behind(waiting, monkeypatch)
+    monkeypatch.setattr(
+        waiting,
+        "create_topics",
+        lambda topics, **given: waiting._in_vain(topics, given["request_timeout"]),
+        raising=False,
+    )
+    with pytest.raises(UnreachableError):
+        asked.create_topics([CreateTopic("t", 1, 1, {})])
+    assert waiting.patience == [30.0]
 
 
 def test_very_many_topics_are_created_in_several_requests() -> None:
