@@ -446,7 +446,7 @@ def to_mirror_error(
     if mismatch := _mismatch(cause):
         fix = mismatch
     if action in _AGAIN:
-        refused = cause.code() == _E._SSL and any(word in said.lower() for word in _HANDSHAKE_WORDS)
+        refused = cause.code() == _E._SSL and any(word in words.lower() for word in _HANDSHAKE_WORDS)
         return (HandshakeError if refused else UnreachableError)(message, fix=fix)
     if cause.code() == _E.UNKNOWN:
         return BrokerFailedError(message, fix=fix)
