@@ -194,6 +194,8 @@ class LinkStatus:
         groups: Followed groups, as their checkpoints tell; None if the link writes none.
         problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
         fix: What to do about that.
+        hanging: Transactions on the target that nobody will end (`eomirror.hanging.Hanging`), of the link's own topics
+            too; the first of each copy is the problem of its partition as well.
         drifted: Topics of the link's own whose settings lose what it must remember, each with the fix.
     """
 
@@ -213,6 +215,7 @@ class LinkStatus:
     problem: str = ""
     fix: str = ""
     drifted: tuple[str, ...] = ()
+    hanging: tuple[dict[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For ``-o json``: topics hold their partitions."""

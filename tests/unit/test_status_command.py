@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Reader:
     """Reads a link on east; north does not answer."""
 
-    def __init__(self, link: Any, *_: Any) -> None:
+    def __init__(self, link: Any, *_: Any, **__: Any) -> None:
         self._link = link
 
     def read(self) -> LinkStatus:

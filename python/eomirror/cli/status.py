@@ -57,11 +57,20 @@ def status(
     from eomirror.config import load_config
     from eomirror.kafka.status_reader import StatusReader
     from eomirror.log import is_dumb
+    from eomirror.native.hanging import HangingTransactions
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     readers = [
-        (link.name, StatusReader(link, loaded.clusters[link.source], loaded.clusters[link.target]))
+        (
+            link.name,
+            StatusReader(
+                link,
+                loaded.clusters[link.source],
+                loaded.clusters[link.target],
+                hanging=HangingTransactions,
+            ),
+        )
         for link in chosen
     ]
     try:
@@ -165,10 +174,16 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
             console.print(f"  fix: {escape(stop['fix'])}")
     # a stop is told once, however many partitions its topic has
     told = {(stop["topic"], stop["reason"]) for stop in item.stopped}
-    for partition in item.partitions:
-        if partition.problem and (partition.topic, partition.problem) not in told:
-            console.print(f"[red]problem[/red]: {escape(partition.problem)}")
-            console.print(f"  fix: {escape(partition.fix)}")
+    problems = [(one["problem"], one["fix"]) for one in item.hanging]
+    problems += [
+        (one.problem, one.fix)
+        for one in item.partitions
+        if one.problem and (one.topic, one.problem) not in told
+    ]
+    # a transaction that closes a copy is the problem of its partition as well
+    for problem, fix in dict.fromkeys(problems):
+        console.print(f"[red]problem[/red]: {escape(problem)}")
+        console.print(f"  fix: {escape(fix)}")
 
 
 def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: float) -> None:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
+# a setting that has a default is not waited for
+_BROKER_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
 
@@ -325,6 +327,16 @@ class ClusterAdmin:
             name: {key: config_value(entry) for key, entry in entries.items()}
             for name, entries in self._asking.each(list(names), send, failed, reads=True).items()
         }
+
+    def longest_transaction_ms(self) -> int | None:
+        """Returns ``transaction.max.timeout.ms`` of a broker; None where it does not say, or we may not read it."""
+        try:
+            broker = next(iter(self._client.list_topics(timeout=_BROKER_SECONDS).brokers))
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+            future = self._client.describe_configs([resource], request_timeout=_BROKER_SECONDS)[resource]
+            return int(future.result(_BROKER_SECONDS + 1)["transaction.max.timeout.ms"].value)
+        except (KafkaException, FutureTimeoutError, KeyError, StopIteration, TypeError, ValueError):
+            return None
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], *, at: str | int, read_committed: bool

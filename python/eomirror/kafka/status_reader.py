@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from confluent_kafka import Consumer, TopicPartition
@@ -15,6 +15,7 @@ from eomirror.errors import AuthorizationError, ClusterError, MirrorError, State
 from eomirror.formats.mm2 import Checkpoint, Mm2Names, decode_checkpoint
 from eomirror.formats.names import LinkNames
 from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
+from eomirror.hanging import with_hanging
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead
 from eomirror.kafka.compact_log import CompactLogReader, LogRecord, control_view
@@ -28,10 +29,11 @@ from eomirror.sync.state_topics import policy_fix
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.formats.control import ControlView
+    from eomirror.hanging import Hanging
     from eomirror.kafka.facts import TopicFacts
 
     _Sides = tuple[
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
         "_SourceError | None",
     ]
 
-__all__ = ["StatusReader"]
+__all__ = ["HangingLook", "StatusReader"]
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +54,21 @@ _AWAY_SECONDS = 7.0
 _LOOK_SECONDS = 0.5
 
 
+class HangingLook(Protocol):
+    """Looks for transactions that nobody will end: `eomirror.native.hanging.HangingTransactions`."""
+
+    def look(
+        self,
+        partitions: Collection[tuple[str, int]],
+        *,
+        positions: Collection[Position],
+        history: Sequence[Position],
+        highest_lane: int,
+        now_ms: int,
+    ) -> Sequence[Hanging]:
+        """Returns those in these partitions; none where that cannot be told."""
+
+
 class StatusReader:
     """
     Tells where one link stands; keeps its connections, so that it may be asked again and again.
@@ -60,10 +77,19 @@ class StatusReader:
         link: The link.
         source: Its source cluster.
         target: Its target cluster.
+        hanging: Makes what looks for transactions on the target that nobody will end; None to look for none.
         clock: Where time comes from.
     """
 
-    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        hanging: Callable[[Link, Cluster, ClusterAdmin], HangingLook] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._link = link
         self._clock = clock
         # how far the owner's clock is ahead of ours, as far as we know
@@ -72,6 +98,7 @@ class StatusReader:
         role = self._names.client_id("status")
         self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
         self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
+        self._hanging = None if hanging is None else hanging(link, target, self._target)
         self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
         self._peek = made(
             Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
@@ -86,7 +113,8 @@ class StatusReader:
                 that is gone only its own.
         """
         topics = [self._names.control_topic, self._names.positions_topic]
-        if any(facts is None for facts in self._target.describe_topics(topics).values()):
+        own = self._target.describe_topics(topics)
+        if any(facts is None for facts in own.values()):
             return LinkStatus(link=self._link.name, state="never ran")
         # what is not mirrored now, and how old it is, is told of this moment: what follows takes seconds
         now_ms = self._clock.wall_ms()
@@ -127,6 +155,18 @@ class StatusReader:
             fix="" if problem is None else problem.fix,
         )
         found = replace(found, drifted=self._drifted())
+        if self._hanging is not None and control.generation is not None:
+            # a source that is away leaves nothing observed, and its copies are needed most then
+            copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
+            there = _copies(mirrored, observed) if observed else _existing(self._target, copies)[1]
+            hung = self._hanging.look(
+                sorted(_whole(own).union(there)),
+                positions=mirrored,
+                history=history,
+                highest_lane=control.generation.highest_lane,
+                now_ms=self._clock.wall_ms() + sight.offset_ms,
+            )
+            found = with_hanging(found, hung)
         targets = {position.target_topic for position in mirrored}
         return replace(found, groups=self._groups(targets)) if self._link.groups else found
 
@@ -317,6 +357,29 @@ class _Beside:
 
 class _SourceError(MirrorError):
     """The source as a whole could not be looked at."""
+
+
+def _whole(topics: Mapping[str, TopicFacts | None]) -> set[SourcePartition]:
+    """Partitions of topics that have a leader."""
+    return {
+        SourcePartition(name, number)
+        for name, facts in topics.items()
+        if facts is not None
+        for number in set(range(facts.partitions)) - facts.leaderless
+    }
+
+
+def _copies(
+    positions: Iterable[Position], observed: Mapping[SourcePartition, Observed]
+) -> list[SourcePartition]:
+    """Target partitions of these positions that are there and have a leader."""
+    return [
+        SourcePartition(position.target_topic, position.target_partition)
+        for position in positions
+        if (seen := observed.get(position.source)) is not None
+        and seen.target.topic_id is not None
+        and seen.target.refused is None
+    ]
 
 
 def _can_go_on(position: Position, seen: Observed | None) -> bool:
