@@ -89,6 +89,8 @@ class Mirror:
         """
         Mirror; blocks until the end.
 
+        A cluster that does not answer is tried again for ever, at the start as well as later; snapshots name it.
+
         Of several links each fails for itself: the others go on, and the failure is raised when all have
         ended.  A topic that cannot go on (data lost on the source, a record the target refuses) stops
         alone: snapshots and the report name it, and a run with ``until`` has its exit code in the report.

@@ -280,9 +280,11 @@ def link_status(
         for source, position in sorted(positions.items())
     }
     out = left_out or {}
-    stopped = _stopped(control, positions)
+    stopped = _stopped(control, positions, {source.topic for source in out})
     partitions = tuple(
-        _left_out(item, out[source]) if source in out else _with_stop(item, stopped.get(source.topic))
+        _left_out(item, out[source], stopped.get(source.topic))
+        if source in out
+        else _with_stop(item, stopped.get(source.topic))
         for source, item in shown.items()
     )
     # what was left out falls behind, and nobody knows how far: that is not to look like a link without lag
@@ -382,10 +384,14 @@ def _partition(
     )
 
 
-def _left_out(partition: PartitionStatus, reason: MirrorError | None) -> PartitionStatus:
+def _left_out(
+    partition: PartitionStatus, reason: MirrorError | None, stop: Stopped | None
+) -> PartitionStatus:
     """One that a running mirror, or its last start, goes on without."""
     where = f"{partition.topic}-{partition.partition}"
-    if reason is None:
+    if reason is None and stop is not None:
+        problem, fix = stop.reason, stop.fix
+    elif reason is None:
         problem = f"{where}: the link's topics match it, but it is not mirrored now"
         fix = "see topic_left_out in the mirror's log; a mirror that runs takes it up when it can"
     else:
@@ -393,14 +399,13 @@ def _left_out(partition: PartitionStatus, reason: MirrorError | None) -> Partiti
     return replace(partition, problem=problem, fix=fix)
 
 
-def _stopped(control: ControlView, positions: Mapping[SourcePartition, Position]) -> dict[str, Stopped]:
+def _stopped(
+    control: ControlView, positions: Mapping[SourcePartition, Position], left_out: Collection[str]
+) -> dict[str, Stopped]:
     """Return what control shows as stopped, by topic, without topics that the link does not mirror any more."""
-    assigned = (
-        set()
-        if control.generation is None
-        else {each.topic for each in control.generation.assignment.partitions}
-    )
-    parked = {source.topic for source in positions} - assigned
+    generation = control.generation
+    assigned = set() if generation is None else {each.topic for each in generation.assignment.partitions}
+    parked = {source.topic for source in positions} - assigned - set(left_out)
     return {stop.topic: stop for stop in control.stopped if stop.topic not in parked}
 
 

@@ -213,6 +213,11 @@ def test_one_bad_topic_does_not_stop_the_others(discover: Make, east: Any, topic
     assert {item.source.topic for item in found} == {f"{topic_name}.a", f"{topic_name}.b"}
     told = [entry for entry in logs if entry["event"] == "topic_left_out"]
     assert [(entry["topic"], bool(entry["fix"])) for entry in told] == [(bad, True)]
+    assert {topic: bool(error.fix) for topic, error in discovery.left_out().items()} == {bad: True}
+
+    delete_topic(east.client_properties, bad)
+    discovery.refresh()
+    assert discovery.left_out() == {}
 
 
 def test_a_copy_with_more_partitions_is_used_as_it_is(

@@ -69,6 +69,10 @@ class FakeLink:
         """As `Discovery.refresh`."""
         return tuple(self.partitions)
 
+    def left_out(self) -> dict[str, Any]:
+        """As `Discovery.left_out`."""
+        return {}
+
     def goals(self) -> dict[SourcePartition, int]:
         """As `Discovery.goals`."""
         return {item.source: self.goal for item in self.partitions}

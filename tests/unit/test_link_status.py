@@ -150,6 +150,17 @@ def test_a_topic_that_its_owner_stopped_is_a_problem_that_topics_do_not_tell() -
     assert found.as_dict()["stopped"][1]["at"] == 4_500
 
 
+def test_what_a_start_left_out_has_the_owners_reason() -> None:
+    """Where nothing shows from outside why; a reason that shows now comes first."""
+    silent = UnreachableError("pay-0 has no leader on cluster a", fix="bring back a broker")
+    for reason, words in ((None, "pay-0: refused"), (silent, "has no leader")):
+        found = picture(
+            (ORDERS, seen(ORDERS, 13)), assigned=[ORDERS], left_out={PAY: reason}, stopped=(stop("pay"),)
+        )
+        assert words in found.partitions[1].problem
+        assert [each["topic"] for each in found.stopped] == ["pay"]
+
+
 def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
     """And a topic that left the filter is nobody's problem, whatever stopped it."""
     gone = seen(ORDERS, None, topic_id=None)

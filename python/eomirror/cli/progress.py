@@ -83,6 +83,8 @@ class ProgressDisplay:
             if link.counters.dropped:
                 text += f", {human_count(link.counters.dropped)} dropped on purpose"
             console.print(printable(text), markup=False)
+            if link.error:
+                console.print(printable(f"  it has not begun: {link.error}"), style="red", markup=False)
             for topic, reason in link.stopped_topics.items():
                 console.print(printable(f"  {topic} is stopped: {reason}"), style="red", markup=False)
 

@@ -116,8 +116,10 @@ def run(
     """
     Mirror the links of CONFIG, exactly once.
 
-    SIGTERM or Ctrl-C finishes the open transactions and exits 0.  Exit codes: 0 done, 1 failed, 4 data was
-    lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
+    SIGTERM or Ctrl-C finishes the open transactions and exits 0.  A cluster that is away, at the start or later, is
+    tried again until it answers, also with --until caught-up; other links run meanwhile.  Refused credentials and
+    missing rights fail a link at its start.  Exit codes: 0 done, 1 failed, or a link had not begun when the time of
+    --until was over, 4 data was lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
     """
     with _Signals() as signals, _failure_in_one_format():
         # from here on, and before anything that takes time: a stop that comes earlier than this kills the process

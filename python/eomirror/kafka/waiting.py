@@ -40,7 +40,8 @@ def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[No
     Log ``waiting_for_cluster`` when what is done inside takes longer than `NOTICE_SECONDS`.
 
     The event names the cluster's alias, its bootstrap servers, and for how long it has been waited for.  It is logged
-    once in half a minute for each cluster of a process, from a thread of its own.
+    once in half a minute for each cluster of a process, from a thread of its own.  It is no warning: a healthy
+    cluster may take a second, and the caller says what follows from one that is away.
 
     Args:
         cluster: The cluster that is asked.
@@ -55,7 +56,7 @@ def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[No
             if now - _announced.get(key, float("-inf")) < _QUIET_SECONDS:
                 return
             _announced[key] = now
-        log.warning(
+        log.info(
             "waiting_for_cluster",
             cluster=cluster.alias,
             servers=cluster.bootstrap_servers,

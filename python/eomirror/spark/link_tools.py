@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from eomirror.errors import TopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from eomirror.clock import Clock
+    from eomirror.errors import MirrorError
     from eomirror.formats.control import Stopped
     from eomirror.lane.plane import MetadataRecord
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneReport, LaneSpec
@@ -32,6 +33,7 @@ __all__ = [
     "Owner",
     "PublishedLayout",
     "refuse_left_out",
+    "without_lane",
 ]
 
 
@@ -95,6 +97,9 @@ class Discoverer(Protocol):
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
         """List what to mirror now."""
+
+    def left_out(self) -> Mapping[str, MirrorError]:
+        """Topics that could not be prepared when they were last looked at, and why."""
 
     def goals(self) -> dict[SourcePartition, int]:
         """The source's last stable offsets now."""
@@ -201,6 +206,15 @@ class LinkTools:
     wants_goals: bool = False
     identify: Callable[[str], str] = str
     copies: Copies = field(default_factory=Copies)
+
+
+def without_lane(
+    wanted: Iterable[SourcePartition], lanes: Mapping[int, Sequence[AssignedPartition]]
+) -> dict[str, tuple[int, str]]:
+    """Return the topics that the owner gave to no lane, with the exit code and text of an error for each."""
+    served = {item.source for items in lanes.values() for item in items}
+    text = "is left out: it is not mirrored\n  fix: see topic_left_out in the mirror's log"
+    return {source.topic: (1, f"topic {source.topic} {text}") for source in wanted if source not in served}
 
 
 def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: PublishedLayout) -> None:

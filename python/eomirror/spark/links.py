@@ -25,7 +25,7 @@ from eomirror.spark.frames import encode_groups
 from eomirror.spark.helpers import Helpers
 from eomirror.spark.keeping import Keeping
 from eomirror.spark.lanes import LaneThread
-from eomirror.spark.link_tools import refuse_left_out
+from eomirror.spark.link_tools import refuse_left_out, without_lane
 from eomirror.spark.reaching import Reaching
 from eomirror.spark.stops import StopRecords
 from eomirror.spark.unauthorized import UnauthorizedTopics
@@ -343,6 +343,8 @@ class LinkThread:
         if self._over.is_set():
             return
         self._stops.inherit(layout.stopped, self._known)
+        self._stops.stopped(without_lane(self._known, layout.lanes), None)
+        self._stops.left_out(discovery.left_out())
         if self._owner is not None:
             self._keeping.begin(self._owner)
         with self._lock:
@@ -416,8 +418,7 @@ class LinkThread:
         for lane in late:
             lane.join(last.remaining())
         self._quit.set()
-        last = Deadline(_LAST_SECONDS, self._tools.clock)
-        self._helpers.join(last)
+        self._helpers.join(Deadline(_LAST_SECONDS, self._tools.clock))
         if self._owner is not None:
             self._stops.write(self._owner.release)
         self._close()
@@ -436,19 +437,18 @@ class LinkThread:
 
     def _refresh(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
+        self._stops.left_out(discovery.left_out())
         new = [item for item in found if item.source not in self._known]
         for topic, other in self._tools.copies.take(self.name, new).items():
-            log.error(
-                "topic_left_out",
-                link=self.name,
-                topic=topic,
-                reason=f"link {other} makes the same copy already",
-            )
+            reason = f"link {other} makes the same copy already"
+            log.error("topic_left_out", link=self.name, topic=topic, reason=reason)
+            self._stops.stopped({topic: (1, f"topic {topic} is left out: {reason}")}, None)
             self._known.update(item.source for item in new if item.source.topic == topic)
             new = [item for item in new if item.source.topic != topic]
         if not new or self._over.is_set() or self._owner is None:
             return
         by_lane = self._owner.extend(new)
+        self._stops.stopped(without_lane((item.source for item in new), by_lane), None)
         self._known.update(item.source for item in new)
         for lane, items in by_lane.items():
             log.info(

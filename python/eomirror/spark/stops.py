@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.clock import Clock
+    from eomirror.errors import MirrorError
     from eomirror.lane.spec import LaneProgress, LaneSpec
     from eomirror.types import SourcePartition
 
@@ -63,6 +64,8 @@ class StopRecords:
         self._lock = threading.Lock()
         # stopped now, by this run
         self._stopped: dict[str, Stopped] = {}
+        # of these, what `left_out` was told
+        self._left_out: set[str] = set()
         # the value that control holds for each topic, as far as this run knows
         self._written: dict[str, bytes] = {}
         # of topics that control shows as stopped and that may go on: where each partition stood when a lane had begun
@@ -110,6 +113,20 @@ class StopRecords:
                     run=self._run,
                     timestamp=self._clock.wall_ms(),
                 )
+
+    def left_out(self, topics: Mapping[str, MirrorError]) -> None:
+        """
+        Note which topics are left out before any lane has them.
+
+        Args:
+            topics: All of them, and why; one that is not among them any more is about to be mirrored.
+        """
+        with self._lock:
+            for topic in self._left_out - topics.keys():
+                self._stopped.pop(topic, None)
+                self._waiting[topic] = {}
+            self._left_out = set(topics)
+        self.stopped({topic: (error.exit_code, str(error)) for topic, error in topics.items()}, None)
 
     def tried_again(self, topics: Iterable[str], mirrored: Collection[SourcePartition]) -> None:
         """Note that topics that were stopped are mirrored again, or are about to be."""

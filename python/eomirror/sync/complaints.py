@@ -30,9 +30,12 @@ class Complaints:
     def __init__(self, link: str) -> None:
         self._link = link
         self._said: set[tuple[str, str]] = set()
+        #: The last word on each topic that is not in order.
+        self.standing: dict[str, MirrorError] = {}
 
     def say(self, topic: str, error: MirrorError) -> None:
         """Why a topic is left out, unless that has been said since it last was in order."""
+        self.standing[topic] = error
         if (topic, error.message) not in self._said:
             self._said.add((topic, error.message))
             log.warning("topic_left_out", link=self._link, topic=topic, reason=error.message, fix=error.fix)
@@ -61,3 +64,5 @@ class Complaints:
         """These are in order now: what keeps them out another time is news."""
         if self._said:
             self._said = {said for said in self._said if said[0] not in topics}
+        for topic in self.standing.keys() & topics:
+            del self.standing[topic]

@@ -83,6 +83,8 @@ class Discovery:
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
+        # names that the last look found
+        self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
         self._complaints = Complaints(link.name)
         self._own = OwnTopics(link, self._target, learn=self._learn_defaults, clock=clock)
@@ -212,6 +214,13 @@ class Discovery:
             self._refresh_topics(looked_at, targets)
         return self._led(targets, sources)
 
+    def left_out(self) -> dict[str, MirrorError]:
+        """Topics that the last look found on the source and could not prepare, and why; no lane has them."""
+        standing = self._complaints.standing.items()
+        return {
+            topic: error for topic, error in standing if topic in self._found and topic not in self._ready
+        }
+
     def goals(self) -> dict[SourcePartition, int]:
         """
         Last stable offset of every partition that is mirrored, now.
@@ -274,7 +283,9 @@ class Discovery:
         return plan, pairs
 
     def _matched(self, names: Iterable[str]) -> list[str]:
-        return [topic for topic in names if self._link.mirrors(topic)]
+        matched = [topic for topic in names if self._link.mirrors(topic)]
+        self._found = frozenset(matched)
+        return matched
 
     def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
         """A topic that is named, rather than described by a pattern, has to exist."""

@@ -27,6 +27,9 @@ class Side:
     def prepare(self, **_: bool) -> tuple[()]:
         return ()
 
+    def left_out(self) -> dict[str, Any]:
+        return {}
+
     def goals(self) -> dict[Any, int]:
         return {}
 

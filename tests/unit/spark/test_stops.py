@@ -9,7 +9,7 @@ import pytest
 
 from clocks import PlayedClock
 from eomirror.config import Cluster, Link, Secret
-from eomirror.errors import DataLossError
+from eomirror.errors import DataLossError, TopicError
 from eomirror.formats.control import Stopped, decode_control
 from eomirror.lane.machine import LaneState
 from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress
@@ -172,6 +172,26 @@ def test_a_topic_that_is_tried_again_is_shown_until_it_goes_on() -> None:
 
     rig.stops.write(meanwhile)
     assert rig.write() == {}
+
+
+def test_topics_that_no_lane_has_are_shown_until_they_are_prepared() -> None:
+    """Each look says which ones these are; what a lane has stopped is not touched by it."""
+    rig = Rig()
+    rig.stops.stopped({"pay": (1, "why")}, 0)
+    left = TopicError(
+        "topic orders and Orders cannot live side by side on b", fix="exclude one", topic="orders"
+    )
+    rig.stops.left_out({"orders": left})
+    found = rig.write()
+    assert (found["orders"].reason, found["orders"].fix, found["orders"].lane) == (
+        left.message,
+        left.fix,
+        None,
+    )
+    rig.stops.left_out({"orders": left})
+    assert rig.write() == found
+    rig.stops.left_out({})
+    assert set(rig.write()) == {"pay"}
 
 
 def test_a_reason_that_shows_a_secret_is_left_out() -> None:
