@@ -260,6 +260,10 @@ class Stopped:
         """Key of the record."""
         return self.key_of(self.topic)
 
+    def told_alike(self, other: Stopped) -> bool:
+        """Return whether both name the same reason, fix and exit code, whenever it was and whichever run."""
+        return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
+
     @staticmethod
     def key_of(topic: str) -> bytes:
         """Key of the record of a source topic."""

@@ -66,8 +66,8 @@ class StopRecords:
         self._stopped: dict[str, Stopped] = {}
         # of these, what `left_out` was told
         self._left_out: set[str] = set()
-        # the value that control holds for each topic, as far as this run knows
-        self._written: dict[str, bytes] = {}
+        # what control holds for each topic, as far as this run knows
+        self._written: dict[str, Stopped] = {}
         # of topics that control shows as stopped and that may go on: where each partition stood when a lane had begun
         # with it, None before that; what has gone on is taken out
         self._waiting: dict[str, dict[int, int | None]] = {}
@@ -84,7 +84,7 @@ class StopRecords:
         """
         with self._lock:
             for record in stopped:
-                self._written[record.topic] = record.value()
+                self._written[record.topic] = record
                 if record.topic not in self._stopped:
                     self._await(record.topic, mirrored)
 
@@ -104,7 +104,7 @@ class StopRecords:
                     continue
                 hidden = any(holds_secret(cluster, text) for cluster in self._clusters)
                 reason, _, fix = (_HIDDEN if hidden else text).partition("\n  fix: ")
-                self._stopped[topic] = Stopped(
+                stop = Stopped(
                     topic=topic,
                     reason=reason[:_MOST_CHARACTERS],
                     fix=fix[:_MOST_CHARACTERS],
@@ -113,6 +113,9 @@ class StopRecords:
                     run=self._run,
                     timestamp=self._clock.wall_ms(),
                 )
+                known = self._written.get(topic)
+                # tried again, by this run or by a later one, and stopped by the same: it has been since the first time
+                self._stopped[topic] = known if known is not None and known.told_alike(stop) else stop
 
     def left_out(self, topics: Mapping[str, MirrorError]) -> None:
         """
@@ -170,18 +173,18 @@ class StopRecords:
             due = self._due()
         commit(
             [
-                MetadataRecord(self._topic, 0, Stopped.key_of(topic), value)
-                for topic, value in sorted(due.items())
+                MetadataRecord(self._topic, 0, Stopped.key_of(topic), None if stop is None else stop.value())
+                for topic, stop in sorted(due.items())
             ]
         )
         with self._lock:
-            for topic, value in due.items():
-                if value is None:
+            for topic, stop in due.items():
+                if stop is None:
                     self._written.pop(topic, None)
                     self._waiting.pop(topic, None)
                     self._begun.pop(topic, None)
                 else:
-                    self._written[topic] = value
+                    self._written[topic] = stop
                     if topic not in self._stopped:
                         # tried again while it was being written: the next write takes it back
                         self._waiting.setdefault(topic, {})
@@ -192,11 +195,9 @@ class StopRecords:
         self._waiting[topic] = {source.partition: None for source in mirrored if source.topic == topic}
         self._begun.pop(topic, None)
 
-    def _due(self) -> dict[str, bytes | None]:
-        due: dict[str, bytes | None] = {
-            topic: value
-            for topic, record in self._stopped.items()
-            if (value := record.value()) != self._written.get(topic)
+    def _due(self) -> dict[str, Stopped | None]:
+        due: dict[str, Stopped | None] = {
+            topic: stop for topic, stop in self._stopped.items() if stop != self._written.get(topic)
         }
         now = self._clock.monotonic()
         for topic, waiting in self._waiting.items():

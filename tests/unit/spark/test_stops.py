@@ -141,6 +141,20 @@ def test_it_stays_when_the_topic_is_stopped_again() -> None:
     assert rig.write()["orders"].reason == "lost"
 
 
+def test_a_stop_that_comes_again_for_the_same_reason_is_as_old_as_the_first() -> None:
+    """A right that is missing is tried again once a minute, and a restart meets the same record: neither is news."""
+    rig = inherited("orders")
+    first = rig.control.stopped
+    rig.clock.sleep(60)
+    rig.stops.stopped({"orders": (1, "why")}, 5)
+    assert rig.write() == first
+    rig.stops.tried_again(["orders"], MIRRORED)
+    rig.clock.sleep(60)
+    rig.stops.stopped({"orders": (1, "why")}, 5)
+    assert rig.write() == first
+    assert len(rig.control.log) == 1
+
+
 @pytest.mark.parametrize("state", [LaneState.POSITIONS, LaneState.COMPARING, LaneState.CLOSED])
 def test_positions_that_were_not_compared_yet_say_nothing(state: LaneState) -> None:
     """A lane that fails on its way up has read them all the same."""
