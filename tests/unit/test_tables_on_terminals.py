@@ -24,7 +24,8 @@ from eomirror.cli.status import _draw
 from eomirror.status import LinkStatus, PartitionStatus
 def partition(name, n):
     return PartitionStatus(topic=name, partition=n, target_topic=f"east.{{name}}", lane=n, position=123456789,
-                           source_lso=1, last_commit=1, lag_records=1234567, lag_seconds=3700.0, rate=1234.5, records=123456789)
+                           source_lso=1, last_commit=1, lag_records=1234567, lag_seconds=3700.0, rate=1.5,
+                           records=123456789)
 _draw([LinkStatus(link="east->west", state="running", partitions=tuple(
     partition(name, n) for name in ("orders", "{LONG}") for n in range(2)))])
 """
