@@ -87,14 +87,14 @@ def divert(stream: TextIO, write: Callable[[str], None]) -> Iterator[None]:
         write: Takes whole lines, each with its line feed; called from several threads.
     """
     before = _DIVERTED[:]
-    _DIVERTED[:] = [(stream, write)]
+    _DIVERTED[:] = [(stream, write), *(each for each in before if each[0] is not stream)]
     try:
         yield
     finally:
         _DIVERTED[:] = before
 
 
-#: The one diversion there is, or none.
+#: Diversions, one for each stream at most.
 _DIVERTED: list[tuple[TextIO, Callable[[str], None]]] = []
 
 

@@ -51,14 +51,16 @@ class LiveFrame:
 
     Args:
         stream: The terminal; stderr if there is none.
+        stays: The last picture stays in the end.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, stays: bool = False) -> None:
         chosen = stream if stream is not None else sys.stderr
         # a picture below another one: what is written for it must not go above it
         while isinstance(chosen, LossyStream):
             chosen = chosen.inner
         self._stream = chosen
+        self._stays = stays
         self._lock = threading.RLock()
         self._lines: list[str] = []
         self._widths: list[int] = []
@@ -90,10 +92,12 @@ class LiveFrame:
         if not is_dumb(self._stream):
             self.live = True
             self._undo.enter_context(divert(self._stream, self.write))
-            if sys.stderr is self._stream:
-                self._undo.enter_context(
-                    contextlib.redirect_stderr(cast("TextIO", LossyStream(self._stream)))
-                )
+            errors = sys.stderr
+            if errors is not self._stream and not isinstance(errors, LossyStream) and errors.isatty():
+                # a picture on stdout, and messages on the same terminal
+                self._undo.enter_context(divert(errors, self.write))
+            if not isinstance(errors, LossyStream):
+                self._undo.enter_context(contextlib.redirect_stderr(cast("TextIO", LossyStream(errors))))
         return self
 
     def __exit__(
@@ -101,7 +105,7 @@ class LiveFrame:
     ) -> None:
         self._undo.close()
         with self._lock:
-            if self.live:
+            if self.live and not self._stays:
                 self._put(self._erasing())
             self._lines, self._widths = [], []
             self.live = False

@@ -20,6 +20,7 @@ LONG = "a-topic-with-a-very-long-name.that-was-given-to-it.because.it.was.possib
 
 #: Results of commands, drawn with what a mirror of long names has.
 STATUS = f"""
+from eomirror.cli.render import stdout_console
 from eomirror.cli.status import _draw
 from eomirror.status import LinkStatus, PartitionStatus
 def partition(name, n):
@@ -27,7 +28,7 @@ def partition(name, n):
                            source_lso=1, last_commit=1, lag_records=1234567, lag_seconds=3700.0, rate=1.5,
                            records=123456789)
 _draw([LinkStatus(link="east->west", state="running", partitions=tuple(
-    partition(name, n) for name in ("orders", "{LONG}") for n in range(2)))])
+    partition(name, n) for name in ("orders", "{LONG}") for n in range(2)))], stdout_console())
 """
 VERIFY = f"""
 from types import SimpleNamespace as N

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,13 @@ def status(
     answer is unknown, and the others are shown; so is a link that is watched and goes away.
     Exit codes: 0 done, also where a topic has a problem; 1 a link is unknown.
     """
+    from rich.text import Text
+
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.kafka.status_reader import StatusReader
-    from eomirror.log import is_dumb
     from eomirror.native.hanging import HangingTransactions
+    from eomirror.screen import LiveFrame
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
@@ -73,22 +76,27 @@ def status(
         )
         for link in chosen
     ]
+    # a table that is watched is redrawn in place, and its last picture stays
+    frame = LiveFrame(sys.stdout, stays=True)
     try:
+        if watch and wants_table(output):
+            frame.__enter__()
         alone = len(readers) == 1
         while True:
             found = _read_all(readers, alone=alone)
             # who watches a link wants to see it come back
             alone = False
-            if wants_table(output):
-                if watch and not is_dumb(sys.stdout):
-                    click.clear()
-                _draw(found)
+            if frame.live:
+                frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0])))
+            elif wants_table(output):
+                _draw(found, stdout_console())
             else:
                 print_structured({"links": [item.as_dict() for item in found]}, output)
             if not watch:
                 return int(any(item.state == _UNKNOWN for item in found))
             SYSTEM_CLOCK.sleep(_WATCH_SECONDS)
     finally:
+        frame.__exit__(None, None, None)
         for _, reader in readers:
             reader.close()
 
@@ -119,20 +127,32 @@ def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
         return LinkStatus(link=link, state=_UNKNOWN, problem=error.message, fix=error.fix)
 
 
-def _draw(found: list[LinkStatus]) -> None:
+def _drawn(found: list[LinkStatus], *, columns: int) -> str:
+    """Returns a picture of the links, with its colours."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, highlight=False)
+    with console.capture() as captured:
+        _draw(found, console)
+    return captured.get()
+
+
+def _draw(found: list[LinkStatus], console: Console) -> None:
     from rich.markup import escape
 
     from eomirror.status import planes_line
 
-    console = stdout_console()
     for item in found:
         owner = item.owner or {}
         console.print(
             f"[bold]{escape(item.link)}[/bold]  {item.state}"
-            + (escape(f"  owner {owner['host']}/{owner['pid']} run {owner['run']}") if owner else "")
-            + f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
-            + f"  {human_rate(item.rate)}"
+            f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+            f"  {human_rate(item.rate)}"
         )
+        if owner:
+            console.print(
+                f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim"
+            )
         if item.clock_offset_seconds:
             how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
             far = human_seconds(abs(item.clock_offset_seconds))
@@ -191,14 +211,11 @@ def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: f
 
     from eomirror.clock import SYSTEM_CLOCK
 
-    age = None
+    text = f"{human_things(groups.followed, 'group')} followed, {human_things(groups.offsets, 'checkpoint')}"
     if groups.last_checkpoint is not None:
         since = (SYSTEM_CLOCK.wall_ms() - groups.last_checkpoint) / 1000
-        age = max(0.0, since + clock_offset_seconds)
-    console.print(
-        f"{human_things(groups.followed, 'group')} followed, {human_things(groups.offsets, 'checkpoint')}, "
-        f"the newest {human_seconds(age)} old"
-    )
+        text += f", the newest {human_seconds(max(0.0, since + clock_offset_seconds))} old"
+    console.print(text)
     if groups.unreadable:
         console.print(
             f"{human_count(groups.unreadable)} records are no checkpoints and are passed over, the first: "
