@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import click
 
 from eomirror.cli.render import output_option, print_structured, say, wants_table
+from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from eomirror.demo.report import DemoReport
     from eomirror.demo.scenario import Demo
 
 __all__ = ["demo"]
@@ -54,7 +56,7 @@ def demo(
     Starts two Apache Kafka clusters on 127.0.0.1, writes steady transactional traffic to one, and mirrors it to the
     other while kill -9 hits the whole mirror in the middle of open transactions.  Then both sides are read
     by independent read_committed consumers and compared byte for byte.  The same kills hit a copier with
-    exactly-once off, to show what is prevented.
+    exactly-once off, the naive copier, to show what is prevented.
 
     Needs Java 17 or newer.  Takes about two minutes; the first time, Kafka's jars (45 MB) are fetched as well.
     Exit codes: 0 identical, 3 differences found, 1 the demo could not be played.
@@ -62,7 +64,6 @@ def demo(
     from eomirror.clock import new_token
     from eomirror.demo.display import DemoDisplay
     from eomirror.demo.progress import show_progress
-    from eomirror.demo.report import render
     from eomirror.demo.scenario import Demo, DemoOptions
 
     chosen = int(new_token()[:8], 16) if seed is None else seed
@@ -77,16 +78,22 @@ def demo(
                 report = played.run()
     finally:
         signal.signal(signal.SIGTERM, before)
-    if wants_table(output):
-        from rich.console import Console
-
-        console = Console()
-        Console(width=None if console.is_terminal else _WIDTH).print(render(report))
-    else:
+    drawn = wants_table(output)
+    # stderr told the story: its end belongs there where stdout gets the report for a program
+    _draw(report, sys.stdout if drawn else cast("TextIO", LossyStream(sys.stderr)))
+    if not drawn:
         print_structured(report.as_dict(), output)
     if keep:
         _print_next(played)
     return report.exit_code
+
+
+def _draw(report: DemoReport, stream: TextIO) -> None:
+    from rich.console import Console
+
+    from eomirror.demo.report import render
+
+    Console(file=stream, width=None if stream.isatty() else _WIDTH).print(render(report))
 
 
 def _leave(number: int, _: FrameType | None) -> NoReturn:

@@ -212,12 +212,12 @@ def render(report: DemoReport) -> RenderableType:
     copies = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     copies.add_column("")
     copies.add_column("eomirror", justify="right")
-    copies.add_column("exactly-once off", justify="right")
+    copies.add_column("naive copier", justify="right")
     for name, left, right in _rows(once, least):
         copies.add_row(name, _marked(left, good=name in _COUNTS), _marked(right, good=name in _COUNTS))
 
     kills = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("kill -9", "at", "processes", "open transaction in", "readers held back", "recovered in"):
+    for column in ("kill -9", "at", "processes", "open in", "readers held", "recovered in"):
         kills.add_column(column, justify="right")
     for number, kill in enumerate(report.kills, start=1):
         kills.add_row(

@@ -490,7 +490,7 @@ class Demo:
                 "produced": f"{traffic.ledger.records:,}",
                 "aborted": f"{traffic.ledger.aborted_records:,}",
                 "mirrored": f"{once.records:,}",
-                "exactly-once off": f"{least.records:,}",
+                "naive copier": f"{least.records:,}",
                 "behind": f"{max(0, traffic.ledger.records - once.records):,}",
             }
         )
