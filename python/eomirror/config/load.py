@@ -112,6 +112,8 @@ def inspect_config(
     if not isinstance(root, Map):
         if not faults.faults:
             fix = "write `clusters:` and `links:`; see docs/configuration.md"
+            if isinstance(root, Scalar) and "=" in root.text:
+                fix = "a property file of MirrorMaker 2 ends in .properties; or write it anew: eomirror import FILE"
             faults.add("file", f"this is {kind_of(root)}", fix, root.line)
         return Inspection(None, (), tuple(faults.faults), {}, origin)
     if not isinstance(source, Mapping):

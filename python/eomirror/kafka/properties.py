@@ -69,6 +69,9 @@ def _unknown(path: str, properties: Mapping[str, str | Secret], lines: Mapping[s
         if "No such configuration property" in complaint:
             what = "librdkafka does not know this property"
             fix = "look it up in librdkafka's CONFIGURATION.md; names of the Java client differ"
+            dotted = key.replace("_", ".")
+            if dotted != key and _SENTINEL in _complaint(Producer, {dotted: text, _SENTINEL: ""}):
+                fix = f"did you mean {dotted}?"
         yield Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))
 
 

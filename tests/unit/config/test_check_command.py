@@ -81,3 +81,18 @@ def test_the_schema_is_printed(tmp_path: Path) -> None:
     done = check(tmp_path, "", "--schema")
     assert done.returncode == 0
     assert json.loads(done.stdout)["title"] == "eomirror configuration"
+
+
+def test_a_property_file_under_the_wrong_name_is_recognised(tmp_path: Path) -> None:
+    """MirrorMaker 2's file with the ending .yaml: the fix names what takes it."""
+    done = check(tmp_path, "clusters = a, b\na.bootstrap.servers = x:1\n", "-o", "table")
+    assert done.returncode == 78
+    assert "eomirror import" in done.stderr
+
+
+def test_a_property_in_pythons_spelling_is_recognised(tmp_path: Path) -> None:
+    """`bootstrap_servers` and the like: underscores for dots."""
+    text = GOOD.replace("security.protocol", "linger_ms: 5, security.protocol")
+    done = check(tmp_path, text, "-o", "table")
+    assert done.returncode == 78
+    assert "did you mean linger.ms?" in done.stderr
