@@ -424,6 +424,15 @@ class LeftOpen:
             MirrorError: A broker refuses us, or does not know the request.
         """
 
+    def writers(self, partitions: Sequence[tuple[str, int]], seconds: float) -> list[tuple[str, int, str]]:
+        """
+        Topic, partition, and a transactional id that has written there, as far as brokers remember: about a day.
+
+        Raises:
+            UnreachableError: A broker does not answer in time.
+            MirrorError: A broker refuses us, or does not know the request.
+        """
+
     def end(
         self,
         transactional_id: str,
@@ -793,3 +802,6 @@ def decode_offset_map(value: bytes) -> tuple[str, int, list[tuple[int, int, int]
     Raises:
         StateError: The bytes are corrupt or of an unknown version.
     """
+
+def last_hop(header: bytes, topic: str, key: bytes | None, value: bytes | None) -> str | None:
+    """Id of the cluster that a record was copied from; None where the header is none of ours, or another record's."""

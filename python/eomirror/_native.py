@@ -29,6 +29,7 @@ try:
         build_profile,
         decode_offset_map,
         encode_offset_map,
+        last_hop,
     )
 except ImportError as error:
     raise ImportError(
@@ -51,6 +52,7 @@ __all__ = [
     "Witness",
     "decode_offset_map",
     "encode_offset_map",
+    "last_hop",
 ]
 
 try:

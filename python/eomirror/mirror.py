@@ -39,6 +39,8 @@ class Mirror:
         spark_conf: Spark settings for an own context; they win over the configuration's ``spark`` section.
         take_over: Take a link even from a living mirror (rule 10).
         adopt: Source offset to go on at, for partitions whose position is missing or void; needs exactly one link.
+        into_filled: Records in copies that a link has no position for are meant to stay; it begins at its ``start``
+            behind them.
         on_event: Told in a few words what is being done; called from several threads.
 
     Raises:
@@ -55,6 +57,7 @@ class Mirror:
         spark_conf: Mapping[str, str] | None = None,
         take_over: bool = False,
         adopt: Mapping[SourcePartition, int] | None = None,
+        into_filled: bool = False,
         on_event: Callable[[str], None] | None = None,
     ) -> None:
         chosen = [config.link(name) for name in links] or list(config.links)
@@ -75,6 +78,7 @@ class Mirror:
         self._spark_conf = dict(spark_conf or {})
         self._take_over = take_over
         self._adopt = dict(adopt or {})
+        self._into_filled = into_filled
         self._on_event = on_event
         self._driver: MirrorDriver | None = None
         # reentrant: `stop` may interrupt `run` in the same thread, from a signal handler
@@ -143,6 +147,7 @@ class Mirror:
                 spark=self._spark,
                 take_over=self._take_over,
                 adopt=self._adopt,
+                into_filled=self._into_filled,
                 on_event=self._on_event,
                 clusters=self._config.clusters,
             ),

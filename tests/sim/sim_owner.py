@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim_forgotten import filled_copies, refuse_filled
 from sim_lane import SimAttempt, spec_of
 from sim_left_open import SimLeftovers
 from sim_network import SimProducer
@@ -164,7 +165,10 @@ class SimOwner:
             now_ms=0,
             above=max((position.generation for position in positions.values()), default=0),
         )  # fmt: skip
-        self._publish(generation, [item for item in generation.assignment.partitions if item not in known])
+        fresh = [item for item in generation.assignment.partitions if item not in known]
+        if view.generation is None:
+            refuse_filled(world, fresh)
+        self._publish(generation, fresh)
         self.layout = generation
         yield f"published generation {generation.generation}"
         yield from self._fence(generation.highest_lane)
@@ -298,6 +302,8 @@ class SimOwner:
             # a revision whose outcome was not known may have been committed: LinkOwner publishes it again
             before = view.generation if view.generation is not None else before
             fresh = [item for item in world.later if item not in before.assignment.partitions]
+            left_out = {copy.item.source for copy in filled_copies(world, fresh)}
+            fresh = [item for item in fresh if item not in left_out]
             after = revised(before, fresh, now_ms=0)
             self._publish(after, fresh)
         except LaneError:

@@ -324,6 +324,13 @@ class Oracle:
             self.torn[source] = f"{source}: position {latest.offset} was rolled back to {position.offset}"
             self.back[source] = position.offset
 
+    def forget(self) -> None:
+        """The state topics are gone: what was decided counts no more, and what was shown stays shown."""
+        self.decided.clear()
+        self.steps.clear()
+        self.unpositioned.clear()
+        self.left_out.clear()
+
     def undecidable(self) -> str:
         """What waits for a person, because nobody can tell what is right; empty for nothing."""
         if lost := sorted(self.unpositioned - self.decided.keys()):
@@ -372,6 +379,8 @@ class Oracle:
     def missing(self) -> str:
         """What is not mirrored yet, of all that can be; empty when everything is."""
         world, stopped = self._world, self._stopped()
+        if world.refused_for_good:
+            return ""
         # also one that is stopped for its source alone goes no further
         if lie := self._lie(stopped):
             return lie

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sim_damage import CUTS, ROLLED_BACK
+from sim_forgotten import STATE_DELETED
 from sim_rules import STUCK, BrokenRuleError
 from sim_world import Choices, World
 
@@ -33,9 +34,9 @@ MUTANT_ACTIONS = 120
 
 # in one schedule of so many, the target refuses some records
 _POISONED = 4
-# likewise of so many, what is taken from the target
+# likewise of so many, what is taken from the target, or deleted of the mirror's state
 _ODD = 8
-_DAMAGED = {1: CUTS, 5: ROLLED_BACK}
+_DAMAGED = {1: CUTS, 2: STATE_DELETED, 5: ROLLED_BACK}
 # of a process at a time: few enough that both cores end together, many enough that sending costs nothing
 _BATCH = 250
 _GARBAGE = 50_000

@@ -16,6 +16,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim_damage import damage
+from sim_forgotten import forget
 from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import SimOwner
@@ -139,6 +140,8 @@ class World:
         # what this schedule ended with, if that is known and not solved
         self.unsolved = ""
         self.steps = 0
+        # the state topics were deleted, and what came then was refused (`sim_forgotten`)
+        self.forgotten = self.refused_for_good = False
 
     # -- what the target refuses -------------------------------------------------------------------
 
@@ -279,6 +282,8 @@ class World:
         self.now += 0.004
         self.steps += 1
         damage(self)
+
+        forget(self)
         kind = self.draw(100)
         if kind < 58:
             self._step_one()
@@ -334,6 +339,7 @@ class World:
 
     def _round(self) -> None:
         self.now += 0.3
+        forget(self)
         self.progress()
         if not self.owners:
             self._newcomer()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from sim_damage import NO_MAP, NOT_COMPARED, WRITER_NOT_ASKED
+from sim_forgotten import NOT_LOOKED_INTO
 from sim_lane import SAID_ONCE
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_rules import BrokenRuleError
@@ -111,6 +112,8 @@ MUTATIONS = {
     WRITER_NOT_ASKED: {"EO-5"},
     # what readers had, and retention deleted, is mirrored again
     NO_MAP: {"EO-3", "EO-8"},
+    # a run that knows of no positions mirrors from the beginning what readers have seen
+    NOT_LOOKED_INTO: {"EO-11"},
 }
 
 

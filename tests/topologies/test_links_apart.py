@@ -71,7 +71,8 @@ def test_two_files_with_a_link_each_do_not_carry_records_round_for_ever(both: Bo
     """Neither would mark what it copies; the second to come finds the first at work, and says what to do."""
     east, west = both.write("east", 1), both.write("west", 2)
 
-    with running(both.mirror("east>west")):
+    # one way only, as far as this file tells: the records of west's applications are meant to stay beside the copies
+    with running(both.mirror("east>west", into_filled=True)):
         wait_for(lambda: len(both.records("west")) >= 2 * _RECORDS, 90)
         with pytest.raises(TopicError, match="go round for ever"):
             both.mirror("west>east").run(until=30.0)

@@ -101,6 +101,12 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     metavar="TOPIC-PARTITION=OFFSET",
     help="Go on at this source offset, for a partition whose position is missing or void.",
 )
+@click.option(
+    "--into-filled",
+    is_flag=True,
+    help="Begin also where a copy holds records that no position speaks of: they stay, and records of the source "
+    "follow behind them.",
+)
 @output_option
 def run(
     config: str,
@@ -111,6 +117,7 @@ def run(
     overrides: tuple[str, ...],
     take_over: bool,
     adopt: tuple[str, ...],
+    into_filled: bool,
     output: str | None,
 ) -> int:
     """
@@ -146,6 +153,7 @@ def run(
             spark_conf=confs,
             take_over=take_over,
             adopt=adopted,
+            into_filled=into_filled,
             on_event=display.event,
         ) as mirror:
             signals.stop_it(mirror)

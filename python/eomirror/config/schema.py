@@ -192,6 +192,26 @@ its own is fetched again, and when four attempts in a row have met it at the sam
 offset (exit code 4), and other topics go on. All records before it are mirrored. A replica that is whole and leads
 the partition heals it; `--adopt TOPIC-PARTITION=OFFSET` goes on behind it and gives its records up.
 
+### Copies that hold records already
+
+A link keeps where it stands in topics that carry its name. A link of another name, a renamed alias, a second file with
+other aliases for the same clusters, or a link whose `eomirror.*` topics were deleted begins anew, and would write what
+it finds in its copies a second time. So a first run is refused (exit code 1) where a copy holds committed records, or
+an open transaction, and a topic that is new to a link is left out (`topic_left_out`). The error says how many records
+the copy holds at most, and which link wrote them, as far as positions of other links and the brokers tell. The ways on:
+
+- the name under which the copy was made, as the link's `name`;
+- `--adopt TOPIC-PARTITION=OFFSET`: the source offset that comes next, for each partition;
+- `start: latest`: only what comes from now on is mirrored, by a link that never ran;
+- `--into-filled`: the records are meant to stay, and those of the source follow behind them from `start` on.
+
+No reason to refuse are markers and aborted records, records that retention has deleted, records of other links that
+write into the same topic from other sources, MirrorMaker 2's heartbeats, and, where links of one file carry equal names
+both ways, records that did not come from the link's source. To tell the last, all of the copy is read, for half a
+minute at most; where that is not enough the run is refused as well.
+
+Beside a running link that mirrors the same partition into the same copy a link never runs, whatever it is told.
+
 ### Equal names on several clusters
 
 Where links of one file let a record come back to where it began, or reach a cluster by two ways under the same

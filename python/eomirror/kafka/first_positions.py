@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eomirror.formats.control import Adopted, Generation
     from eomirror.formats.names import LinkNames
     from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.copies import FilledCopies
     from eomirror.kafka.opposite import OppositeLinks
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
@@ -64,6 +65,7 @@ class FirstPositions:
         now_ms: Wall clock.
         predecessors: What another replicator left of partitions, which are adopted at its next record.
         opposite: What other links write on the source; it has looked already.
+        copies: Looks at copies that the link has no position for.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class FirstPositions:
         now_ms: int,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         opposite: OppositeLinks | None = None,
+        copies: FilledCopies | None = None,
     ) -> None:
         self._link = link
         self._names = names
@@ -90,6 +93,7 @@ class FirstPositions:
         self._now_ms = now_ms
         self._predecessors = predecessors or {}
         self._opposite = opposite
+        self._copies = copies
         self._map_partitions: int | None = None
 
     def records(
@@ -113,7 +117,7 @@ class FirstPositions:
 
         Raises:
             UsageError: A partition to adopt is not mirrored by the link.
-            StateError: The link runs for the first time, and MirrorMaker 2 has filled its copies.
+            StateError: The link runs for the first time, and MirrorMaker 2 or a mirror has filled its copies.
             TopicError: It would write copies back that another link made.
         """
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
@@ -126,13 +130,15 @@ class FirstPositions:
         fresh = [item for item in partitions if item.source not in known or item.source in adopt]
         if not fresh:
             return []
-        if not start:
-            self._refuse_filled([item for item in fresh if item.source not in adopt])
-        offsets = self._starts(
-            [item.source for item in fresh if item.source not in adopt], start or self._link.start
-        )
+        begun = [item for item in fresh if item.source not in adopt]
+        if not start and (self._copies is None or not self._copies.into_filled):
+            self._refuse_filled(begun)
+        offsets = self._starts([item.source for item in begun], start or self._link.start)
         if self._opposite is not None:
             self._opposite.refuse_copies(offsets)
+        if not start and self._copies is not None:
+            # of a link that has run, the caller leaves such topics out
+            self._copies.refuse(self._repeating(begun, offsets), source_cluster_id=self._source_cluster_id)
         offsets.update(adopt)
         topic = self._names.positions_topic
         facts = self._target.describe_topics([topic])[topic]
@@ -151,6 +157,17 @@ class FirstPositions:
                 ]
                 records += self._left(item)
         return records
+
+    def _repeating(
+        self, items: Sequence[AssignedPartition], offsets: Mapping[SourcePartition, int]
+    ) -> Sequence[AssignedPartition]:
+        """Those that begin before the end: what comes from now on cannot be in the copy already."""
+        if self._link.start == "earliest":
+            return items
+        if self._link.start == "latest":
+            return ()
+        ends = self._source.offsets([item.source for item in items], at="latest", read_committed=True)
+        return [item for item in items if offsets[item.source] < ends[item.source]]
 
     def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
         """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.errors import MirrorError
-from eomirror.formats.names import INTERNAL_TOPICS, LinkNames
-from eomirror.kafka.claim import is_dead
-from eomirror.kafka.compact_log import CompactLogReader, control_view
-from eomirror.kafka.positions import valid_positions
-from eomirror.lane.opposite import Opposite, copies_back, meetings, round_trip, runs
-from eomirror.topology.filters import topic_filter
+from eomirror.kafka.other_links import OtherLinks
+from eomirror.lane.opposite import Opposite, copies_back, meetings, round_trip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
+    from eomirror.errors import MirrorError
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["OppositeLinks"]
 
 log = structlog.get_logger(__name__)
-
-_PREFIX, _SUFFIX = "eomirror.", ".positions"
 
 
 class OppositeLinks:
@@ -46,11 +40,10 @@ class OppositeLinks:
         self, link: Link, source: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
     ) -> None:
         self._link = link
-        self._source = source
-        self._admin = admin
-        self._client_id = client_id
-        self._clock = clock
-        self._reader: CompactLogReader | None = None
+        # what cannot be read remains unknown
+        self._others = OtherLinks(
+            link.name, source, admin, client_id=client_id, clock=clock, event="opposite_link_unknown"
+        )
         self._met: dict[SourcePartition, tuple[Opposite, ...]] = {}
 
     def look(self, items: Sequence[AssignedPartition], *, target_cluster_id: str) -> None:
@@ -115,42 +108,10 @@ class OppositeLinks:
 
     def close(self) -> None:
         """Close the reader."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._others.close()
 
     def _see(self, items: Sequence[AssignedPartition], target_cluster_id: str) -> None:
         self._met = {}
         # a prefixed copy is never read by the link that would bring it back: its name says where it has been
         if items and self._link.naming.kind != "prefix":
-            self._met = meetings(items, self._opposites(), target_cluster_id=target_cluster_id)
-
-    def _opposites(self) -> Iterator[Opposite]:
-        internal = topic_filter((INTERNAL_TOPICS,))
-        for topic in self._admin.topic_names():
-            if topic.endswith(_SUFFIX) and internal.accepts(topic):
-                try:
-                    yield from self._written_by(topic.removeprefix(_PREFIX).removesuffix(_SUFFIX))
-                except MirrorError as error:
-                    # not ours to read, or not in order: what it would say remains unknown, as it was before
-                    log.warning(
-                        "opposite_link_unknown", link=self._link.name, topic=topic, reason=error.message
-                    )
-
-    def _written_by(self, link: str) -> list[Opposite]:
-        names = LinkNames(link)
-        if self._reader is None:
-            self._reader = CompactLogReader(
-                self._source, self._admin, client_id=self._client_id, clock=self._clock
-            )
-        _, records = self._reader.read(names.positions_topic, wait_for_open=False)
-        _, said = self._reader.read(names.control_topic, wait_for_open=False)
-        control = control_view(said)
-        adopted = {each.source: each.target_offset for each in control.adopted}
-        claim = control.claim
-        living = runs(claim, dead=claim is not None and is_dead(claim), now_ms=self._clock.wall_ms())
-        mirrored = control.generation.assignment.partitions if living and control.generation else {}
-        return [
-            Opposite(link, position, adopted.get(source), source in mirrored)
-            for source, position in valid_positions(records).items()
-        ]
+            self._met = meetings(items, self._others.written(), target_cluster_id=target_cluster_id)

@@ -13,7 +13,8 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
 6. fence: InitProducerId for every lane id that any generation ever used;
 7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
    under the same keys;
-8. look at other links again: of two that meet and start at the same time, one at least sees the other's claim.
+8. look at other links again: of two that meet, or make the same copies, and start at the same time, one at least sees
+   the other's claim.
 
 Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
 """
@@ -34,21 +35,21 @@ from eomirror.errors import (
     MirrorError,
     StoppedError,
     SupersededError,
-    TransactionFailedError,
 )
 from eomirror.formats.control import ControlView, Generation, HandedOver
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.claim import is_dead, own_claim
 from eomirror.kafka.control_producer import ControlProducer
+from eomirror.kafka.copies import FilledCopies
 from eomirror.kafka.fencing import fence
-from eomirror.kafka.first_positions import FirstPositions, Predecessor, without_filled
+from eomirror.kafka.first_positions import FirstPositions, Predecessor
 from eomirror.kafka.layout import Layout, by_lane, layout_of
+from eomirror.kafka.left_open_state import end_left_open
 from eomirror.kafka.link_state import LinkState
 from eomirror.kafka.opposite import OppositeLinks
 from eomirror.kafka.overslept import warn_of_lost_deletions
 from eomirror.kafka.unwritten import given_up, refuse_unwritable
-from eomirror.lane.mending import Mending
 from eomirror.lane.opposite import still_marking, unmoved
 from eomirror.lane.ownership import (
     CLAIM_INTERVAL_SECONDS,
@@ -97,6 +98,7 @@ class LinkOwner:
         adopt: Where to go on, for partitions whose position is missing or is to be overruled.
         predecessors: What another replicator left of adopted partitions, if that is where they come from.
         on_event: Told in a word what is being done, for progress.
+        into_filled: Whether records in copies that the link has no position for are meant to stay there.
         leftovers: Makes who sees and ends what was left open on the target (`eomirror.native.left_open`).
     """
 
@@ -113,6 +115,7 @@ class LinkOwner:
         adopt: Mapping[SourcePartition, int] | None = None,
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
+        into_filled: bool = False,
         leftovers: Callable[..., Leftovers] | None = None,
     ) -> None:
         self._link = link
@@ -135,6 +138,10 @@ class LinkOwner:
         self._leftovers = (
             None if leftovers is None
             else leftovers(link, target, self._target_admin, client_id=client_id, clock=clock)
+        )  # fmt: skip
+        self._copies = FilledCopies(
+            link, target, self._target_admin, client_id=client_id, clock=clock, into_filled=into_filled,
+            leftovers=self._leftovers,
         )  # fmt: skip
         self._control = ControlProducer(
             link,
@@ -220,7 +227,7 @@ class LinkOwner:
             map_has_records=view.generation is None and self._state.map_has_records(),
         )
         self._link = still_marking(self._link, positions.values())
-        self._opposite.look(partitions, target_cluster_id=self._cluster_ids[1])
+        self._meet(partitions)
         self._opposite.refuse_copies(unmoved(positions, self._adopt))
         crash_point("owner.positions_checked")
         self._tell("publishing the lane layout")
@@ -230,7 +237,9 @@ class LinkOwner:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
         known |= torn
         if not first_run:
-            partitions = without_filled(self._link, self._target_admin, partitions, {*known, *self._adopt})
+            partitions = self._copies.without_filled(
+                partitions, {*known, *self._adopt}, source_cluster_id=self._cluster_ids[0]
+            )
         generation = next_generation(
             view,
             run=self._run,
@@ -265,7 +274,7 @@ class LinkOwner:
             self._tell("adopting positions")
             self._control.publish(overruled)
         self._adopt.clear()
-        self._opposite.look(partitions, target_cluster_id=self._cluster_ids[1])
+        self._meet(partitions)
         warn_of_lost_deletions(
             self._link.name, self._source_admin, partitions, positions, generation.timestamp
         )
@@ -273,6 +282,12 @@ class LinkOwner:
             generation, partitions, self._cluster_ids,
             provenance_header=self._link.provenance_header, stopped=view.stopped,
         )  # fmt: skip
+
+    def _meet(self, partitions: Sequence[AssignedPartition]) -> None:
+        """Refuse to run where another link runs that would carry records round, or makes the same copies."""
+        source_id, target_id = self._cluster_ids
+        self._opposite.look(partitions, target_cluster_id=target_id)
+        self._copies.refuse_running(partitions, source_cluster_id=source_id)
 
     def _refuse_stopped(self) -> None:
         if self._stopped():
@@ -320,20 +335,8 @@ class LinkOwner:
         )
 
     def _end_left_open(self, highest: int) -> None:
-        """What lanes of older layouts left open in control and positions hides ours; they may never run again."""
-        if self._leftovers is None:
-            return
-        lanes = partial(self._leftovers.lanes, highest)
-        positions = partial(self._state.positions, wait_for_open=False, overruled=())
-        for _ in range(_TRIES):
-            mending = Mending(self._names, self._leftovers)
-            if not mending.state_left_open(range(self._state.positions_partitions()), lanes, positions):
-                return
-            # the markers of this end may be left out as well
-            log.warning("left_open_ended", link=self._link.name, committed=mending.end({}))
-        raise TransactionFailedError(
-            "what lanes of older layouts left open stays open, also after it was ended"
-        )
+        if self._leftovers is not None:
+            end_left_open(self._link, self._names, self._state, self._leftovers, highest)
 
     # -- keeping it ------------------------------------------------------------------------------
 
@@ -354,7 +357,9 @@ class LinkOwner:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
             had, known = before.assignment.partitions, before.assignment.known
-            partitions = without_filled(self._link, self._target_admin, partitions, known)
+            partitions = self._copies.without_filled(
+                partitions, known, source_cluster_id=self._cluster_ids[0]
+            )
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has heard of it
                 return by_lane(before, partitions)
@@ -430,6 +435,7 @@ class LinkOwner:
             self._control.drop()
             self._state.close()
             self._opposite.close()
+            self._copies.close()
             self._source_admin.close()
             self._target_admin.close()
 
@@ -483,6 +489,7 @@ class LinkOwner:
             now_ms=self._clock.wall_ms(),
             predecessors=self._predecessors,
             opposite=self._opposite,
+            copies=self._copies,
         )
 
     def _published(self) -> Generation:

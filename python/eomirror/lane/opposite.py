@@ -29,10 +29,20 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition
     from eomirror.types import SourcePartition
 
-__all__ = ["Opposite", "copies_back", "meetings", "round_trip", "runs", "still_marking", "unmoved"]
+__all__ = [
+    "LIVING_MS",
+    "Opposite",
+    "copies_back",
+    "meetings",
+    "round_trip",
+    "runs",
+    "still_marking",
+    "unmoved",
+]
 
-# an owner renews its claim every few seconds; clocks of two machines are not that far apart
-_LIVING_MS = 60_000
+#: A claim that is older than this has no living owner: it is renewed every few seconds, and clocks of two machines are
+#: not that far apart.
+LIVING_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ def runs(claim: Claim | None, *, dead: bool, now_ms: int) -> bool:
         dead: Whether the claim's process is known to be dead.
         now_ms: Wall clock.
     """
-    return claim is not None and not (claim.released or dead) and now_ms - claim.timestamp < _LIVING_MS
+    return claim is not None and not (claim.released or dead) and now_ms - claim.timestamp < LIVING_MS
 
 
 def meetings(

@@ -82,6 +82,9 @@ class Leftovers(Protocol):
         Of partitions that `fates` was asked about just before.
         """
 
+    def writers(self, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], AbstractSet[str]]:
+        """Transactional ids that have written to partitions, as far as brokers remember: about a day."""
+
     def lanes(self, highest: int) -> Mapping[int, int]:
         """Producer id -> lane, of the lanes up to this one."""
 

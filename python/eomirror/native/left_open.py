@@ -246,6 +246,22 @@ class TargetLeftovers:
             reader.close()
         return {(one.target_topic, one.target_partition) for one in deleted if one.source in ahead}
 
+    def writers(self, partitions: Collection[_Where]) -> Mapping[_Where, AbstractSet[str]]:
+        """
+        Transactional ids that have written to partitions; none where nobody can tell (KIP-664, ListTransactions).
+
+        Raises:
+            UnreachableError: A broker does not answer in time.
+            MirrorError: The target refuses us.
+        """
+        asked = list(partitions)
+        found: dict[_Where, set[str]] = {}
+        for topic, number, transactional_id in (
+            self._told(lambda client: client.writers(asked, _SECONDS)) or ()
+        ):
+            found.setdefault((topic, number), set()).add(transactional_id)
+        return found
+
     def lanes(self, highest: int) -> Mapping[int, int]:
         """
         Producer id -> lane, of the lanes up to this one; none where nobody can tell (KIP-664, DescribeTransactions).

@@ -100,6 +100,7 @@ class DriverOptions:
         spark: The user's SparkContext or SparkSession, or None.
         take_over: Take links even from a living owner.
         adopt: Where to go on, for partitions whose position is missing or void.
+        into_filled: Whether records in copies without a position are meant to stay there.
         on_event: Told in words what is being done; called from several threads.
         on_report: Told every attempt's spec and report (None if it crashed); called from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
@@ -117,6 +118,7 @@ class DriverOptions:
     spark: Any = None
     take_over: bool = False
     adopt: Mapping[Any, int] = field(default_factory=dict)
+    into_filled: bool = False
     on_event: Callable[[str], None] | None = None
     on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
@@ -272,6 +274,7 @@ class MirrorDriver:
                 clock=self._clock,
                 take_over=options.take_over,
                 adopt=options.adopt,
+                into_filled=options.into_filled,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
             ),
             heart=lambda: options.heart(link, source, target, self._clock),

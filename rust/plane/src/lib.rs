@@ -51,6 +51,7 @@ mod transaction;
 #[cfg(test)]
 mod two_brokers;
 mod wire;
+mod writers;
 
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};

@@ -8,6 +8,7 @@ pub(crate) mod describe_producers;
 pub(crate) mod describe_transactions;
 pub(crate) mod fetch;
 pub(crate) mod list_offsets;
+pub(crate) mod list_transactions;
 pub(crate) mod metadata;
 pub(crate) mod produce;
 pub(crate) mod sasl;

@@ -189,6 +189,30 @@ impl LeftOpen {
         found.map_err(|error| plane_failed(py, &error))
     }
 
+    /// Topic, partition, and a transactional id that has written there, as far as brokers remember.
+    #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
+    fn writers(
+        &self,
+        py: Python<'_>,
+        partitions: Vec<(String, i32)>,
+        seconds: f64,
+    ) -> PyResult<Vec<(String, i32, String)>> {
+        let wait = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut client = self.lock();
+            let deadline = SystemClock.now() + wait;
+            client.writers(&borrowed(&partitions), deadline)
+        });
+        self.interruptions.check()?;
+        match found {
+            Ok(found) => Ok(found
+                .into_iter()
+                .map(|(at, id)| (at.topic, at.partition, id))
+                .collect()),
+            Err(error) => Err(plane_failed(py, &error)),
+        }
+    }
+
     /// Takes over a transactional id, and ends what its producer has open in these partitions.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
     #[allow(clippy::too_many_arguments)] // they are keywords in Python

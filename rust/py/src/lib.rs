@@ -20,6 +20,7 @@ mod plan;
 mod plane;
 mod planner;
 mod policy;
+mod provenance;
 mod tokens;
 mod witness;
 
@@ -63,6 +64,7 @@ mod _core {
         plane::PlaneReader,
         planner::Planner,
         policy::Policy,
+        provenance::last_hop,
         witness::Witness,
     };
 

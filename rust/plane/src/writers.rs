@@ -1,0 +1,65 @@
+//! Which transactional ids have written to partitions, as far as brokers remember.
+//!
+//! A leader remembers a producer for a day (`producer.id.expiration.ms`), a coordinator a transactional id for a week
+//! (`transactional.id.expiration.ms`): what is found is proof, what is not found is none.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::client::Client;
+use crate::directory::Directory;
+use crate::error::{Error, ErrorCode};
+use crate::fetch::TopicPartition;
+use crate::network::Peer;
+use crate::protocol::describe_producers::DescribeProducers;
+use crate::protocol::list_transactions::ListTransactions;
+use crate::protocol::{Request, by_topic};
+
+impl Client {
+    /// Partitions with the transactional ids that have written there; a producer without one is left out.
+    pub fn writers(
+        &mut self,
+        partitions: &[(&str, i32)],
+        deadline: Instant,
+    ) -> Result<Vec<(TopicPartition, String)>, Error> {
+        let asked = |_: &Directory, partitions: &[(&str, i32)]| DescribeProducers {
+            topics: by_topic(partitions),
+        };
+        let found = self.of_leaders(partitions, deadline, asked, |described| {
+            let partitions = described.partitions.into_iter();
+            let said = partitions.map(|one| (one.topic, one.partition, one.error, one.producers));
+            said.collect()
+        })?;
+        let mut wrote: BTreeMap<i64, Vec<TopicPartition>> = BTreeMap::new();
+        for (partition, producers) in found {
+            for producer in producers {
+                let where_ = wrote.entry(producer.producer_id).or_default();
+                where_.push(partition.clone());
+            }
+        }
+        if wrote.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request = ListTransactions {
+            producer_ids: wrote.keys().copied().collect(),
+        };
+        let what = ListTransactions::API.name;
+        // each coordinates ids of its own
+        let brokers: Vec<i32> = self.directory().brokers().keys().copied().collect();
+        let mut writers = Vec::new();
+        for broker in brokers {
+            let answer = self.call(Peer::Broker(broker), &request, what, deadline)?;
+            if answer.error != 0 {
+                return Err(Error::Refused {
+                    what: format!("{what} of broker {broker}"),
+                    code: ErrorCode(answer.error),
+                });
+            }
+            for (transactional_id, producer_id) in answer.listed {
+                let partitions = wrote.get(&producer_id).into_iter().flatten();
+                writers.extend(partitions.map(|it| (it.clone(), transactional_id.clone())));
+            }
+        }
+        Ok(writers)
+    }
+}

@@ -1,0 +1,19 @@
+//! `last_hop`.
+
+use eomirror_core::header::{self, Reading};
+use pyo3::prelude::*;
+
+/// Id of the cluster that a record was copied from, by its provenance header; None where the header does not belong to it.
+#[pyfunction]
+#[pyo3(signature = (header, topic, key, value))]
+pub(crate) fn last_hop(
+    header: &[u8],
+    topic: &str,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+) -> Option<String> {
+    match header::read(header, topic, key, value) {
+        Reading::Ours(mut provenance) => provenance.hops.pop(),
+        Reading::Foreign | Reading::UnknownVersion(_) => None,
+    }
+}

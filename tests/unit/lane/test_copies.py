@@ -1,0 +1,131 @@
+"""Which copies a link may begin, decided from what stands in them and who wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eomirror.formats.position import Position
+from eomirror.lane.copies import (
+    Copy,
+    Held,
+    filled,
+    filled_error,
+    link_of,
+    running_twin,
+    sharers,
+    twins,
+)
+from eomirror.lane.opposite import Opposite
+from eomirror.lane.spec import AssignedPartition
+from eomirror.types import SourcePartition
+
+ITEM = AssignedPartition(SourcePartition("orders", 0), "id-s", "east.orders", "id-t")
+COPY = Copy(ITEM, 10, 510, Held.RECORDS)
+
+
+def position(**changes: Any) -> Position:
+    made = Position(
+        topic="orders", partition=0, offset=7, source_cluster_id="S", topic_id="id-s", target_topic="east.orders",
+        target_partition=0, target_topic_id="id-t", target_offset=3, generation=1, lane=0, run="r", epoch=1,
+        attempt=1, producer_id=1, producer_epoch=0, txn=1, timestamp=0,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "guard", "expected"),
+    [
+        ({"held": Held.NOTHING}, False, False),
+        # of a link that shares the copy, or has lost its state: without records nothing comes twice
+        ({"held": Held.NOTHING, "writers": frozenset({"a.b"})}, False, False),
+        ({"held": Held.HEARTBEATS}, False, False),
+        ({}, False, True),
+        ({"held": Held.OPEN}, False, True),
+        ({"held": Held.UNSEEN}, False, True),
+        # by right: applications, and other links
+        ({}, True, False),
+        ({"held": Held.OPEN}, True, False),
+        ({"shared": frozenset({"c.b"})}, False, False),
+        # and what is not
+        ({"held": Held.OURS}, True, True),
+        ({"held": Held.UNSEEN}, True, True),
+        ({"writers": frozenset({"a.b"})}, True, True),
+        ({"shared": frozenset({"c.b"}), "writers": frozenset({"a.b", "c.b"})}, False, True),
+        ({"shared": frozenset({"c.b"}), "writers": frozenset({"c.b"})}, False, False),
+        ({"twin": Opposite("x", position()), "shared": frozenset({"c.b"})}, True, True),
+        # one that has mirrored nothing has written nothing
+        ({"twin": Opposite("x", position(target_offset=None))}, True, False),
+    ],
+)
+def test_a_copy_is_filled_by_what_would_come_twice(
+    changes: dict[str, Any], guard: bool, expected: bool
+) -> None:
+    """EO-1: what stands there by right is no reason, and nothing else is passed over."""
+    assert filled(replace(COPY, **changes), link="a.b", guard=guard) is expected
+
+
+def test_twins_copy_the_same_partition_and_sharers_another() -> None:
+    """By ids: a copy of that name that was deleted since, or another source's topic of that name, is another one."""
+    others = [
+        Opposite("twin", position()),
+        Opposite("older", position(target_topic_id="gone")),
+        Opposite("elsewhere", position(target_topic="other")),
+        Opposite("shares", position(source_cluster_id="T")),
+        Opposite("joins", position(topic="clicks")),
+        Opposite("next", position(target_partition=1, partition=1)),
+    ]
+
+    assert {
+        source: [each.link for each in found]
+        for source, found in twins([ITEM], others, source_cluster_id="S").items()
+    } == {ITEM.source: ["twin"]}
+    assert sharers([ITEM], others, source_cluster_id="S") == {ITEM.source: {"shares", "joins"}}
+
+
+def test_only_a_running_twin_keeps_a_link_from_running() -> None:
+    """What ended may be followed by another; what runs may not be joined."""
+    idle, running = Opposite("x", position()), Opposite("y", position(), running=True)
+
+    assert running_twin("l", {ITEM.source: (idle,)}) is None
+    error = running_twin("l", {ITEM.source: (idle, running)})
+    assert error is not None
+    assert "link y runs, and mirrors orders-0 into east.orders-0 as well" in error.message
+
+
+def test_the_error_names_the_count_the_writer_and_the_ways_on() -> None:
+    """What a person needs to decide stands in the message, and what to type in the fix."""
+    more = replace(COPY, twin=Opposite("x", position()))
+    error = filled_error("l", "a.b", [more, COPY], first_run=True)
+    assert "copy east.orders-0 holds up to 500 records; so do the copies of 1 more partition" in error.message
+    assert "link x has written them from the same source partition, and stands at 7" in error.message
+    for way in ("--adopt orders-0=7", "start: latest", "--into-filled"):
+        assert way in error.fix
+
+    error = filled_error("l", "a.b", [replace(COPY, writers=frozenset({"a.b"}))], first_run=False)
+    assert "orders is new to it" in error.message
+    assert "this very link" in error.message
+    assert "start: latest" not in error.fix
+
+    error = filled_error(
+        "l", "a.b", [replace(COPY, writers=frozenset({"c.b"}), held=Held.OPEN)], first_run=False
+    )
+    assert "holds an open transaction of up to 500 records; link c.b has written there" in error.message
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "link"),
+    [
+        ("eomirror.a.b.0", "a.b"),
+        ("eomirror.name.12", "name"),
+        ("eomirror.name.control", ""),
+        ("eomirror.0", ""),
+        ("app.name.0", ""),
+        ("orders", ""),
+    ],
+)
+def test_a_lane_is_told_by_its_transactional_id(transactional_id: str, link: str) -> None:
+    """The owner's own id writes no copies, and neither does an application's."""
+    assert link_of(transactional_id) == link
