@@ -57,6 +57,7 @@ class Policy:
         header: bool = False,
         guard: bool = False,
         origins: Sequence[str] | None = None,
+        producer_id: int | None = None,
     ) -> Policy:
         """
         Compile a policy.
@@ -68,6 +69,7 @@ class Policy:
             header: Write the provenance header ``eomirror.hops`` into kept records.
             guard: Drop records whose provenance says that they would go round.
             origins: Ids of the clusters whose records are forwarded; None for any.
+            producer_id: Of the producer that sends the records; the headers carry it as a mark. None for no mark.
 
         Raises:
             ValueError: A topic name or cluster id is not one.
@@ -188,6 +190,10 @@ class PartitionAccount:
     @property
     def dropped(self) -> dict[str, int]:
         """Records dropped on purpose, by reason."""
+
+    @property
+    def copied_headers(self) -> int:
+        """Acknowledged records that carry the provenance header of another record."""
 
     @property
     def first_source_offset(self) -> int: ...

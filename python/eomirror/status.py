@@ -79,6 +79,8 @@ class PartitionStatus:
         lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known, such as for one
             from the future.
         records: Records mirrored since the link first ran.
+        copied_headers: Of them, those that carried the provenance header of another record: an application had
+            copied it.
         rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
         last_commit: When the position was committed, ms since the epoch.
         parked: Nobody mirrors it: it has a position, but is not in the newest generation's assignment.
@@ -103,6 +105,7 @@ class PartitionStatus:
     stopped: bool = False
     problem: str = ""
     fix: str = ""
+    copied_headers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +379,7 @@ def _partition(
         lag_records=lag,
         lag_seconds=seconds,
         records=position.total_records,
+        copied_headers=position.total_copied_headers,
         rate=rate,
         last_commit=position.timestamp,
         parked=parked,

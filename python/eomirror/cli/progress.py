@@ -82,6 +82,10 @@ class ProgressDisplay:
             )
             if link.counters.dropped:
                 text += f", {human_count(link.counters.dropped)} dropped on purpose"
+            if link.counters.copied_headers:
+                text += (
+                    f", {human_count(link.counters.copied_headers)} with a copied header mirrored as local"
+                )
             console.print(printable(text), markup=False)
             if link.error:
                 console.print(printable(f"  it has not begun: {link.error}"), style="red", markup=False)

@@ -170,6 +170,8 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))
+        if copied := sum(partition.copied_headers for partition in item.partitions):
+            console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)
         rows = [_row(partition) for partition in item.partitions]

@@ -219,6 +219,15 @@ name, records carry the header `eomirror.hops`, and every link drops what has pa
 takes one tree of links for every origin cluster (shortest path, ties by name) and forwards a record only along its
 origin's tree; a file from which no tree follows is refused. `eomirror check` shows the outcome for every link.
 
+What an application writes is local, whatever headers it copies. The header names the producer id of the lane that wrote
+it, and a record with another producer id in its batch is a new one: an application may read a mirrored record and
+write it to the same topic again with all headers (retry topics, redrive of dead letters), and it reaches the other
+clusters once. The end of `eomirror run`, `eomirror status` and positions (`total_copied_headers`) count such records.
+librdkafka tells no producer ids. The client plane compares partition and timestamp instead, so it drops a record that
+an application wrote again to the same partition *with its timestamp*, or to a topic with
+`message.timestamp.type=LogAppendTime`; `verify` calls that record missing. Use the native plane there. Headers that
+older releases wrote name no producer id, and count whoever wrote the record.
+
 Links of other files are not known. Where a process runs each direction, give both the same file, and each its `--link`.
 A link is refused (exit code 1) where another one runs that brings what it would take back there, without the header;
 and so is one that would begin before copies that have none, because they were made before there was a way back: it

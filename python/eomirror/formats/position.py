@@ -65,11 +65,14 @@ class Position:
         records: Records mirrored in this transaction from this partition.
         bytes: Their keys, values and headers, in bytes.
         dropped: Records dropped on purpose in this transaction, by reason.
+        copied_headers: Of ``records``, those that carried the provenance header of another record, which an application
+            copied; they are mirrored as local records.
         header: Whether the link wrote the provenance header when it began with the partition; later changes of the
             topology do not show, because what was copied before them stays as it is.
         timestamp: When this was written, ms since the epoch (of the worker's clock; for people).
         source_timestamp: Timestamp of the last mirrored record, ms; None when none was mirrored.
         total_records: Records mirrored from this partition since the link first ran.
+        total_copied_headers: Records with a copied header since the link first ran.
         digest: Chained xxh3-64 of the transaction's records of this partition, hexadecimal; empty for none.
         extra: Fields of a newer version, kept as they are.
     """
@@ -99,10 +102,12 @@ class Position:
     records: int = 0
     bytes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    copied_headers: int = 0
     header: bool = False
     timestamp: int
     source_timestamp: int | None = None
     total_records: int = 0
+    total_copied_headers: int = 0
     digest: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -83,8 +83,8 @@ class ClientPlane:
         self._reason = reason
         self._names = LinkNames(spec.link.state_name)
         self._routes: dict[str, str] = {}
-        self._planner = Planner(self._policy())
         self._producer: TransactionalProducer | None = None
+        self._planner = Planner(self._policy())
         self._consumer: Consumer | None = None
         self._pending: list[Any] = []
         # next offset to fetch as last committed, and as reached now
@@ -139,6 +139,8 @@ class ClientPlane:
             clock=self._clock,
         )
         self._producer.init()
+        # headers name this producer from here on
+        self._planner.set_policy(self._policy())
         return self._producer.identity()
 
     def begin(self) -> ProducerIdentity:
@@ -442,6 +444,7 @@ class ClientPlane:
 
     def _policy(self) -> Policy:
         spec = self._spec
+        writer = self._producer if spec.link.provenance_header else None
         return Policy(
             self._routes,
             source_cluster_id=spec.source_cluster_id,
@@ -449,6 +452,8 @@ class ClientPlane:
             header=spec.link.provenance_header,
             guard=spec.link.guard,
             origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+            # librdkafka keeps it for the life of the producer: only an abort may bring another, and ends that life
+            producer_id=None if writer is None else writer.identity().producer_id,
         )
 
     def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
@@ -483,6 +488,7 @@ def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:
         records=account.acked,
         bytes=account.bytes,
         dropped=account.dropped,
+        copied_headers=account.copied_headers,
         target_offset=account.last_target_offset if acked else None,
         source_timestamp=account.timestamp if acked else None,
         first_source_offset=account.first_source_offset,

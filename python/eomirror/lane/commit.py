@@ -221,6 +221,7 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
         records=0,
         bytes=0,
         dropped={},
+        copied_headers=0,
         digest="",
         timestamp=gap.timestamp,
         extra={},
@@ -356,11 +357,13 @@ def _next_position(
         records=account.records if account else 0,
         bytes=account.bytes if account else 0,
         dropped=dict(account.dropped) if account else {},
+        copied_headers=account.copied_headers if account else 0,
         timestamp=stamp.timestamp,
         source_timestamp=before.source_timestamp
         if account is None or account.source_timestamp is None
         else account.source_timestamp,
         total_records=before.total_records + (account.records if account else 0),
+        total_copied_headers=before.total_copied_headers + (account.copied_headers if account else 0),
         digest=account.digest if account else "",
         extra={},
     )

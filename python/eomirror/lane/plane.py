@@ -130,6 +130,7 @@ class Account:
         bytes: Their keys, values and headers; on the native plane, their batches as they travel: a batch that is
             passed on is never opened.
         dropped: Dropped on purpose, by reason.
+        copied_headers: Of ``records``, those that carry the provenance header of another record.
         target_offset: Of the last record there; None when none was written.
         source_timestamp: Of the last record, ms; on the native plane, the largest; None when none was written.
         first_source_offset: Of the first fetched record.
@@ -152,6 +153,7 @@ class Account:
     offset_map: builtins.bytes
     digest: str
     ranges: Sequence[tuple[int, int, int]] = ()
+    copied_headers: int = 0
     dead_letters: tuple[DeadLetter, ...] = ()
     first_target_offset: int | None = None
 

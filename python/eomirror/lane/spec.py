@@ -183,6 +183,7 @@ class LaneProgress:
         records: Mirrored records, committed.
         bytes: Their keys, values and headers.
         dropped: Records dropped on purpose, committed.
+        copied_headers: Mirrored records that carried the provenance header of another record, committed.
         commit_ms: How long the last commit took, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
@@ -201,6 +202,7 @@ class LaneProgress:
     records: int = 0
     bytes: int = 0
     dropped: int = 0
+    copied_headers: int = 0
     commit_ms: float = 0.0
     partitions: tuple[PartitionProgress, ...] = ()
     stopped_topics: dict[str, str] = field(default_factory=dict)

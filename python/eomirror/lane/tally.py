@@ -59,6 +59,7 @@ class AttemptTally:
         self._records = 0
         self._bytes = 0
         self._dropped = 0
+        self._copied_headers = 0
         self._commit_ms = 0.0
 
     def add(self, positions: Iterable[Position], *, seconds: float) -> None:
@@ -69,6 +70,7 @@ class AttemptTally:
             self._records += position.records
             self._bytes += position.bytes
             self._dropped += sum(position.dropped.values())
+            self._copied_headers += position.copied_headers
 
     def due(self, now: float) -> bool:
         """Whether it is time for a sign of life; ``now`` in monotonic seconds."""
@@ -116,6 +118,7 @@ class AttemptTally:
             records=self._records,
             bytes=self._bytes,
             dropped=self._dropped,
+            copied_headers=self._copied_headers,
             commit_ms=self._commit_ms,
             partitions=tuple(
                 _partition_progress(positions[source], ends.get(source), wall_ms)

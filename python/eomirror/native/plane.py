@@ -345,6 +345,7 @@ def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Accou
         records=account.acked,
         bytes=account.bytes,
         dropped=account.dropped,
+        copied_headers=account.copied_headers,
         target_offset=account.last_target_offset if acknowledged else None,
         source_timestamp=account.timestamp if acknowledged else None,
         first_source_offset=account.first_source_offset,

@@ -137,6 +137,7 @@ class Progress:
             records=progress.records,
             bytes=progress.bytes,
             dropped=progress.dropped,
+            copied_headers=progress.copied_headers,
         )
         if (progress.epoch, attempt) != lane.attempt_id:
             lane.hear_last(progress.epoch, attempt, counters)
@@ -167,6 +168,7 @@ class Progress:
                 records=max(report.records, lane.current.records),
                 bytes=lane.current.bytes,
                 dropped=lane.current.dropped,
+                copied_headers=lane.current.copied_headers,
             )
         for topic, (code, reason) in report.stopped_topics.items():
             self._stopped[topic] = reason

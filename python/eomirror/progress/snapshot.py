@@ -37,12 +37,15 @@ class Counters:
         records: Mirrored records.
         bytes: Their keys, values and headers.
         dropped: Records dropped on purpose.
+        copied_headers: Mirrored records that carried the provenance header of another record: an application had
+            copied it, and they count as local.
     """
 
     transactions: int = 0
     records: int = 0
     bytes: int = 0
     dropped: int = 0
+    copied_headers: int = 0
 
     def at_least(self, other: Counters) -> Counters:
         """The larger of each: of one attempt that has spoken twice."""
@@ -51,6 +54,7 @@ class Counters:
             records=max(self.records, other.records),
             bytes=max(self.bytes, other.bytes),
             dropped=max(self.dropped, other.dropped),
+            copied_headers=max(self.copied_headers, other.copied_headers),
         )
 
     def plus(self, other: Counters) -> Counters:
@@ -60,6 +64,7 @@ class Counters:
             records=self.records + other.records,
             bytes=self.bytes + other.bytes,
             dropped=self.dropped + other.dropped,
+            copied_headers=self.copied_headers + other.copied_headers,
         )
 
     @staticmethod

@@ -175,6 +175,7 @@ def encode_progress(progress: LaneProgress) -> list[dict[str, Any]]:
             "records": progress.records,
             "bytes": progress.bytes,
             "dropped": progress.dropped,
+            "copied_headers": progress.copied_headers,
             "commit_ms": progress.commit_ms,
             "partitions": [
                 [item.topic, item.partition, item.position, item.lso, item.lag_seconds] for item in chunk

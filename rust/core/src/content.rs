@@ -13,7 +13,7 @@ use crate::compare::Seen;
 use crate::digest::Digest;
 use crate::header::{self, Reading};
 use crate::loop_guard::{self, LoopGuard};
-use crate::types::{HeaderRef, RecordRef};
+use crate::types::{HeaderRef, RecordRef, Written};
 
 /// Which records of a partition a link is responsible for.
 #[derive(Debug, Clone)]
@@ -23,7 +23,12 @@ pub enum Part {
     /// On the source: those that the guard lets pass.
     Forwarded(LoopGuard),
     /// On the target: those whose last hop before was this cluster; others were written there.
-    From(String),
+    From {
+        /// Id of the source cluster.
+        source: String,
+        /// Id of the target cluster.
+        target: String,
+    },
 }
 
 /// What was read of a partition, in records.
@@ -163,6 +168,7 @@ impl Content {
                             key: record.key,
                             value: record.value,
                             headers: &headers,
+                            written: Written::By(batch.producer_id()),
                         };
                         if let Some(entry) = self.take(&record)? {
                             each(entry);
@@ -223,9 +229,9 @@ impl Content {
                     ..*record
                 };
                 let verdict = guard.judge(&record).map_err(|error| error.to_string())?;
-                Ok(matches!(verdict, loop_guard::Verdict::Keep(_)))
+                Ok(!matches!(verdict, loop_guard::Verdict::Drop(_)))
             }
-            Part::From(cluster) => {
+            Part::From { source, target } => {
                 let found = record
                     .headers
                     .iter()
@@ -234,8 +240,9 @@ impl Content {
                     .and_then(|header| header.value);
                 let reading =
                     found.map(|bytes| header::read(bytes, &self.topic, record.key, record.value));
-                Ok(matches!(reading, Some(Reading::Ours(provenance))
-                    if provenance.hops.last() == Some(cluster)))
+                Ok(matches!(reading, Some(Reading::Ours(provenance, mark))
+                    if provenance.hops.last() == Some(source)
+                        && !mark.is_some_and(|mark| mark.is_of_another(target, record))))
             }
         }
     }
@@ -249,9 +256,9 @@ fn key_digest(key: Option<&[u8]>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Content, Counts, Part};
-    use crate::header::{NAME, Provenance};
+    use crate::header::{Mark, NAME, Provenance, Writer};
     use crate::loop_guard::LoopGuard;
-    use crate::types::{HeaderRef, RecordRef};
+    use crate::types::{HeaderRef, RecordRef, Written};
 
     fn record<'a>(offset: i64, timestamp: i64, headers: &'a [HeaderRef<'a>]) -> RecordRef<'a> {
         RecordRef {
@@ -263,6 +270,7 @@ mod tests {
             key: Some(b"k"),
             value: Some(b"v"),
             headers,
+            written: Written::By(7),
         }
     }
 
@@ -329,13 +337,13 @@ mod tests {
 
     #[test]
     fn a_link_answers_for_what_it_forwards_only() {
-        let provenance = |hops: &[&str]| {
+        let provenance = |hops: &[&str], mark: Option<&Mark>| {
             let hops: Vec<String> = hops.iter().map(|hop| (*hop).to_owned()).collect();
             Provenance {
                 origin: hops[0].clone(),
                 hops,
             }
-            .encode("t", Some(b"k"), Some(b"v"))
+            .encode("t", Some(b"k"), Some(b"v"), mark)
         };
         let guard = LoopGuard::new("x", "y", None, true).unwrap();
         let ours = |part: Part, bytes: Option<&[u8]>| {
@@ -357,10 +365,26 @@ mod tests {
             assert_eq!(content.counts(), expected);
             entry.ours
         };
-        assert!(ours(Part::Forwarded(guard.clone()), None));
-        assert!(!ours(Part::Forwarded(guard), Some(&provenance(&["y"]))));
-        assert!(ours(Part::From("x".into()), Some(&provenance(&["x"]))));
-        assert!(!ours(Part::From("x".into()), Some(&provenance(&["y"]))));
-        assert!(!ours(Part::From("x".into()), None));
+        let forwarded = || Part::Forwarded(guard.clone());
+        let from_x = || Part::From {
+            source: "x".into(),
+            target: "y".into(),
+        };
+        let mark = |cluster: &str, id: i64| Writer::new(cluster, id).unwrap().mark(0, 1);
+        assert!(ours(forwarded(), None));
+        assert!(!ours(forwarded(), Some(&provenance(&["y"], None))));
+        assert!(ours(from_x(), Some(&provenance(&["x"], None))));
+        assert!(!ours(from_x(), Some(&provenance(&["y"], None))));
+        assert!(!ours(from_x(), None));
+        // the records were written by producer 7
+        for (id, mirrored) in [(7, true), (8, false)] {
+            let (there, here) = (mark("x", id), mark("y", id));
+            let (there, here) = (
+                provenance(&["y"], Some(&there)),
+                provenance(&["x"], Some(&here)),
+            );
+            assert_eq!(ours(forwarded(), Some(&there)), !mirrored);
+            assert_eq!(ours(from_x(), Some(&here)), mirrored);
+        }
     }
 }

@@ -81,7 +81,7 @@ fn put_field(out: &mut Vec<u8>, field: Option<&[u8]>) {
 mod tests {
     use super::Digest;
     use crate::header::NAME;
-    use crate::types::{HeaderRef, RecordRef};
+    use crate::types::{HeaderRef, RecordRef, Written};
     use proptest::prelude::*;
 
     fn digest(records: &[RecordRef<'_>]) -> String {
@@ -106,6 +106,7 @@ mod tests {
             key,
             value,
             headers,
+            written: Written::Unknown,
         }
     }
 

@@ -8,14 +8,36 @@
 //! check    4 bytes   crc32c of key and value, big endian
 //! origin   text      cluster id the record was first written to
 //! topic    text      the topic that this header was written to, on the cluster that holds it now
-//! hops     count, then that many texts: every cluster it has passed, the origin first
+//! hops     count, then that many texts: every cluster it has passed, the origin first; the mark of the writer, if
+//!          there is one, stands before the last of them
 //! ```
 //!
 //! A text is a varint length and UTF-8. Magic, version and check keep their places in every later version, so that
 //! an older release can tell "a header of a newer eomirror that belongs to this record" (refuse: to guess would be
 //! a loop or a loss) from "an application copied a header, or invented one" (the record is local).
+//!
+//! # The mark
+//!
+//! Key, value and topic do not tell a copy of a record from the record: an application may read a mirrored record and
+//! emit it again, with all headers, to the same topic (retry, redrive of dead letters). The mark ties the header to the
+//! batch that the mirror wrote:
+//!
+//! ```text
+//! "@"      1 digit    no cluster id begins with it
+//! cluster  6 digits   crc32c of the id of the cluster that the record was written to
+//! place    6 digits   crc32c of partition and timestamp
+//! producer 1 to 11    producer id of the batch, without leading zeros
+//! ```
+//!
+//! A digit is one of 64 characters. The broker gives a producer id to one `transactional.id` only, so a batch with
+//! another producer id was written by another producer. A reader that is not told producer ids compares the place.
+//!
+//! A release that knows no marks takes the mark for a cluster that it has never heard of. Such a release keeps it when it
+//! writes its own header and adds its hop behind, so the mark stands before the last hop only in the header that the
+//! marked producer wrote.
 
 use crate::error::Error;
+use crate::types::{RecordRef, Written};
 use crate::varint::{Reader, put, put_text};
 
 /// Name of the header.
@@ -31,6 +53,14 @@ pub const MAX_HOPS: usize = 64;
 
 const MAGIC: [u8; 2] = *b"EM";
 const PREFIX: usize = 7;
+/// Where the check begins.
+const CHECK: usize = 3;
+/// A mark begins with it, and a cluster id does not.
+const MARK: u8 = b'@';
+/// Digits of a check.
+const CHECK_DIGITS: usize = 6;
+/// Digits, of 6 bits each, as in base64 for URLs.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// A record's provenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +71,114 @@ pub struct Provenance {
     pub hops: Vec<String>,
 }
 
+/// Who wrote a record, as its header says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    cluster: u32,
+    place: u32,
+    producer_id: i64,
+}
+
+/// The producer of a lane, which marks what it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writer {
+    cluster: u32,
+    producer_id: i64,
+}
+
+impl Writer {
+    /// The producer with this id on the cluster with this id; None where the id is not a producer's.
+    #[must_use]
+    pub fn new(cluster: &str, producer_id: i64) -> Option<Self> {
+        (producer_id >= 0).then(|| Self {
+            cluster: crc32c::crc32c(cluster.as_bytes()),
+            producer_id,
+        })
+    }
+
+    /// Its mark for a record of this partition with this timestamp.
+    #[must_use]
+    pub fn mark(&self, partition: i32, timestamp: i64) -> Mark {
+        Mark {
+            cluster: self.cluster,
+            place: place_check(partition, timestamp),
+            producer_id: self.producer_id,
+        }
+    }
+}
+
+impl Mark {
+    /// Whether `record`, which was found on `cluster`, is certainly not the one that the mark was written for.
+    ///
+    /// A mark of another cluster says nothing: what brought the record to this one also brought the header.
+    #[must_use]
+    pub fn is_of_another(&self, cluster: &str, record: &RecordRef<'_>) -> bool {
+        self.cluster == crc32c::crc32c(cluster.as_bytes())
+            && match record.written {
+                Written::By(producer_id) => producer_id != self.producer_id,
+                Written::At(timestamp) => place_check(record.partition, timestamp) != self.place,
+                Written::Unknown => false,
+            }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1 + 2 * CHECK_DIGITS + 11);
+        out.push(MARK);
+        out.extend_from_slice(&check_digits(self.cluster));
+        out.extend_from_slice(&check_digits(self.place));
+        let id = self.producer_id.unsigned_abs();
+        let count = 1 + (id | 1).ilog2() / 6;
+        out.extend((0..count).rev().map(|place| digit(id >> (6 * place))));
+        out
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let (mark, digits) = text.as_bytes().split_first()?;
+        let (cluster, digits) = digits.split_at_checked(CHECK_DIGITS)?;
+        let (place, id) = digits.split_at_checked(CHECK_DIGITS)?;
+        let check = |digits| u32::try_from(number(digits)?).ok();
+        let found = Self {
+            cluster: check(cluster)?,
+            place: check(place)?,
+            producer_id: i64::try_from(number(id)?).ok()?,
+        };
+        // one mark, one text
+        (*mark == MARK && found.encode() == text.as_bytes()).then_some(found)
+    }
+}
+
+fn place_check(partition: i32, timestamp: i64) -> u32 {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&partition.to_be_bytes());
+    bytes[4..].copy_from_slice(&timestamp.to_be_bytes());
+    crc32c::crc32c(&bytes)
+}
+
+fn check_digits(check: u32) -> [u8; CHECK_DIGITS] {
+    let check = u64::from(check);
+    [30, 24, 18, 12, 6, 0].map(|shift| digit(check >> shift))
+}
+
+#[allow(clippy::cast_possible_truncation)] // 6 bits
+const fn digit(bits: u64) -> u8 {
+    DIGITS[(bits & 63) as usize]
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 11 {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, one| {
+        let bits = DIGITS.iter().position(|digit| digit == one)?;
+        sum.checked_mul(64)?.checked_add(bits as u64)
+    })
+}
+
 /// What a header's bytes say about the record that carries them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// The header belongs to this record.
-    Ours(Provenance),
+    /// The header belongs to a record with this key and value in this topic; the mark says to which.
+    Ours(Provenance, Option<Mark>),
     /// The header is none of ours, or belongs to another record or topic: the record is local.
     Foreign,
     /// The header belongs to this record and is of a version that we do not know.
@@ -75,18 +208,79 @@ impl Provenance {
     ///
     /// The fields must be within the limits of this module; [`crate::loop_guard`] and [`crate::Policy`] see to it.
     #[must_use]
-    pub fn encode(&self, topic: &str, key: Option<&[u8]>, value: Option<&[u8]>) -> Vec<u8> {
+    pub fn encode(
+        &self,
+        topic: &str,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        mark: Option<&Mark>,
+    ) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + topic.len());
         out.extend_from_slice(&MAGIC);
         out.push(VERSION);
         out.extend_from_slice(&check(key, value).to_be_bytes());
         put_text(&mut out, &self.origin);
         put_text(&mut out, topic);
-        put(&mut out, self.hops.len() as u64);
-        for hop in &self.hops {
+        let mark = mark.filter(|_| !self.hops.is_empty());
+        put(&mut out, self.hops.len() as u64 + u64::from(mark.is_some()));
+        for (index, hop) in self.hops.iter().enumerate() {
+            if let Some(mark) = mark.filter(|_| index + 1 == self.hops.len()) {
+                let text = mark.encode();
+                put(&mut out, text.len() as u64);
+                out.extend_from_slice(&text);
+            }
             put_text(&mut out, hop);
         }
         out
+    }
+}
+
+/// A header's bytes, from which those of other records follow that differ in key, value, partition and timestamp only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    bytes: Vec<u8>,
+    place: Option<usize>,
+}
+
+impl Template {
+    /// Of records that come from the place that `provenance` says, and are written to `topic` by `writer`.
+    #[must_use]
+    pub fn new(provenance: &Provenance, topic: &str, writer: Option<&Writer>) -> Self {
+        let mark = writer.map(|writer| writer.mark(0, 0));
+        let bytes = provenance.encode(topic, None, None, mark.as_ref());
+        // nothing but the last hop stands behind the mark
+        let behind = provenance.hops.last().map_or(0, |hop| {
+            let mut text = Vec::new();
+            put_text(&mut text, hop);
+            text.len()
+        });
+        let place = mark.filter(|_| behind > 0).map(|mark| {
+            let id_digits = mark.encode().len() - 1 - 2 * CHECK_DIGITS;
+            bytes.len() - behind - id_digits - CHECK_DIGITS
+        });
+        Self { bytes, place }
+    }
+
+    /// Writes the header of a record into `out`.
+    pub fn write(
+        &self,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        partition: i32,
+        timestamp: i64,
+        out: &mut Vec<u8>,
+    ) {
+        out.clear();
+        out.extend_from_slice(&self.bytes);
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(place) = out.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        };
+        put(CHECK, &check(key, value).to_be_bytes());
+        if let Some(at) = self.place {
+            put(at, &check_digits(place_check(partition, timestamp)));
+        }
     }
 }
 
@@ -103,12 +297,14 @@ pub fn read(bytes: &[u8], topic: &str, key: Option<&[u8]>, value: Option<&[u8]>)
         return Reading::UnknownVersion(prefix[2]);
     }
     match body_v1(body) {
-        Some((provenance, written_to)) if written_to == topic => Reading::Ours(provenance),
+        Some((provenance, mark, written_to)) if written_to == topic => {
+            Reading::Ours(provenance, mark)
+        }
         _ => Reading::Foreign,
     }
 }
 
-fn body_v1(bytes: &[u8]) -> Option<(Provenance, &str)> {
+fn body_v1(bytes: &[u8]) -> Option<(Provenance, Option<Mark>, &str)> {
     let mut reader = Reader::new(bytes);
     let origin = reader.text(MAX_CLUSTER_ID)?;
     let topic = reader.text(MAX_TOPIC)?;
@@ -117,14 +313,21 @@ fn body_v1(bytes: &[u8]) -> Option<(Provenance, &str)> {
         return None;
     }
     let mut hops = Vec::with_capacity(count);
-    for _ in 0..count {
-        hops.push(reader.text(MAX_CLUSTER_ID)?.to_owned());
+    let mut mark = None;
+    for index in 0..count {
+        let text = reader.text(MAX_CLUSTER_ID)?;
+        match Mark::decode(text) {
+            Some(found) if index + 2 == count => mark = Some(found),
+            // of a header that an older release has written again
+            Some(_) => mark = None,
+            None => hops.push(text.to_owned()),
+        }
     }
     let provenance = Provenance {
         origin: origin.to_owned(),
         hops,
     };
-    (reader.remaining() == 0).then_some((provenance, topic))
+    (reader.remaining() == 0).then_some((provenance, mark, topic))
 }
 
 /// Checks a cluster id that is to stand in headers.
@@ -133,6 +336,8 @@ pub fn check_cluster_id(what: &'static str, id: &str) -> Result<(), Error> {
         "it is empty"
     } else if id.len() > MAX_CLUSTER_ID {
         "it is longer than 255 bytes"
+    } else if id.as_bytes().first() == Some(&MARK) {
+        "it begins with @"
     } else {
         return Ok(());
     };
@@ -145,7 +350,8 @@ pub fn check_cluster_id(what: &'static str, id: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Provenance, Reading, check, read};
+    use super::{Mark, Provenance, Reading, Template, Writer, check, read};
+    use crate::types::{RecordRef, Written};
     use proptest::prelude::*;
 
     fn provenance() -> Provenance {
@@ -168,10 +374,10 @@ mod tests {
 
     #[test]
     fn a_copied_header_is_foreign() {
-        let bytes = provenance().encode("t", Some(b"k"), Some(b"v"));
+        let bytes = provenance().encode("t", Some(b"k"), Some(b"v"), None);
         assert_eq!(
             read(&bytes, "t", Some(b"k"), Some(b"v")),
-            Reading::Ours(provenance())
+            Reading::Ours(provenance(), None)
         );
         assert_eq!(
             read(&bytes, "u", Some(b"k"), Some(b"v")),
@@ -190,9 +396,43 @@ mod tests {
         );
     }
 
+    /// The layout is in logs for years, and releases that know no marks read it as hops.
+    #[test]
+    fn a_marked_header_has_these_bytes() {
+        let mark = Writer::new("MkU3OEVBNTcwNTJENDM2Qg", 4_711)
+            .unwrap()
+            .mark(3, 1_790_000_000_000);
+        let bytes = provenance().encode("t", Some(b"k"), Some(b"v"), Some(&mark));
+        let text = b"@Cf7iK7DOFG98BJn";
+        let mut expected = provenance().encode("t", Some(b"k"), Some(b"v"), None);
+        let hop = expected.split_off(expected.len() - 2);
+        let count = expected.len() - 3;
+        assert_eq!(expected[count], 2);
+        expected[count] = 3;
+        expected.push(u8::try_from(text.len()).unwrap());
+        expected.extend_from_slice(text);
+        expected.extend_from_slice(&hop);
+        assert_eq!(bytes, expected, "{}", String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn what_only_resembles_a_mark_is_a_hop() {
+        for text in [
+            "@",
+            "@AAAAAABBBBBB",
+            "@AAAAAABBBBBB?",
+            "@AAAAAABBBBBBAA",
+            "@______AAAAAAB",
+        ] {
+            assert_eq!(Mark::decode(text), None, "{text}");
+        }
+        assert!(Mark::decode("@AAAAAABBBBBBA").is_some());
+        assert!(super::check_cluster_id("cluster id", "@AAAAAABBBBBBA").is_err());
+    }
+
     #[test]
     fn a_newer_version_is_unknown_only_where_it_belongs_to_the_record() {
-        let mut bytes = provenance().encode("t", None, Some(b"v"));
+        let mut bytes = provenance().encode("t", None, Some(b"v"), None);
         bytes[2] = 2;
         assert_eq!(
             read(&bytes, "t", None, Some(b"v")),
@@ -209,11 +449,40 @@ mod tests {
             topic in "[a-zA-Z0-9._-]{1,249}",
             key in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)),
             value in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)),
+            writer in proptest::option::of((".{1,20}", 0..=i64::MAX)),
+            partition: i32,
+            timestamp: i64,
         ) {
             let provenance = Provenance { origin, hops };
-            let bytes = provenance.encode(&topic, key.as_deref(), value.as_deref());
-            let reading = read(&bytes, &topic, key.as_deref(), value.as_deref());
-            prop_assert_eq!(reading, Reading::Ours(provenance));
+            let writer = writer.and_then(|(cluster, id)| Writer::new(&cluster, id));
+            let mark = writer.map(|writer| writer.mark(partition, timestamp));
+            let (key, value) = (key.as_deref(), value.as_deref());
+            let bytes = provenance.encode(&topic, key, value, mark.as_ref());
+            let mut filled = vec![1, 2, 3];
+            Template::new(&provenance, &topic, writer.as_ref())
+                .write(key, value, partition, timestamp, &mut filled);
+            prop_assert_eq!(&filled, &bytes);
+            let reading = read(&bytes, &topic, key, value);
+            let mark = mark.filter(|_| !provenance.hops.is_empty());
+            prop_assert_eq!(reading, Reading::Ours(provenance, mark));
+        }
+
+        /// Only what the mark was written for passes, as far as the reader is told.
+        #[test]
+        fn a_mark_fits_the_record_that_it_was_written_for(
+            id in 0..=i64::MAX, other in -1..=i64::MAX, partition: i32, timestamp: i64, later in 1_i64..1 << 40,
+        ) {
+            let mark = Writer::new("x", id).unwrap().mark(partition, timestamp);
+            let is_of_another = |cluster: &str, written| mark.is_of_another(cluster, &RecordRef {
+                topic: "t", partition, offset: 1, leader_epoch: 1, timestamp, key: None, value: None,
+                headers: &[], written,
+            });
+            prop_assert!(!is_of_another("x", Written::By(id)));
+            prop_assert!(!is_of_another("x", Written::At(timestamp)));
+            prop_assert!(!is_of_another("x", Written::Unknown));
+            prop_assert_eq!(is_of_another("x", Written::By(other)), other != id);
+            prop_assert!(is_of_another("x", Written::At(timestamp.wrapping_add(later))));
+            prop_assert!(!is_of_another("y", Written::By(other)));
         }
 
         #[test]
@@ -227,7 +496,7 @@ mod tests {
 
         #[test]
         fn a_cut_header_is_foreign(cut in 0_usize..16) {
-            let bytes = provenance().encode("t", None, None);
+            let bytes = provenance().encode("t", None, None, None);
             let end = cut.min(bytes.len() - 1);
             prop_assert_eq!(read(&bytes[..end], "t", None, None), Reading::Foreign);
         }

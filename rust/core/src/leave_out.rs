@@ -56,7 +56,7 @@ mod tests {
     use crate::loop_guard::LoopGuard;
     use crate::plan::{Policy, plan};
     use crate::route::Routes;
-    use crate::types::{AckRun, AckedPartition, Acks, RecordRef};
+    use crate::types::{AckRun, AckedPartition, Acks, RecordRef, Written};
 
     fn policy() -> Policy {
         let routes = Routes::new([("orders".to_owned(), "east.orders".to_owned())]).unwrap();
@@ -74,6 +74,7 @@ mod tests {
             key: Some(b"k"),
             value: Some(b"v"),
             headers: &[],
+            written: Written::Unknown,
         }
     }
 

@@ -29,6 +29,8 @@ pub struct PartitionAccount {
     pub bytes: u64,
     /// Records that were dropped on purpose; reasons without records are left out.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Acknowledged records that carry the provenance header of another record: an application copied it.
+    pub copied_headers: u64,
     /// Offset of the first fetched record.
     pub first_source_offset: i64,
     /// Offset of the last fetched record.
@@ -72,6 +74,7 @@ struct SourceBook {
     kept: u64,
     bytes: u64,
     dropped: [u64; DropReason::ALL.len()],
+    copied_headers: u64,
     first: i64,
     last: i64,
     leader_epoch: i32,
@@ -168,6 +171,13 @@ impl Ledger {
                 first: record.offset,
                 count: 1,
             }),
+        }
+    }
+
+    /// Notes that the record which was kept last carries the provenance header of another one.
+    pub(crate) fn copied(&mut self, route: Route, partition: i32) {
+        if let Some(book) = self.by_source.get(&(route.source, partition)) {
+            self.sources[*book].copied_headers += 1;
         }
     }
 
@@ -277,6 +287,7 @@ impl Ledger {
             kept: 0,
             bytes: 0,
             dropped: [0; DropReason::ALL.len()],
+            copied_headers: 0,
             first: record.offset,
             last: record.offset,
             leader_epoch: -1,
@@ -320,6 +331,7 @@ impl SourceBook {
                 .map(|reason| (reason.name(), self.dropped[*reason as usize]))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
+            copied_headers: self.copied_headers,
             first_source_offset: self.first,
             last_source_offset: self.last,
             leader_epoch: self.leader_epoch,

@@ -41,4 +41,4 @@ pub use leave_out::leave_out;
 pub use ledger::{Ledger, PartitionAccount};
 pub use pattern::PatternSet;
 pub use plan::{Planned, Policy};
-pub use types::{Acks, DropReason, HeaderRef, RecordRef};
+pub use types::{Acks, DropReason, HeaderRef, RecordRef, Written};

@@ -4,7 +4,9 @@
 //! otherwise reach a cluster directly and through a third one. *Hop*: a record never returns to a cluster that it
 //! has passed; this holds even where the trees of two processes disagree.
 //!
-//! A record without a header of its own is local: it originates in the cluster that it was read from.
+//! A record without a header of its own is local: it originates in the cluster that it was read from. A header is a
+//! record's own if it was written for this topic, key and value, and if its mark, where it has one, names the producer of
+//! the record's batch ([`crate::header::Mark`]). What an application has written is local, whatever headers it copied.
 
 use std::collections::HashSet;
 
@@ -26,6 +28,8 @@ pub struct LoopGuard {
 pub enum Verdict {
     /// Forward; a provenance header, where one is written, says this.
     Keep(Provenance),
+    /// Forward likewise, as a local record: the provenance header that it carries was written for another record.
+    Copied(Provenance),
     /// Leave out, and count.
     Drop(DropReason),
 }
@@ -54,6 +58,12 @@ impl LoopGuard {
         })
     }
 
+    /// Id of the cluster that the link writes to.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
     /// Whether records may be dropped.
     #[must_use]
     pub fn enforced(&self) -> bool {
@@ -72,12 +82,10 @@ impl LoopGuard {
         let reading = found.map_or(Reading::Foreign, |bytes| {
             header::read(bytes, record.topic, record.key, record.value)
         });
-        let mut provenance = match reading {
-            Reading::Ours(provenance) => provenance,
-            Reading::Foreign => Provenance {
-                origin: self.source.clone(),
-                hops: Vec::new(),
-            },
+        let own = match reading {
+            Reading::Ours(_, Some(mark)) if mark.is_of_another(&self.source, record) => None,
+            Reading::Ours(provenance, _) => Some(provenance),
+            Reading::Foreign => None,
             Reading::UnknownVersion(version) => {
                 return Err(Error::UnknownHeaderVersion {
                     at: record.place(),
@@ -85,6 +93,11 @@ impl LoopGuard {
                 });
             }
         };
+        let copied = own.is_none() && found.is_some();
+        let mut provenance = own.unwrap_or_else(|| Provenance {
+            origin: self.source.clone(),
+            hops: Vec::new(),
+        });
         if self.enforced {
             if provenance.origin == self.target || provenance.hops.contains(&self.target) {
                 return Ok(Verdict::Drop(DropReason::Hop));
@@ -96,7 +109,8 @@ impl LoopGuard {
             }
         }
         if !provenance.hops.contains(&self.source) {
-            if provenance.hops.len() >= MAX_HOPS {
+            // the mark of the writer is one more
+            if provenance.hops.len() + 1 >= MAX_HOPS {
                 return Err(Error::TooManyHops {
                     at: record.place(),
                     hops: provenance.hops.len() + 1,
@@ -104,7 +118,11 @@ impl LoopGuard {
             }
             provenance.hops.push(self.source.clone());
         }
-        Ok(Verdict::Keep(provenance))
+        Ok(if copied {
+            Verdict::Copied(provenance)
+        } else {
+            Verdict::Keep(provenance)
+        })
     }
 }
 
@@ -112,8 +130,8 @@ impl LoopGuard {
 mod tests {
     use super::{LoopGuard, Verdict};
     use crate::error::Error;
-    use crate::header::{MAX_HOPS, NAME, Provenance};
-    use crate::types::{DropReason, HeaderRef, RecordRef};
+    use crate::header::{self, MAX_HOPS, Mark, NAME, Provenance, Writer};
+    use crate::types::{DropReason, HeaderRef, RecordRef, Written};
     use proptest::prelude::*;
 
     fn guard(source: &str, target: &str, origins: Option<&[&str]>) -> LoopGuard {
@@ -131,6 +149,7 @@ mod tests {
             key: None,
             value: Some(b"v"),
             headers,
+            written: Written::By(7),
         }
     }
 
@@ -149,6 +168,91 @@ mod tests {
         guard.judge(&record(topic, &headers))
     }
 
+    fn mark(cluster: &str) -> Mark {
+        Writer::new(cluster, 7).unwrap().mark(0, 1)
+    }
+
+    /// A record with the marked header of `y`'s copy on `x`, which `written` wrote.
+    fn emitted(
+        written: Written,
+        partition: i32,
+        provenance: &Provenance,
+        mark: Option<&Mark>,
+    ) -> Verdict {
+        let bytes = provenance.encode("t", None, Some(b"v"), mark);
+        let headers = [HeaderRef {
+            key: NAME.as_bytes(),
+            value: Some(&bytes),
+        }];
+        let record = RecordRef {
+            partition,
+            written,
+            ..record("t", &headers)
+        };
+        guard("x", "y", Some(&["x"])).judge(&record).unwrap()
+    }
+
+    #[test]
+    fn a_record_that_another_producer_emits_again_is_local() {
+        let (from_y, mark) = (provenance("y", &["y"]), mark("x"));
+        let local = Verdict::Copied(provenance("x", &["x"]));
+        let hop = Verdict::Drop(DropReason::Hop);
+        for (written, partition, expected) in [
+            (Written::By(7), 0, &hop),
+            (Written::By(8), 0, &local),
+            (Written::By(-1), 0, &local),
+            (Written::At(1), 0, &hop),
+            (Written::At(2), 0, &local),
+            (Written::At(1), 1, &local),
+            (Written::Unknown, 0, &hop),
+        ] {
+            let verdict = emitted(written, partition, &from_y, Some(&mark));
+            assert_eq!(&verdict, expected, "{written:?}, partition {partition}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_a_mark_counts_as_in_older_releases() {
+        let verdict = emitted(Written::By(8), 0, &provenance("y", &["y"]), None);
+        assert_eq!(verdict, Verdict::Drop(DropReason::Hop));
+    }
+
+    #[test]
+    fn a_header_that_another_replicator_brought_from_elsewhere_counts() {
+        let verdict = emitted(
+            Written::By(8),
+            0,
+            &provenance("y", &["y"]),
+            Some(&mark("z")),
+        );
+        assert_eq!(verdict, Verdict::Drop(DropReason::Hop));
+    }
+
+    #[test]
+    fn a_mark_that_an_older_release_passed_on_says_nothing() {
+        // it takes the mark for a cluster, and writes its own hop behind
+        let marked = provenance("y", &["y"]).encode("t", None, Some(b"v"), Some(&mark("x")));
+        let header::Reading::Ours(_, Some(_)) = header::read(&marked, "t", None, Some(b"v")) else {
+            panic!("it has a mark");
+        };
+        let mut again = marked.clone();
+        again.extend_from_slice(b"\x01w");
+        let at = marked.windows(2).rposition(|pair| pair[1] == b'@').unwrap();
+        assert_eq!(again[at - 1], 2, "mark and hop");
+        again[at - 1] = 3;
+        let headers = [HeaderRef {
+            key: NAME.as_bytes(),
+            value: Some(&again),
+        }];
+        let record = RecordRef {
+            written: Written::By(8),
+            ..record("t", &headers)
+        };
+        let verdict = guard("x", "z", None).judge(&record);
+        let kept = provenance("y", &["y", "w", "x"]);
+        assert_eq!(verdict, Ok(Verdict::Keep(kept)));
+    }
+
     #[test]
     fn a_record_without_a_header_is_local() {
         let kept = guard("x", "y", Some(&["x"])).judge(&record("t", &[]));
@@ -157,14 +261,14 @@ mod tests {
 
     #[test]
     fn a_record_that_has_been_on_the_target_is_dropped() {
-        let bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"));
+        let bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"), None);
         let dropped = judge(&guard("x", "y", None), "t", &bytes);
         assert_eq!(dropped, Ok(Verdict::Drop(DropReason::Hop)));
     }
 
     #[test]
     fn an_origin_outside_of_the_tree_is_dropped() {
-        let bytes = provenance("z", &["z"]).encode("t", None, Some(b"v"));
+        let bytes = provenance("z", &["z"]).encode("t", None, Some(b"v"), None);
         let dropped = judge(&guard("x", "y", Some(&["x"])), "t", &bytes);
         assert_eq!(dropped, Ok(Verdict::Drop(DropReason::Origin)));
         let kept = judge(&guard("x", "y", Some(&["x", "z"])), "t", &bytes);
@@ -179,9 +283,9 @@ mod tests {
 
     #[test]
     fn a_header_copied_to_another_topic_makes_the_record_local() {
-        let bytes = provenance("y", &["y"]).encode("elsewhere", None, Some(b"v"));
+        let bytes = provenance("y", &["y"]).encode("elsewhere", None, Some(b"v"), None);
         let kept = judge(&guard("x", "y", Some(&["x"])), "t", &bytes);
-        assert_eq!(kept, Ok(Verdict::Keep(provenance("x", &["x"]))));
+        assert_eq!(kept, Ok(Verdict::Copied(provenance("x", &["x"]))));
     }
 
     #[test]
@@ -196,7 +300,7 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_an_error_that_names_the_record() {
-        let mut bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"));
+        let mut bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"), None);
         bytes[2] = 9;
         let error = judge(&guard("x", "y", None), "t", &bytes).unwrap_err();
         assert_eq!(
@@ -210,22 +314,22 @@ mod tests {
 
     #[test]
     fn a_full_header_is_an_error_and_not_a_silent_cut() {
-        let hops: Vec<String> = (0..MAX_HOPS).map(|hop| format!("c{hop}")).collect();
+        let hops: Vec<String> = (1..MAX_HOPS).map(|hop| format!("c{hop}")).collect();
         let full = Provenance {
-            origin: "c0".into(),
+            origin: "c1".into(),
             hops,
         };
-        let bytes = full.encode("t", None, Some(b"v"));
+        let bytes = full.encode("t", None, Some(b"v"), None);
         assert!(matches!(
             judge(&guard("x", "y", None), "t", &bytes),
-            Err(Error::TooManyHops { hops: 65, .. })
+            Err(Error::TooManyHops { hops: 64, .. })
         ));
     }
 
     #[test]
     fn a_guard_that_is_not_enforced_carries_provenance_and_drops_nothing() {
         let guard = LoopGuard::new("x", "y", None, false).unwrap();
-        let bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"));
+        let bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"), None);
         assert_eq!(
             judge(&guard, "t", &bytes),
             Ok(Verdict::Keep(provenance("y", &["y", "x"])))
@@ -255,11 +359,11 @@ mod tests {
                         prop_assert!(visited.contains(&pair[1]));
                         break;
                     }
-                    Verdict::Keep(next) => {
+                    Verdict::Copied(next) | Verdict::Keep(next) => {
                         prop_assert!(!visited.contains(&pair[1]));
                         visited.push(pair[1]);
                         prop_assert_eq!(&next.origin, &format!("c{}", walk[0]));
-                        bytes = next.encode("t", None, Some(b"v"));
+                        bytes = next.encode("t", None, Some(b"v"), Some(&mark(&to)));
                     }
                 }
             }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::error::Error;
+use crate::header::Writer;
 use crate::ledger::Ledger;
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::route::{Route, Routes};
@@ -17,6 +18,7 @@ pub struct Policy {
     routes: Routes,
     guard: LoopGuard,
     header: bool,
+    writer: Option<Writer>,
 }
 
 impl Policy {
@@ -27,7 +29,15 @@ impl Policy {
             routes,
             guard,
             header,
+            writer: None,
         }
+    }
+
+    /// The same, for records that the producer with this id on the target sends: their headers carry its mark.
+    #[must_use]
+    pub fn written_by(mut self, producer_id: i64) -> Self {
+        self.writer = Writer::new(self.guard.target(), producer_id);
+        self
     }
 
     /// The routes.
@@ -51,6 +61,8 @@ pub enum Decision {
         route: Route,
         /// Value of the provenance header that replaces any earlier one; `None` leaves the headers alone.
         header: Option<Vec<u8>>,
+        /// It carries the provenance header of another record.
+        copied: bool,
     },
     /// Leave it out.
     Drop(DropReason),
@@ -96,7 +108,12 @@ pub fn plan(
     }
     for ((record, route), decision) in records.iter().zip(routed).zip(&planned.decisions) {
         match decision {
-            Decision::Keep { .. } => ledger.keep(route, record),
+            Decision::Keep { copied, .. } => {
+                ledger.keep(route, record);
+                if *copied {
+                    ledger.copied(route, record.partition);
+                }
+            }
             Decision::Drop(reason) => ledger.drop(route, record, *reason),
         }
     }
@@ -108,16 +125,25 @@ fn decide(policy: &Policy, route: Route, record: &RecordRef<'_>) -> Result<Decis
         return Ok(Decision::Keep {
             route,
             header: None,
+            copied: false,
         });
     }
-    Ok(match policy.guard.judge(record)? {
-        Verdict::Drop(reason) => Decision::Drop(reason),
-        Verdict::Keep(provenance) => Decision::Keep {
-            route,
-            header: policy
-                .header
-                .then(|| provenance.encode(policy.routes.target(route), record.key, record.value)),
-        },
+    let (provenance, copied) = match policy.guard.judge(record)? {
+        Verdict::Drop(reason) => return Ok(Decision::Drop(reason)),
+        Verdict::Keep(provenance) => (provenance, false),
+        Verdict::Copied(provenance) => (provenance, true),
+    };
+    let header = policy.header.then(|| {
+        let mark = policy
+            .writer
+            .map(|writer| writer.mark(record.partition, record.timestamp));
+        let topic = policy.routes.target(route);
+        provenance.encode(topic, record.key, record.value, mark.as_ref())
+    });
+    Ok(Decision::Keep {
+        route,
+        header,
+        copied,
     })
 }
 

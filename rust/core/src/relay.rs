@@ -83,6 +83,7 @@ pub struct Relay {
     split: Memory,
     writer: BatchWriter,
     provenance: Vec<u8>,
+    producer_id: Option<i64>,
 }
 
 impl fmt::Debug for Relay {
@@ -103,7 +104,15 @@ impl Relay {
             split: Memory::default(),
             writer: BatchWriter::new(Codec::None),
             provenance: Vec::new(),
+            producer_id: None,
         }
+    }
+
+    /// Names the producer on the target that will send what is relayed from here on. Headers that are written carry its
+    /// mark; they carry none while it is not known. Sent by another producer, a marked record would look like a copy that
+    /// an application made.
+    pub const fn write_as(&mut self, producer_id: Option<i64>) {
+        self.producer_id = producer_id;
     }
 
     /// What is to be sent of `fetched`, the bytes of `partition` of the treatment's source topic.
@@ -195,6 +204,7 @@ impl Relay {
             target,
             limits: self.limits,
             offsets,
+            author: source.treatment.author(self.producer_id),
             memory: &mut self.memory,
             provenance: &mut self.provenance,
             merge: Merge::new(source, target, &mut self.writer, &mut self.split),

@@ -13,6 +13,17 @@ pub struct HeaderRef<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// What a reader is told about who wrote a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The producer id of the record's batch, -1 for a producer that has none.
+    By(i64),
+    /// The timestamp that the producer gave the record, in ms; of a client that does not tell producer ids.
+    At(i64),
+    /// Neither.
+    Unknown,
+}
+
 /// One consumed record, borrowed from whoever fetched it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordRef<'a> {
@@ -32,6 +43,8 @@ pub struct RecordRef<'a> {
     pub value: Option<&'a [u8]>,
     /// Headers in their order, duplicates included. The wire knows no null list, only an empty one.
     pub headers: &'a [HeaderRef<'a>],
+    /// Who wrote it, as far as the reader is told.
+    pub written: Written,
 }
 
 impl RecordRef<'_> {

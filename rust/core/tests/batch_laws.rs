@@ -9,13 +9,13 @@ use batch_forge::{
     CONTROL, DELETE_HORIZON, Forge, LOG_APPEND_TIME, Plain, TRANSACTIONAL, crc32c, plain, read,
     read_with, records,
 };
-use eomirror_core::RecordRef;
 use eomirror_core::batch::{
     AbortedFilter, AbortedTransaction, Batch, BatchError, BatchWriter, Batches, Codec, Control,
     Limits, Marker, Memory, Obstacle, Stamp, TimestampType, Verdict, digest_batch, rewrite,
     rewritten_header,
 };
 use eomirror_core::digest::Digest;
+use eomirror_core::{RecordRef, Written};
 use proptest::prelude::*;
 
 fn codec() -> impl Strategy<Value = Codec> {
@@ -229,6 +229,7 @@ proptest! {
             expected.add(&RecordRef {
                 topic: "t", partition: 3, offset: 99, leader_epoch: 5, timestamp: record.timestamp,
                 key: record.key.as_deref(), value: record.value.as_deref(), headers: &headers,
+                written: Written::Unknown,
             }, &mut scratch);
         }
         let mut digest = Digest::default();

@@ -28,7 +28,7 @@ use eomirror_core::offset_map::{OffsetMap, Range, Translation, decode};
 use eomirror_core::plan::plan;
 use eomirror_core::route::Routes;
 use eomirror_core::types::{AckRun, AckedPartition};
-use eomirror_core::{Acks, Error, HeaderRef, Ledger, Policy, RecordRef};
+use eomirror_core::{Acks, Error, HeaderRef, Ledger, Policy, RecordRef, Written};
 
 const PARTITION: i32 = 3;
 
@@ -186,7 +186,7 @@ fn settle(input: &[&str]) -> Result<(String, OffsetMap), Error> {
         origin: "T".to_owned(),
         hops: vec!["T".to_owned()],
     };
-    let dropped_header = been_there.encode("s", None, Some(b"v"));
+    let dropped_header = been_there.encode("s", None, Some(b"v"), None);
     let dropped_headers = [HeaderRef {
         key: header::NAME.as_bytes(),
         value: Some(&dropped_header),
@@ -208,6 +208,7 @@ fn settle(input: &[&str]) -> Result<(String, OffsetMap), Error> {
                         key: None,
                         value: Some(b"v"),
                         headers: if drop { &dropped_headers } else { &[] },
+                        written: Written::Unknown,
                     })
                     .collect();
                 plan(&policy, &records, &mut ledger)?;

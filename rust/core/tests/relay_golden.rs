@@ -185,10 +185,13 @@ fn every_record_gets_one_header_more_and_nothing_else_changes() {
             let (of, value) = (record.value.as_deref(), value.unwrap());
             assert_eq!(
                 read(&value, "x.t", record.key.as_deref(), of),
-                Reading::Ours(Provenance {
-                    origin: "source".into(),
-                    hops: vec!["source".into()]
-                })
+                Reading::Ours(
+                    Provenance {
+                        origin: "source".into(),
+                        hops: vec!["source".into()]
+                    },
+                    None
+                )
             );
         }
         compare(name, &lines(&records));

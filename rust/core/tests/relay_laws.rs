@@ -16,8 +16,8 @@ use produced::compress;
 use proptest::prelude::*;
 use relay_log::rules::{Rules, rules};
 use relay_log::{
-    LARGE, LIMITS, TOPIC, arrive, assert_equal, expected, is_passed, logs, one_batch, relay,
-    targets,
+    LARGE, LIMITS, TOPIC, arrive, assert_equal, copied_headers, expected, is_passed, logs,
+    one_batch, relay, targets,
 };
 
 /// Everything that holds for one call: what arrives, the books, the position.
@@ -48,6 +48,8 @@ fn check(log: &relay_log::Log, offsets: std::ops::Range<i64>, rules: &Rules, tar
     let fetched_records = log.visible(offsets.start..end).count() as u64;
     assert_eq!(relayed.books.fetched, fetched_records);
     assert_eq!(relayed.books.sent, wanted.len() as u64);
+    let copied = copied_headers(log, offsets.start..end, rules);
+    assert_eq!(relayed.books.copied_headers, copied);
     let times = relayed.batches.iter().map(Outgoing::max_timestamp);
     assert_eq!(relayed.max_timestamp, times.max().unwrap_or(-1));
     let arrived = arrive(&mut relayed.batches, &fetched, target, |at| log.codec(at));
@@ -83,7 +85,9 @@ proptest! {
         let (bytes, aborted) = log.answer(start);
         let cut = cut.index(bytes.len() + 1);
         let fetched = Fetched { records: &bytes[..cut], aborted: &aborted, offsets: start..i64::MAX };
-        let mut first = Relay::new(LIMITS).relay(&rules.treatment(), 0, &target, &fetched);
+        let mut relay_once = Relay::new(LIMITS);
+        relay_once.write_as(rules.writer);
+        let mut first = relay_once.relay(&rules.treatment(), 0, &target, &fetched);
         prop_assert_eq!(first.stopped.as_ref(), None);
         let whole: usize = log.batches.iter()
             .take_while(|(_, offsets)| offsets.end <= first.next_position)

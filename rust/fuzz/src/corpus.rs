@@ -2,7 +2,7 @@
 
 use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Batches, Codec, Stamp};
-use eomirror_core::header::{NAME, Provenance};
+use eomirror_core::header::{NAME, Provenance, Writer};
 use eomirror_core::offset_map::{OffsetMap, Range};
 
 /// Segments of a real broker; see their README.
@@ -46,7 +46,7 @@ pub(crate) fn batches() -> Vec<Vec<u8>> {
 fn marked(codec: Codec) -> Option<Vec<u8>> {
     let mut writer = BatchWriter::new(codec);
     for origin in ["source", "target", "third"] {
-        let value = provenance(origin).encode(TOPIC, Some(b"key"), Some(b"value"));
+        let value = provenance(origin, Some(7));
         let headers = [
             HeaderRef {
                 key: b"other",
@@ -65,18 +65,24 @@ fn marked(codec: Codec) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn provenance(origin: &str) -> Provenance {
-    Provenance {
+/// The header of a record that a producer has written to the source.
+fn provenance(origin: &str, producer_id: Option<i64>) -> Vec<u8> {
+    let provenance = Provenance {
         origin: origin.to_owned(),
         hops: vec![origin.to_owned(), "fourth".to_owned()],
-    }
+    };
+    let mark = producer_id
+        .and_then(|id| Writer::new("source", id))
+        .map(|writer| writer.mark(0, 1000));
+    provenance.encode(TOPIC, Some(b"key"), Some(b"value"), mark.as_ref())
 }
 
 /// Values of provenance headers, for key `key` and value `value`.
 pub(crate) fn headers() -> Vec<Vec<u8>> {
     ["source", "target", "a cluster with quite a long name"]
-        .map(|origin| provenance(origin).encode(TOPIC, Some(b"key"), Some(b"value")))
-        .to_vec()
+        .iter()
+        .flat_map(|origin| [None, Some(7), Some(i64::MAX)].map(|id| provenance(origin, id)))
+        .collect()
 }
 
 /// Chunks of the offset map.

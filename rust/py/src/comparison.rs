@@ -70,7 +70,14 @@ impl PartitionComparison {
                 let origins = origins.map(|ids| ids.into_iter().collect());
                 let guard =
                     LoopGuard::new(&from, &to, origins, true).map_err(|error| raise(py, &error))?;
-                let mirrored = if marked { Part::From(from) } else { Part::All };
+                let mirrored = if marked {
+                    Part::From {
+                        source: from,
+                        target: to,
+                    }
+                } else {
+                    Part::All
+                };
                 (Part::Forwarded(guard), mirrored)
             }
         };

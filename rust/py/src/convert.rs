@@ -4,7 +4,7 @@
 //! costs more than all decisions together, so each thing is read for the whole batch in one call:
 //! `list(map(Message.offset, messages))` stays inside of the interpreter's own C loop.
 
-use eomirror_core::{HeaderRef, RecordRef, error::place};
+use eomirror_core::{HeaderRef, RecordRef, Written, error::place};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -14,6 +14,9 @@ use crate::error::unrepresentable;
 
 /// `confluent_kafka.TIMESTAMP_NOT_AVAILABLE`
 const TIMESTAMP_NOT_AVAILABLE: i32 = 0;
+
+/// `confluent_kafka.TIMESTAMP_CREATE_TIME`
+const TIMESTAMP_CREATE_TIME: i32 = 1;
 
 /// Bytes or None. The object is what the target's producer gets, so nothing is copied.
 pub(crate) struct Payload<'py>(Option<Bound<'py, PyBytes>>);
@@ -63,6 +66,8 @@ pub(crate) struct Row<'py> {
     offset: i64,
     leader_epoch: i32,
     milliseconds: i64,
+    /// librdkafka does not tell producer ids.
+    written: Written,
 }
 
 /// A batch of messages without errors, read.
@@ -107,9 +112,14 @@ impl<'py> Batch<'py> {
             let stamp = stamp.cast::<PyTuple>().map_err(|_| wrong("timestamp"))?;
             let mut timestamp = stamp.get_item(1)?;
             let mut milliseconds: i64 = timestamp.extract()?;
-            if stamp.get_borrowed_item(0)?.extract::<i32>()? == TIMESTAMP_NOT_AVAILABLE {
-                timestamp = not_available.clone();
-                milliseconds = -1;
+            let mut written = Written::Unknown;
+            match stamp.get_borrowed_item(0)?.extract()? {
+                TIMESTAMP_NOT_AVAILABLE => {
+                    timestamp = not_available.clone();
+                    milliseconds = -1;
+                }
+                TIMESTAMP_CREATE_TIME => written = Written::At(milliseconds),
+                _ => {}
             }
             let epoch = epochs.get_item(index)?;
             let headers = headers.get_item(index)?;
@@ -139,6 +149,7 @@ impl<'py> Batch<'py> {
                 partition_number,
                 offset,
                 milliseconds,
+                written,
             });
         }
         Ok(batch)
@@ -174,6 +185,7 @@ impl<'py> Batch<'py> {
                     key: row.key.bytes(),
                     value: row.value.bytes(),
                     headers: &headers[row.first_header..row.end_header],
+                    written: row.written,
                 })
             })
             .collect()

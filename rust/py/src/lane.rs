@@ -387,6 +387,7 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         acked: account.acknowledged,
         bytes: account.bytes,
         dropped: account.dropped,
+        copied_headers: account.copied_headers,
         first_source_offset: account.first_source_offset,
         last_source_offset: account.next_source_offset - 1,
         leader_epoch: -1,

@@ -24,6 +24,8 @@ pub(crate) struct PartitionAccount {
     #[pyo3(get)]
     dropped: BTreeMap<&'static str, u64>,
     #[pyo3(get)]
+    copied_headers: u64,
+    #[pyo3(get)]
     first_source_offset: i64,
     #[pyo3(get)]
     last_source_offset: i64,
@@ -55,6 +57,7 @@ impl PartitionAccount {
             acked: account.acked,
             bytes: account.bytes,
             dropped: account.dropped,
+            copied_headers: account.copied_headers,
             first_source_offset: account.first_source_offset,
             last_source_offset: account.last_source_offset,
             leader_epoch: account.leader_epoch,

@@ -122,7 +122,7 @@ fn produce_arguments<'py>(
     let name = PyString::new(py, header::NAME);
     let mut records = Vec::with_capacity(planned.kept);
     for (row, decision) in batch.rows.iter().zip(&planned.decisions) {
-        let Decision::Keep { route, header } = decision else {
+        let Decision::Keep { route, header, .. } = decision else {
             continue;
         };
         let headers = match header {

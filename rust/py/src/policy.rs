@@ -20,9 +20,9 @@ pub(crate) struct Policy {
 #[pymethods]
 impl Policy {
     #[new]
-    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None))]
-    // the binding owns its arguments
-    #[allow(clippy::needless_pass_by_value)]
+    #[pyo3(signature = (routes, *, source_cluster_id, target_cluster_id, header=false, guard=false, origins=None, producer_id=None))]
+    // the binding owns its arguments, and they are keywords in Python
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         routes: &Bound<'_, pyo3::types::PyMapping>,
@@ -31,6 +31,7 @@ impl Policy {
         header: bool,
         guard: bool,
         origins: Option<Vec<String>>,
+        producer_id: Option<i64>,
     ) -> PyResult<Self> {
         let mut pairs = BTreeMap::new();
         for item in routes.items()? {
@@ -46,8 +47,12 @@ impl Policy {
             .iter()
             .map(|topic| PyString::new(py, topic).unbind())
             .collect();
+        let policy = eomirror_core::Policy::new(routes, guard, header);
         Ok(Self {
-            policy: eomirror_core::Policy::new(routes, guard, header),
+            policy: match producer_id {
+                Some(id) => policy.written_by(id),
+                None => policy,
+            },
             targets,
         })
     }

@@ -38,6 +38,8 @@ POSITION = Position(
     records=34,
     bytes=3400,
     dropped={"hop": 2},
+    copied_headers=3,
+    total_copied_headers=8,
     header=True,
     timestamp=1_700_000_000_000,
 )

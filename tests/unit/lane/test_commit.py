@@ -59,6 +59,15 @@ def test_the_position_behind_the_data() -> None:
     assert (moved.lane, moved.producer_id, moved.producer_epoch, moved.txn) == (9, 7, 3, 5)
 
 
+def test_records_with_a_copied_header_are_counted() -> None:
+    """EO-7: they are among the records that were mirrored, and never silent."""
+    current = {ORDERS: replace(CURRENT[ORDERS], copied_headers=9, total_copied_headers=40)}
+    sealed = Sealed((replace(account(ORDERS, 10, 5), copied_headers=2),), {ORDERS: Advance(17, 4)})
+    (moved,) = grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP).positions
+
+    assert (moved.records, moved.copied_headers, moved.total_copied_headers) == (5, 2, 42)
+
+
 def test_an_advance_without_records_keeps_what_is_known_of_the_last_record() -> None:
     """EO-4: markers move the offset only."""
     current = {ORDERS: replace(CURRENT[ORDERS], target_offset=44, source_timestamp=5)}

@@ -51,7 +51,7 @@ def test_lag_is_summed_over_partitions_and_not_guessed() -> None:
 def test_counters_go_on_over_attempts() -> None:
     """A lane counts from 0 in each attempt; the run's totals never fall."""
     made = progress()
-    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1), attempt=1, now=1)
+    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
     report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD, records=12, transactions=3)
     made.end(report, failure="rebuild: lost", now=2)
     made.begin(0, epoch=1, attempt=2)
@@ -71,15 +71,17 @@ def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
     """Once, whichever of the two lines is heard first."""
     made = progress()
     made.begin(0, epoch=1, attempt=1)
-    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1), attempt=1, now=1)
+    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
     made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.EPOCH, records=10, transactions=2), now=2)
-    made.take(said(0, records=13, transactions=3, bytes=130, dropped=1), attempt=1, now=2)
+    made.take(said(0, records=13, transactions=3, bytes=130, dropped=1, copied_headers=2), attempt=1, now=2)
     made.begin(0, epoch=2, attempt=1)
     assert made.snapshot(2).counters.records == 13
     made.take(said(0, epoch=2, records=5, transactions=1, bytes=50), attempt=1, now=3)
-    made.take(said(0, records=15, transactions=4, bytes=150, dropped=1), attempt=1, now=3)
-    made.take(said(0, records=14, transactions=3, bytes=140, dropped=1), attempt=1, now=3)
-    assert made.snapshot(3).counters == Counters(transactions=5, records=20, bytes=200, dropped=1)
+    made.take(said(0, records=15, transactions=4, bytes=150, dropped=1, copied_headers=2), attempt=1, now=3)
+    made.take(said(0, records=14, transactions=3, bytes=140, dropped=1, copied_headers=2), attempt=1, now=3)
+    assert made.snapshot(3).counters == Counters(
+        transactions=5, records=20, bytes=200, dropped=1, copied_headers=2
+    )
 
 
 def test_an_epoch_that_goes_on_while_the_next_one_fails_is_counted() -> None:

@@ -6,7 +6,7 @@ use super::codec::{Limits, Memory};
 use super::error::BatchError;
 use super::view::Batch;
 use crate::digest::Digest;
-use crate::types::HeaderRef;
+use crate::types::{HeaderRef, Written};
 
 /// Adds the batch's records with offsets in `offsets` to `digest`, and tells how many they were.
 ///
@@ -30,7 +30,10 @@ pub fn digest_batch(
         headers.clear();
         headers.extend(record.headers.clone());
         // the digest leaves out where a record is
-        digest.add(&record.at("", 0, batch.leader_epoch(), &headers), scratch);
+        digest.add(
+            &record.at("", 0, batch.leader_epoch(), &headers, Written::Unknown),
+            scratch,
+        );
         count += 1;
     }
     Ok(count)

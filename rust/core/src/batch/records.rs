@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use super::error::BatchError;
 use super::view::{Batch, TimestampType};
-use crate::types::{HeaderRef, RecordRef};
+use crate::types::{HeaderRef, RecordRef, Written};
 
 /// One record of a batch.
 #[derive(Debug, Clone)]
@@ -42,6 +42,7 @@ impl<'a> Record<'a> {
         partition: i32,
         leader_epoch: i32,
         headers: &'r [HeaderRef<'a>],
+        written: Written,
     ) -> RecordRef<'r>
     where
         'a: 'r,
@@ -55,6 +56,7 @@ impl<'a> Record<'a> {
             key: self.key,
             value: self.value,
             headers,
+            written,
         }
     }
 }

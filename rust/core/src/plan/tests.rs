@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Decision, Policy, plan};
 use crate::header::{self, NAME, Provenance, Reading};
 use crate::offset_map::{Range, decode};
-use crate::types::{AckRun, AckedPartition};
+use crate::types::{AckRun, AckedPartition, Written};
 use crate::{Acks, Error, HeaderRef, Ledger, RecordRef, loop_guard::LoopGuard, route::Routes};
 
 fn policy(routes: &[(&str, &str)], header: bool, guard: bool) -> Policy {
@@ -31,6 +31,7 @@ fn record(topic: &str, partition: i32, offset: i64) -> RecordRef<'_> {
         key: None,
         value: Some(b"value"),
         headers: &[],
+        written: Written::Unknown,
     }
 }
 
@@ -222,7 +223,7 @@ fn a_partition_of_which_everything_was_dropped_has_an_account() {
         origin: "T".into(),
         hops: vec!["T".into()],
     }
-    .encode("t", None, Some(b"value"));
+    .encode("t", None, Some(b"value"), None);
     let headers = [HeaderRef {
         key: NAME.as_bytes(),
         value: Some(&bytes),
@@ -266,11 +267,57 @@ fn a_written_header_is_one_that_the_next_link_reads() {
     };
     assert_eq!(
         header::read(bytes, "east.t", None, Some(b"value")),
-        Reading::Ours(Provenance {
-            origin: "S".into(),
-            hops: vec!["S".into()]
-        })
+        Reading::Ours(
+            Provenance {
+                origin: "S".into(),
+                hops: vec!["S".into()]
+            },
+            None
+        )
     );
+}
+
+#[test]
+fn a_record_that_an_application_emits_again_is_kept_and_counted() {
+    // the link from T writes as producer 5 on S, where the record is read
+    let back = policy(&[("t", "t")], true, true);
+    let there = Policy::new(
+        Routes::new([("t".to_owned(), "t".to_owned())]).unwrap(),
+        LoopGuard::new("T", "S", None, true).unwrap(),
+        true,
+    )
+    .written_by(5);
+    let first = record("t", 0, 9);
+    let planned = plan(&there, &[first], &mut Ledger::default()).unwrap();
+    let Decision::Keep {
+        header: Some(bytes),
+        ..
+    } = &planned.decisions[0]
+    else {
+        panic!("{planned:?}");
+    };
+    let headers = [HeaderRef {
+        key: NAME.as_bytes(),
+        value: Some(bytes),
+    }];
+    let found = |offset, written| RecordRef {
+        headers: &headers,
+        written,
+        ..record("t", 0, offset)
+    };
+    let mut ledger = Ledger::default();
+    let batch = [
+        found(20, Written::By(5)),
+        found(21, Written::At(first.timestamp)),
+        found(22, Written::By(6)),
+        found(23, Written::At(first.timestamp + 1)),
+    ];
+    plan(&back, &batch, &mut ledger).unwrap();
+    let accounts = ledger
+        .settle(back.routes(), &acks(&[("t", 0, &[(0, 2)])]))
+        .unwrap();
+    assert_eq!(accounts[0].dropped, BTreeMap::from([("hop", 2)]));
+    assert_eq!((accounts[0].acked, accounts[0].copied_headers), (2, 2));
 }
 
 proptest! {

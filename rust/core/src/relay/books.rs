@@ -13,6 +13,8 @@ pub struct Books {
     pub fetched: u64,
     /// Of them, records in outgoing batches.
     pub sent: u64,
+    /// Of those, records that carry the provenance header of another record: an application copied it.
+    pub copied_headers: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -35,6 +37,7 @@ impl Books {
     pub fn add(&mut self, later: &Self) {
         self.fetched = self.fetched.saturating_add(later.fetched);
         self.sent = self.sent.saturating_add(later.sent);
+        self.copied_headers = self.copied_headers.saturating_add(later.copied_headers);
         for (sum, count) in self.dropped.iter_mut().zip(later.dropped) {
             *sum = sum.saturating_add(count);
         }

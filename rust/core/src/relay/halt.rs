@@ -1,8 +1,8 @@
 //! Where a partition cannot go on, within the module.
 
 use super::error::RelayError;
-use super::treatment::Treatment;
-use crate::batch::BatchError;
+use super::treatment::{Place, Treatment};
+use crate::batch::{Batch, BatchError};
 use crate::error::Error;
 
 /// Where a partition cannot go on, and why.
@@ -29,6 +29,14 @@ pub(super) struct Source<'w> {
 }
 
 impl Source<'_> {
+    /// Who wrote the records of a batch of it, and where they stand.
+    pub(super) fn place(self, batch: &Batch<'_>) -> Place {
+        Place {
+            partition: self.partition,
+            producer_id: batch.producer_id(),
+        }
+    }
+
     /// The batch with number `index` is malformed.
     pub(super) fn malformed(self, index: usize, error: BatchError) -> Halt {
         Halt {

@@ -8,7 +8,7 @@ use super::halt::{Before, Halt, Source, full, refused};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
 use super::target::Target;
-use super::treatment::{Decision, Need};
+use super::treatment::{Author, Decision, Need};
 use crate::batch::{
     AbortedFilter, Batch, Batches, HEADER_SIZE, Limits, Memory, Verdict, passing_header,
 };
@@ -22,6 +22,8 @@ struct Piece<'a> {
     start: usize,
     /// How many are before it.
     index: usize,
+    /// Records of it that carry the header of another record, as far as they were looked at.
+    copied: u64,
 }
 
 /// What is to be done with a batch of data.
@@ -40,6 +42,7 @@ pub(super) struct Pass<'w, 'a> {
     pub(super) limits: Limits,
     pub(super) offsets: Range<i64>,
     pub(super) memory: &'w mut Memory,
+    pub(super) author: Author,
     /// The value of the header that the present record gets.
     pub(super) provenance: &'w mut Vec<u8>,
     pub(super) merge: Merge<'w>,
@@ -68,6 +71,7 @@ impl<'a> Pass<'_, 'a> {
                 batch,
                 start,
                 index,
+                copied: 0,
             };
             start += batch.bytes().len();
             if batch.base_offset() >= self.offsets.end {
@@ -119,14 +123,14 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    fn data(&mut self, piece: Piece<'a>) -> Result<(), Halt> {
+    fn data(&mut self, mut piece: Piece<'a>) -> Result<(), Halt> {
         if piece.batch.last_offset() < self.offsets.start {
             return Ok(());
         }
         if self.source.treatment.is_opposite(piece.batch.producer_id()) {
             return self.drop_whole(&piece);
         }
-        match self.way(&piece)? {
+        match self.way(&mut piece)? {
             Way::Pass => {
                 self.pass_lone()?;
                 self.merge.flush()?;
@@ -143,7 +147,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    fn way(&mut self, piece: &Piece<'a>) -> Result<Way, Halt> {
+    fn way(&mut self, piece: &mut Piece<'a>) -> Result<Way, Halt> {
         let batch = &piece.batch;
         let size = batch.bytes().len();
         let must_write = self.source.treatment.need() == Need::Write
@@ -177,20 +181,26 @@ impl<'a> Pass<'_, 'a> {
         self.offsets.start <= batch.base_offset() && batch.last_offset() < self.offsets.end
     }
 
-    fn drops_one_of(&mut self, piece: &Piece<'a>) -> Result<bool, Halt> {
+    /// Whether a record of it is dropped; if none is, those that carry the header of another record are counted.
+    fn drops_one_of(&mut self, piece: &mut Piece<'a>) -> Result<bool, Halt> {
         let source = self.source;
+        let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
+        let mut copied = 0;
         let records = piece.batch.records(self.memory, self.limits);
         for record in records.map_err(malformed)? {
             let record = record.map_err(malformed)?;
             let decision = source
                 .treatment
-                .decide(&record, source.partition, self.provenance)
+                .decide(&record, place, &self.author, self.provenance)
                 .map_err(|error| refused(record.offset, error))?;
-            if let Decision::Drop(_) = decision {
-                return Ok(true);
+            match decision {
+                Decision::Drop(_) => return Ok(true),
+                Decision::Copied(_) => copied += 1,
+                Decision::Keep(_) => {}
             }
         }
+        piece.copied = copied;
         Ok(false)
     }
 
@@ -216,6 +226,7 @@ impl<'a> Pass<'_, 'a> {
             count: i64::from(batch.record_count()),
         };
         self.progress.books.fetched += u64::from(batch.record_count().unsigned_abs());
+        self.progress.books.copied_headers += piece.copied;
         self.merge.push(Outgoing::new(
             Content::Passed { head, body },
             vec![run],
@@ -244,6 +255,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn collect(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
         let source = self.source;
+        let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
         let records = piece.batch.records(self.memory, self.limits);
         for record in records.map_err(malformed)? {
@@ -254,15 +266,23 @@ impl<'a> Pass<'_, 'a> {
             self.progress.books.fetched += 1;
             let decision = source
                 .treatment
-                .decide(&record, source.partition, self.provenance)
+                .decide(&record, place, &self.author, self.provenance)
                 .map_err(|error| refused(record.offset, error))?;
-            match decision {
-                Decision::Drop(reason) => self.progress.books.drop(reason, 1),
-                Decision::Keep(_) if self.merge.is_full() => {
+            let change = match decision {
+                Decision::Drop(reason) => {
+                    self.progress.books.drop(reason, 1);
+                    continue;
+                }
+                Decision::Keep(_) | Decision::Copied(_) if self.merge.is_full() => {
                     return Err(full(Before::Record(record.offset)));
                 }
-                Decision::Keep(change) => self.merge.add(&record, change, self.provenance)?,
-            }
+                Decision::Keep(change) => change,
+                Decision::Copied(change) => {
+                    self.progress.books.copied_headers += 1;
+                    change
+                }
+            };
+            self.merge.add(&record, change, self.provenance)?;
         }
         Ok(())
     }

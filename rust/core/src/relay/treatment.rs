@@ -4,12 +4,9 @@ use std::collections::HashSet;
 
 use crate::batch::Record;
 use crate::error::Error;
-use crate::header;
-use crate::loop_guard::{self, LoopGuard};
-use crate::types::{DropReason, HeaderRef, RecordRef};
-
-/// Where a provenance header holds the check over key and value; the layout keeps it there in every version.
-const CHECK: std::ops::Range<usize> = 3..7;
+use crate::header::{self, Provenance, Template, Writer};
+use crate::loop_guard::{LoopGuard, Verdict};
+use crate::types::{DropReason, HeaderRef, RecordRef, Written};
 
 /// What is done with the records of one topic, on all of its partitions.
 #[derive(Debug, Clone)]
@@ -25,9 +22,24 @@ pub struct Treatment {
 /// What a record without a provenance header gets; all of them the same, so it is decided once.
 #[derive(Debug, Clone)]
 enum Local {
-    /// The header's value; the check is still to be written for each record.
-    Keep(Vec<u8>),
+    Keep(Provenance),
     Drop(DropReason),
+}
+
+/// Who writes the records of an answer.
+#[derive(Debug, Clone)]
+pub(super) struct Author {
+    writer: Option<Writer>,
+    /// The header of a record that has none.
+    local: Option<Template>,
+}
+
+/// Who wrote a record, and where it was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) partition: i32,
+    /// Of its batch.
+    pub(super) producer_id: i64,
 }
 
 /// How much of a batch has to be looked at.
@@ -45,6 +57,8 @@ pub(super) enum Need {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Keep(Change),
+    /// It goes on as a local record; the provenance header that it carries was written for another one.
+    Copied(Change),
     Drop(DropReason),
 }
 
@@ -80,12 +94,11 @@ impl Treatment {
             key: None,
             value: None,
             headers: &[],
+            written: Written::Unknown,
         };
         let local = match guard.judge(&bare)? {
-            loop_guard::Verdict::Keep(provenance) => {
-                Local::Keep(provenance.encode(target_topic, None, None))
-            }
-            loop_guard::Verdict::Drop(reason) => Local::Drop(reason),
+            Verdict::Keep(provenance) | Verdict::Copied(provenance) => Local::Keep(provenance),
+            Verdict::Drop(reason) => Local::Drop(reason),
         };
         Ok(Self {
             source_topic: source_topic.to_owned(),
@@ -109,6 +122,12 @@ impl Treatment {
         &self.target_topic
     }
 
+    /// Whether every record that goes on gets a provenance header.
+    #[must_use]
+    pub fn writes_header(&self) -> bool {
+        self.header
+    }
+
     pub(super) fn need(&self) -> Need {
         if self.header {
             Need::Write
@@ -124,11 +143,26 @@ impl Treatment {
         producer_id >= 0 && self.opposite.contains(&producer_id)
     }
 
+    /// How the producer with this id on the target writes records.
+    pub(super) fn author(&self, producer_id: Option<i64>) -> Author {
+        let writer = producer_id.and_then(|id| Writer::new(self.guard.target(), id));
+        let local = match &self.local {
+            Local::Keep(provenance) if self.header => Some(Template::new(
+                provenance,
+                &self.target_topic,
+                writer.as_ref(),
+            )),
+            _ => None,
+        };
+        Author { writer, local }
+    }
+
     /// Decides about `record`. The value of a header that it gets is left in `value`.
     pub(super) fn decide(
         &self,
         record: &Record<'_>,
-        partition: i32,
+        place: Place,
+        author: &Author,
         value: &mut Vec<u8>,
     ) -> Result<Decision, Error> {
         if self.need() == Need::Header {
@@ -136,33 +170,42 @@ impl Treatment {
         }
         let ours = |header: HeaderRef<'_>| header.key == header::NAME.as_bytes();
         if !record.headers.clone().any(ours) {
-            return Ok(self.local(record, value));
+            return Ok(self.local(record, place.partition, author, value));
         }
         let headers: Vec<_> = record.headers.clone().collect();
-        let record = record.at(&self.source_topic, partition, -1, &headers);
-        Ok(match self.guard.judge(&record)? {
-            loop_guard::Verdict::Drop(reason) => Decision::Drop(reason),
-            loop_guard::Verdict::Keep(provenance) if self.header => {
-                *value = provenance.encode(&self.target_topic, record.key, record.value);
-                Decision::Keep(Change::Replace)
+        let written = Written::By(place.producer_id);
+        let record = record.at(&self.source_topic, place.partition, -1, &headers, written);
+        let mut change = |provenance: &Provenance| {
+            if !self.header {
+                return Change::Nothing;
             }
-            loop_guard::Verdict::Keep(_) => Decision::Keep(Change::Nothing),
+            let mark = author
+                .writer
+                .map(|writer| writer.mark(record.partition, record.timestamp));
+            *value = provenance.encode(&self.target_topic, record.key, record.value, mark.as_ref());
+            Change::Replace
+        };
+        Ok(match self.guard.judge(&record)? {
+            Verdict::Drop(reason) => Decision::Drop(reason),
+            Verdict::Keep(provenance) => Decision::Keep(change(&provenance)),
+            Verdict::Copied(provenance) => Decision::Copied(change(&provenance)),
         })
     }
 
-    fn local(&self, record: &Record<'_>, value: &mut Vec<u8>) -> Decision {
-        match &self.local {
-            Local::Drop(reason) => Decision::Drop(*reason),
-            Local::Keep(template) if self.header => {
-                value.clear();
-                value.extend_from_slice(template);
-                let check = header::check(record.key, record.value).to_be_bytes();
-                if let Some(place) = value.get_mut(CHECK) {
-                    place.copy_from_slice(&check);
-                }
+    fn local(
+        &self,
+        record: &Record<'_>,
+        partition: i32,
+        author: &Author,
+        value: &mut Vec<u8>,
+    ) -> Decision {
+        match (&self.local, &author.local) {
+            (Local::Drop(reason), _) => Decision::Drop(*reason),
+            (Local::Keep(_), Some(template)) => {
+                template.write(record.key, record.value, partition, record.timestamp, value);
                 Decision::Keep(Change::Append)
             }
-            Local::Keep(_) => Decision::Keep(Change::Nothing),
+            (Local::Keep(_), None) => Decision::Keep(Change::Nothing),
         }
     }
 }

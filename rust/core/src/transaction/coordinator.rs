@@ -163,6 +163,19 @@ impl Coordinator {
         }
     }
 
+    /// The producer id, between transactions too; None while the coordinator has given none. With the end of a transaction
+    /// it may become another one.
+    #[must_use]
+    pub const fn producer_id(&self) -> Option<i64> {
+        match self.phase {
+            Phase::Ready(identity)
+            | Phase::Open { identity, .. }
+            | Phase::Doomed(identity)
+            | Phase::Ending { identity, .. } => Some(identity.producer_id),
+            Phase::Initializing { .. } | Phase::Over => None,
+        }
+    }
+
     /// The identity that the next transaction will have; None when none can begin.
     #[must_use]
     pub const fn ready_identity(&self) -> Option<Identity> {

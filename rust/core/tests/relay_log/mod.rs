@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use eomirror_core::DropReason;
 use eomirror_core::batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
-use eomirror_core::header::{NAME, Provenance};
+use eomirror_core::header::{NAME, Provenance, Writer};
 use eomirror_core::offset_map::{OffsetMap, Translation};
 use eomirror_core::relay::{Content, Fetched, Outgoing, Relay, Relayed, Target};
 use proptest::prelude::*;
@@ -105,7 +105,7 @@ fn step(most: usize) -> impl Strategy<Value = Step> {
     let append_time = prop_oneof![3 => Just(None), 1 => (0_i64..1 << 42).prop_map(Some)];
     let origins = prop_oneof![
         1 => Just(vec![0; most]),
-        1 => proptest::collection::vec(0_u8..7, most),
+        1 => proptest::collection::vec(0_u8..10, most),
     ];
     (
         producer,
@@ -252,21 +252,27 @@ impl LogWriter {
     }
 }
 
-/// Headers of all kinds: of the source, of the target, of a third cluster, foreign, and twice.
+/// Headers of all kinds: of the source, of the target, of a third cluster, foreign, twice, and marked: by a producer of
+/// the log, and by one of another cluster.
 fn provenance(record: &mut Plain, origin: u8) {
     let cluster = |origin: u8| ["source", "target", "third"][usize::from(origin) % 3];
-    let written = |origin: u8, record: &Plain| {
+    let marked = |origin: u8, record: &Plain, marked_on: Option<&str>| {
         let provenance = Provenance {
             origin: cluster(origin).to_owned(),
             hops: vec![cluster(origin).to_owned()],
         };
-        provenance.encode(TOPIC, record.key.as_deref(), record.value.as_deref())
+        let mark = marked_on.map(|on| Writer::new(on, 1).unwrap().mark(0, record.timestamp));
+        let (key, value) = (record.key.as_deref(), record.value.as_deref());
+        provenance.encode(TOPIC, key, value, mark.as_ref())
     };
+    let written = |origin: u8, record: &Plain| marked(origin, record, None);
     let value = match origin {
         0 => return,
         1..=3 => Some(written(origin, record)),
         4 => Some(b"EM\x01 an application's own".to_vec()),
         5 => None,
+        6 | 7 => Some(marked(origin, record, Some("source"))),
+        8 => Some(marked(1, record, Some("third"))),
         _ => {
             let first = written(1, record);
             record.headers.insert(0, (NAME.into(), Some(first)));
@@ -384,6 +390,12 @@ pub(crate) fn expected(
     (wanted, dropped)
 }
 
+/// How many records of `offsets` should arrive that carry the provenance header of another record.
+pub(crate) fn copied_headers(log: &Log, offsets: std::ops::Range<i64>, rules: &Rules) -> u64 {
+    let visible = log.visible(offsets);
+    visible.filter(|entry| rules.is_copied(entry)).count() as u64
+}
+
 /// Compares but for offsets within batches, and timestamps that the target replaces.
 pub(crate) fn assert_equal(mut arrived: Arrived, wanted: &Arrived) {
     let offsets = |records: &Arrived| records.iter().map(|(at, _)| *at).collect::<Vec<_>>();
@@ -409,7 +421,9 @@ pub(crate) fn relay(
         aborted: &aborted,
         offsets,
     };
-    let relayed = Relay::new(LIMITS).relay(&rules.treatment(), 0, target, &fetched);
+    let mut relay = Relay::new(LIMITS);
+    relay.write_as(rules.writer);
+    let relayed = relay.relay(&rules.treatment(), 0, target, &fetched);
     (relayed, records)
 }
 

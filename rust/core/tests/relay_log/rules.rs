@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use eomirror_core::header::NAME;
+use eomirror_core::header::{NAME, Writer};
 use eomirror_core::loop_guard::{LoopGuard, Verdict};
 use eomirror_core::relay::Treatment;
-use eomirror_core::{DropReason, RecordRef};
+use eomirror_core::{DropReason, HeaderRef, RecordRef, Written};
 use proptest::prelude::*;
 
 use super::{Expected, OPPOSITE, TARGET_TOPIC, TOPIC};
@@ -20,6 +20,8 @@ pub(crate) struct Rules {
     pub(crate) enforced: bool,
     pub(crate) local_only: bool,
     pub(crate) opposite: bool,
+    /// Producer id that the headers carry as a mark.
+    pub(crate) writer: Option<i64>,
 }
 
 impl Rules {
@@ -28,6 +30,7 @@ impl Rules {
         enforced: false,
         local_only: false,
         opposite: false,
+        writer: None,
     };
 
     fn guard(&self) -> LoopGuard {
@@ -42,6 +45,29 @@ impl Rules {
         Treatment::new(TOPIC, TARGET_TOPIC, self.guard(), self.header, opposite).unwrap()
     }
 
+    /// Whether the record goes on and carries the provenance header of another one.
+    pub(crate) fn is_copied(&self, entry: &Expected) -> bool {
+        let unread =
+            !self.header && !self.enforced || self.opposite && entry.producer_id == OPPOSITE;
+        let headers = entry.record.header_refs();
+        !unread && matches!(self.judge(entry, &headers), Verdict::Copied(_))
+    }
+
+    fn judge(&self, entry: &Expected, headers: &[HeaderRef<'_>]) -> Verdict {
+        let record = RecordRef {
+            topic: TOPIC,
+            partition: 0,
+            offset: entry.record.offset,
+            leader_epoch: 0,
+            timestamp: entry.record.timestamp,
+            key: entry.record.key.as_deref(),
+            value: entry.record.value.as_deref(),
+            headers,
+            written: Written::By(entry.producer_id),
+        };
+        self.guard().judge(&record).unwrap()
+    }
+
     /// The record as the target should have it, or why it should not.
     pub(crate) fn apply(&self, entry: &Expected) -> Result<Plain, DropReason> {
         let record = &entry.record;
@@ -52,24 +78,23 @@ impl Rules {
             return Ok(record.clone());
         }
         let headers = record.header_refs();
-        let view = RecordRef {
-            topic: TOPIC,
-            partition: 0,
-            offset: record.offset,
-            leader_epoch: 0,
-            timestamp: record.timestamp,
-            key: record.key.as_deref(),
-            value: record.value.as_deref(),
-            headers: &headers,
-        };
-        let provenance = match self.guard().judge(&view).unwrap() {
+        let provenance = match self.judge(entry, &headers) {
             Verdict::Drop(reason) => return Err(reason),
-            Verdict::Keep(provenance) => provenance,
+            Verdict::Keep(provenance) | Verdict::Copied(provenance) => provenance,
         };
         let mut record = record.clone();
         if self.header {
             record.headers.retain(|(name, _)| name != NAME.as_bytes());
-            let value = provenance.encode(TARGET_TOPIC, view.key, view.value);
+            let mark = self
+                .writer
+                .and_then(|id| Writer::new("target", id))
+                .map(|writer| writer.mark(0, record.timestamp));
+            let value = provenance.encode(
+                TARGET_TOPIC,
+                record.key.as_deref(),
+                record.value.as_deref(),
+                mark.as_ref(),
+            );
             record.headers.push((NAME.into(), Some(value)));
         }
         Ok(record)
@@ -77,12 +102,13 @@ impl Rules {
 }
 
 pub(crate) fn rules() -> impl Strategy<Value = Rules> {
-    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(header, enforced, local_only, opposite)| Rules {
-            header,
-            enforced,
-            local_only,
-            opposite,
-        },
-    )
+    let writer = proptest::option::of(0..=i64::MAX);
+    let switches = proptest::array::uniform4(any::<bool>());
+    (switches, writer).prop_map(|([header, enforced, local_only, opposite], writer)| Rules {
+        header,
+        enforced,
+        local_only,
+        opposite,
+        writer,
+    })
 }

@@ -24,6 +24,8 @@ pub struct Account {
     pub bytes: u64,
     /// Records that were dropped on purpose, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Acknowledged records that carry the provenance header of another record: an application copied it.
+    pub copied_headers: u64,
     /// Source offset of the first acknowledged record; where nothing was, of where fetching began.
     pub first_source_offset: i64,
     /// Source offset behind all that was fetched.
@@ -183,6 +185,7 @@ impl Book {
             acknowledged,
             bytes: self.bytes,
             dropped: dropped.filter(|(_, count)| *count > 0).collect(),
+            copied_headers: self.books.copied_headers,
             first_source_offset: map.source_bounds().map_or(self.began, |(first, _)| first),
             next_source_offset: self.next,
             timestamp: if acknowledged > 0 { self.timestamp } else { -1 },

@@ -7,7 +7,7 @@ use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::relay::{Fetched, Relayed};
 
 use super::failure::Failure;
-use super::mover::{Lane, Ready, misuse};
+use super::mover::{Answer, Lane, Ready, misuse};
 use super::ours::OURS;
 use super::route::Route;
 use super::source::{Advance, Source, Start};
@@ -122,7 +122,7 @@ impl Lane {
         }
         // an answer of which all is dropped moves a position, and nobody waits for that
         Ok(self.ready.as_ref().is_some_and(|ready| {
-            !ready.relayed.batches.is_empty() && self.books.contains_key(&ready.number)
+            !ready.relayed.batches.is_empty() && self.books.contains_key(&ready.answer.number)
         }))
     }
 
@@ -216,12 +216,26 @@ impl Lane {
             })
             .collect();
         let began = source.from.max(offset);
+        self.consider(Answer {
+            number,
+            began,
+            bytes: records.records,
+            aborted,
+        });
+    }
+
+    /// Decides what of an answer has to be sent.
+    pub(super) fn consider(&mut self, answer: Answer) {
+        let producer_id = self.producer_id();
+        let (number, began) = (answer.number, answer.began);
+        let source = &mut self.sources[number as usize];
         let fetched = Fetched {
-            records: &records.records,
-            aborted: &aborted,
+            records: &answer.bytes,
+            aborted: &answer.aborted,
             offsets: began..i64::MAX,
         };
         let route = &source.route;
+        self.relay.write_as(producer_id);
         let relayed = self.relay.relay(
             &route.treatment,
             source.partition.partition,
@@ -230,10 +244,9 @@ impl Lane {
         );
         if relayed.books.fetched > 0 {
             self.ready = Some(Ready {
-                number,
-                began,
-                bytes: records.records,
+                answer,
                 relayed,
+                producer_id,
             });
             return;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::relay::{Relay, Relayed};
 use eomirror_core::transaction::SourceRange;
 
@@ -33,10 +34,18 @@ const AT_HAND: u64 = 3;
 
 /// One answer of a partition, ready to be sent.
 pub(super) struct Ready {
+    pub(super) answer: Answer,
+    pub(super) relayed: Relayed,
+    /// The producer id that its headers carry as a mark.
+    pub(super) producer_id: Option<i64>,
+}
+
+/// What was fetched of one partition, from an offset on.
+pub(super) struct Answer {
     pub(super) number: u32,
     pub(super) began: i64,
     pub(super) bytes: Bytes,
-    pub(super) relayed: Relayed,
+    pub(super) aborted: Vec<AbortedTransaction>,
 }
 
 /// Moves one lane's records; see the module.
@@ -144,7 +153,9 @@ impl Lane {
                 let Some(ready) = self.ready.take() else {
                     break;
                 };
-                self.send(ready, &mut pumped)?;
+                if let Some(ready) = self.as_sent(ready) {
+                    self.send(ready, &mut pumped)?;
+                }
             }
             self.lingering = self.used <= LINGER && self.has_room()?;
             if stale && self.lingering && pumped.records > 0 {
@@ -235,25 +246,34 @@ impl Lane {
         }
     }
 
+    /// The answer as the open transaction sends it. The end of a transaction may give another producer id, which the
+    /// headers that were written before do not name: their records would be taken for copies that an application made.
+    pub(super) fn as_sent(&mut self, ready: Ready) -> Option<Ready> {
+        let route = &self.sources[ready.answer.number as usize].route;
+        if route.treatment.writes_header() && ready.producer_id != self.producer_id() {
+            self.consider(ready.answer);
+            return self.ready.take();
+        }
+        Some(ready)
+    }
+
     /// Sends an answer of a partition, all of it.
     fn send(&mut self, mut ready: Ready, pumped: &mut Pumped) -> Result<(), Failure> {
-        let source = &self.sources[ready.number as usize];
-        let book = self
-            .books
-            .entry(ready.number)
-            .or_insert_with(|| Book::new(ready.began));
+        let Answer { number, began, .. } = ready.answer;
+        let source = &self.sources[number as usize];
+        let book = self.books.entry(number).or_insert_with(|| Book::new(began));
         let Target::Open(producer) = &mut self.target else {
             return Err(misuse("pump"));
         };
         for batch in std::mem::take(&mut ready.relayed.batches) {
             let (count, size) = (batch.count(), batch.size());
             let range = SourceRange {
-                partition: ready.number,
+                partition: number,
                 first: batch.first_offset(),
                 last: batch.last_offset(),
             };
             book.sent(batch.runs(), size);
-            let sent = producer.send_relayed(&source.target, batch, &ready.bytes, range);
+            let sent = producer.send_relayed(&source.target, batch, &ready.answer.bytes, range);
             if let Err(error) = sent {
                 return Err(self.failure(&error));
             }
@@ -264,7 +284,7 @@ impl Lane {
         let relayed = &ready.relayed;
         book.fetched(&relayed.books, relayed.next_position, relayed.max_timestamp);
         self.crowded |= book.is_full();
-        self.reach(ready.number, relayed);
+        self.reach(number, relayed);
         Ok(())
     }
 

@@ -237,6 +237,14 @@ impl Lane {
         }
     }
 
+    /// The producer id that records are sent with, as far as known.
+    pub(super) fn producer_id(&self) -> Option<i64> {
+        match &self.target {
+            Target::Open(producer) => producer.producer_id(),
+            _ => None,
+        }
+    }
+
     pub(super) fn producer(&mut self) -> Result<&mut TransactionalProducer, Failure> {
         match &mut self.target {
             Target::Open(producer) => Ok(producer),

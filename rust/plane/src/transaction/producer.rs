@@ -264,6 +264,18 @@ impl TransactionalProducer {
         self.sequences.is_settled()
     }
 
+    /// The producer id that the next batch has, as far as known; see [`Coordinator::producer_id`].
+    pub(crate) const fn producer_id(&self) -> Option<i64> {
+        self.coordinator.producer_id()
+    }
+
+    /// As when the coordinator has answered.
+    #[cfg(test)]
+    pub(crate) fn is_given(&mut self, identity: Identity) {
+        let now = self.client.clock().now();
+        self.coordinator.initialized(0, identity, now);
+    }
+
     /// The identity of the open transaction: producer id and epoch.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {

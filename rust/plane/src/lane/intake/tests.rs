@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{BatchWriter, Codec, Stamp};
+use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Stamp};
+use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Target as Limits, Treatment};
+use eomirror_core::relay::{Content, Relayed, Target as Limits, Treatment};
+use eomirror_core::transaction::Identity;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
@@ -233,11 +235,71 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
     let ready = lane.ready.take().unwrap();
     assert_eq!(ready.relayed.books.fetched, 5);
     // as when they are sent
-    lane.reach(ready.number, &ready.relayed);
+    lane.reach(ready.answer.number, &ready.relayed);
 
     lane.prepare().unwrap();
     assert!(lane.ready.is_none());
     assert_eq!(lane.advances()[0].offset, 10);
+}
+
+/// Records may be written before it is known which producer sends them: a header that names another one would make them
+/// look like copies of an application's, and they would go round.
+#[test]
+fn headers_name_the_producer_that_sends_them() {
+    let mut lane = lane("127.0.0.1:1");
+    let guard = LoopGuard::new("S", "T", None, true).unwrap();
+    let treatment = Treatment::new("t", "t", guard, true, HashSet::new()).unwrap();
+    lane.route(Route {
+        treatment,
+        target: Limits::default(),
+        target_id: None,
+    });
+    lane.start(&[start(0, NEW)]).unwrap();
+    lane.at_hand.push_back(fetched_records());
+    lane.prepare().unwrap();
+    let ready = lane.ready.take().unwrap();
+    assert_eq!(marks(&ready.relayed), [None; 5]);
+
+    let Target::Open(producer) = &mut lane.target else {
+        panic!("it is open");
+    };
+    let identity = Identity {
+        producer_id: 7,
+        epoch: 0,
+    };
+    producer.is_given(identity);
+
+    let mark = Writer::new("T", 7).map(|writer| writer.mark(0, 1));
+    let ready = lane.as_sent(ready).unwrap();
+    assert_eq!(marks(&ready.relayed), [mark; 5]);
+    assert_eq!((ready.answer.number, ready.answer.began), (0, 5));
+    let ready = lane.as_sent(ready).unwrap();
+    assert_eq!(ready.relayed.books.sent, 5);
+    assert!(lane.ready.is_none());
+}
+
+/// The marks of the headers that were written.
+fn marks(relayed: &Relayed) -> Vec<Option<Mark>> {
+    let mut marks = Vec::new();
+    for batch in &relayed.batches {
+        let Content::Written(bytes) = batch.content() else {
+            panic!("it has headers");
+        };
+        let batch = Batch::parse(bytes).unwrap();
+        let mut memory = Memory::default();
+        for record in batch
+            .records(&mut memory, batch::Limits::default())
+            .unwrap()
+        {
+            let record = record.unwrap();
+            let header = record.headers.clone().next().unwrap();
+            match header::read(header.value.unwrap(), "t", record.key, record.value) {
+                Reading::Ours(_, mark) => marks.push(mark),
+                reading => panic!("{reading:?}"),
+            }
+        }
+    }
+    marks
 }
 
 #[test]
