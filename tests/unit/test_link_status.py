@@ -28,6 +28,7 @@ def position(source: SourcePartition, offset: int) -> Position:
         topic_id=f"id-{source.topic}", target_topic=f"a.{source.topic}", target_partition=source.partition,
         target_topic_id=f"id-a.{source.topic}", target_offset=7, generation=1, lane=0, run="r", epoch=1, attempt=1,
         producer_id=1, producer_epoch=0, txn=1, timestamp=1_000, total_records=8,
+        total_copied_headers=3,
     )  # fmt: skip
 
 
@@ -82,6 +83,12 @@ def test_a_deleted_source_topic_is_a_problem_of_its_own() -> None:
     assert "the source topic is gone" in orders.problem
     assert orders.fix
     assert found.lag_records is None
+
+
+def test_records_with_a_copied_header_are_told() -> None:
+    """EO-7: of each partition, since the link first ran, also in JSON."""
+    body = picture((ORDERS, seen(ORDERS, 10))).as_dict()
+    assert [one["copied_headers"] for topic in body["topics"] for one in topic["partitions"]] == [3, 3]
 
 
 def test_a_recreated_source_topic_has_no_lag() -> None:

@@ -76,6 +76,7 @@ fn measure(codec: Codec, size: usize, per_batch: usize, step: Step) {
         return;
     };
     let mut relay = Relay::new(Limits::default());
+    relay.write_as(Some(4_711));
     let mut sent = 0;
     let fetched = Fetched {
         records: &answer,
