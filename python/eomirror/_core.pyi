@@ -22,6 +22,7 @@ __all__ = [
     "build_profile",
     "decode_offset_map",
     "encode_offset_map",
+    "last_hop",
 ]
 
 __version__: str

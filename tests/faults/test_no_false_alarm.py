@@ -197,8 +197,7 @@ class Soak:
             if one["topic"] == "plain" and one["position"]
         ]
         if asked:
-            for future in self.admins["source"].delete_records(asked).values():
-                future.result(60)
+            wait_for(lambda: self._delete(asked), _HEAL_SECONDS)
 
     def rest(self) -> None:
         """Nothing happens."""
@@ -269,6 +268,18 @@ class Soak:
 
     def _broker(self) -> Any:
         return self.rng.choice(self.clusters[self.rng.choice(list(self.clusters))].brokers)
+
+    def _delete(self, asked: list[TopicPartition]) -> bool:
+        """Delete records before these offsets; False while leaders move."""
+        try:
+            for future in self.admins["source"].delete_records(asked).values():
+                future.result(60)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            self.admins["source"].list_topics(timeout=10)
+            return False
+        return True
 
     def _elect(self, side: str) -> None:
         try:

@@ -1,7 +1,7 @@
 """
-Message formats 0 and 1, of Kafka before 0.11, in the log of a broker that runs today.
+Message format 1, of Kafka before 0.11, in the log of a broker that runs today.
 
-No broker of Kafka 4 writes them, and each of them reads and sends them as they lie in the log.  So these tests write a
+No broker of Kafka 4 writes it, and each of them reads and sends it as it lies in the log.  So these tests write a
 segment while the broker is stopped, without indexes, which the broker rebuilds when it starts.
 """
 
@@ -32,32 +32,28 @@ def _field(value: bytes | None) -> bytes:
     return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
 
 
-def _message(offset: int, magic: int, record: Record) -> bytes:
-    """Returns one message of format 0 or 1, uncompressed (https://kafka.apache.org/documentation/#messageset)."""
+def _message(offset: int, record: Record) -> bytes:
+    """Returns one message of format 1, uncompressed (https://kafka.apache.org/documentation/#messageset)."""
     key, value, timestamp, _ = record
-    checked = struct.pack(">bb", magic, 0)
-    if magic == 1:
-        checked += struct.pack(">q", timestamp)
-    checked += _field(key) + _field(value)
+    checked = struct.pack(">bbq", 1, 0, timestamp) + _field(key) + _field(value)
     body = struct.pack(">I", zlib.crc32(checked)) + checked
     return struct.pack(">qi", offset, len(body)) + body
 
 
-def _old_records(magic: int) -> list[Record]:
-    """Records as librdkafka shows them; those of format 0 have no timestamp, which it shows as 0."""
+def _old_records() -> list[Record]:
     keys, values = (None, b"", b"k%d"), (None, b"", b"v%d")
     return [
         (
             key % number if (key := keys[number % 3]) else key,
             value % number if (value := values[number // 3 % 3]) else value,
-            1_450_000_000_000 + number if magic else 0,
+            1_450_000_000_000 + number,
             (),
         )
         for number in range(_COUNT)
     ]
 
 
-def _age(cluster: LocalCluster, topic: str, magic: int, records: list[Record]) -> None:
+def _age(cluster: LocalCluster, topic: str, records: list[Record]) -> None:
     """Put records of an old format into the empty log of partition 0."""
     (broker,) = cluster.brokers
     broker.stop()
@@ -65,7 +61,7 @@ def _age(cluster: LocalCluster, topic: str, magic: int, records: list[Record]) -
     assert log.stat().st_size == 0, "the log is empty"
     for index in log.parent.glob("*.*index"):
         index.unlink()
-    log.write_bytes(b"".join(_message(offset, magic, record) for offset, record in enumerate(records)))
+    log.write_bytes(b"".join(_message(offset, record) for offset, record in enumerate(records)))
     broker.start(timeout=60)
 
 
@@ -80,9 +76,8 @@ def _planes(link: TestLink) -> set[tuple[str, str]]:
     return {(lane["plane"], lane["plane_reason"]) for lane in lanes}
 
 
-@pytest.mark.parametrize("magic", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_topic_of_an_old_message_format_is_mirrored_by_the_client_plane(
-    start_cluster: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any, magic: int
+    start_cluster: Any, west: Any, topic_name: str, tmp_path: Path, spark_context: Any
 ) -> None:
     """``plane: auto`` switches behind what the native plane has mirrored, in one attempt, and mirrors everything."""
     aged = start_cluster(ClusterSpec("aged"))
@@ -92,8 +87,8 @@ def test_a_topic_of_an_old_message_format_is_mirrored_by_the_client_plane(
     link.write("modern")
     link.catch_up()
     assert _planes(link) == {("native", "")}
-    old = _old_records(magic)
-    _age(aged, link.topic("old"), magic, old)
+    old = _old_records()
+    _age(aged, link.topic("old"), old)
     link.written["old"][0] += old
     link.write("old")
     link.write("modern")
@@ -107,7 +102,7 @@ def test_a_topic_of_an_old_message_format_is_mirrored_by_the_client_plane(
     ((plane, reason),) = _planes(link)
     assert plane == "client"
     assert f"{link.topic('old')}-0" in reason
-    assert f"message format {magic} of Kafka before 0.11" in reason
+    assert "message format 1 of Kafka before 0.11" in reason
 
 
 def test_a_link_that_asks_for_the_native_plane_stops_a_topic_of_an_old_format_by_name(
@@ -118,7 +113,7 @@ def test_a_link_that_asks_for_the_native_plane_stops_a_topic_of_an_old_format_by
     properties = aged.client_properties, west.client_properties
     link = TestLink(*properties, topic_name, tmp_path, spark_context, lanes=1, plane="native")
     link.create("old", "modern")
-    _age(aged, link.topic("old"), 1, _old_records(1))
+    _age(aged, link.topic("old"), _old_records())
     link.write("modern")
 
     code, stopped = link.stopped()

@@ -143,30 +143,7 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
     from eomirror.status import planes_line
 
     for item in found:
-        owner = item.owner or {}
-        console.print(
-            f"[bold]{escape(item.link)}[/bold]  {item.state}"
-            f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
-            f"  {human_rate(item.rate)}"
-        )
-        if owner:
-            console.print(
-                f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim"
-            )
-        if item.clock_offset_seconds:
-            how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
-            far = human_seconds(abs(item.clock_offset_seconds))
-            console.print(
-                f"[yellow]clocks disagree[/yellow]: the owner's is {far} {how} this machine's, "
-                "so lag in seconds is not known"
-            )
-        if item.problem:
-            what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
-            console.print(f"[red]{what}[/red]: {escape(item.problem)}")
-            if item.fix:
-                console.print(f"  fix: {escape(item.fix)}")
-        for drifted in item.drifted:
-            console.print(f"[red]problem[/red]: {escape(drifted)}")
+        _draw_head(console, item)
         planes = ((number, lane["plane"], lane["plane_reason"]) for number, lane in item.lanes.items())
         if text := planes_line(planes):
             console.print(escape(text))
@@ -185,6 +162,33 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
                 )
             )
         _draw_problems(console, item)
+
+
+def _draw_head(console: Console, item: LinkStatus) -> None:
+    """Draw the line of the link, its owner, and what keeps the link from being read."""
+    from rich.markup import escape
+
+    console.print(
+        f"[bold]{escape(item.link)}[/bold]  {item.state}"
+        f"  lag {human_count(item.lag_records)} records, {human_seconds(item.lag_seconds)}"
+        f"  {human_rate(item.rate)}"
+    )
+    if owner := item.owner:
+        console.print(f"owner {owner['host']}/{owner['pid']} run {owner['run']}", markup=False, style="dim")
+    if item.clock_offset_seconds:
+        how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
+        far = human_seconds(abs(item.clock_offset_seconds))
+        console.print(
+            f"[yellow]clocks disagree[/yellow]: the owner's is {far} {how} this machine's, "
+            "so lag in seconds is not known"
+        )
+    if item.problem:
+        what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
+        console.print(f"[red]{what}[/red]: {escape(item.problem)}")
+        if item.fix:
+            console.print(f"  fix: {escape(item.fix)}")
+    for drifted in item.drifted:
+        console.print(f"[red]problem[/red]: {escape(drifted)}")
 
 
 def _draw_problems(console: Console, item: LinkStatus) -> None:

@@ -13,7 +13,7 @@ pub(crate) fn last_hop(
     value: Option<&[u8]>,
 ) -> Option<String> {
     match header::read(header, topic, key, value) {
-        Reading::Ours(mut provenance) => provenance.hops.pop(),
+        Reading::Ours(mut provenance, _) => provenance.hops.pop(),
         Reading::Foreign | Reading::UnknownVersion(_) => None,
     }
 }
