@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "build_profile",
     "decode_offset_map",
+    "digest_behind",
     "encode_offset_map",
     "last_hop",
 ]
@@ -133,6 +134,9 @@ class Planner:
             Source topic, partition, the offset after the last record, and that record's leader epoch if known.
         """
 
+    def tails(self) -> list[tuple[str, int, tuple[int, str, str]]]:
+        """Topic, partition and last kept record of the open transaction, as `PartitionAccount.tail`."""
+
     def clear(self) -> None:
         """Close the books, after a commit or an abort."""
 
@@ -231,6 +235,14 @@ class PartitionAccount:
     @property
     def digest(self) -> str:
         """Chained xxh3-64 over the kept records, 16 hexadecimal digits; empty when nothing was kept."""
+
+    @property
+    def tail(self) -> tuple[int, str, str] | None:
+        """Offset of the last kept record, and the chained digest before and behind it; None on the native plane."""
+
+    @property
+    def jumps(self) -> list[tuple[int, int]]:
+        """Offsets between two records that no record had: at most 16 ranges, the largest; none on the native plane."""
 
 @final
 class PartitionMap:
@@ -587,8 +599,28 @@ class NativeLane:
     def open(self, seconds: float) -> tuple[int, int]:
         """Take the transactional id with a new producer; its producer id and epoch."""
 
-    def start(self, starts: Sequence[tuple[str, int, int, int | None, int | None, str | None]]) -> None:
-        """Begin to fetch: topic, partition, offset, leader epoch, where that is known, topic id."""
+    def start(
+        self,
+        starts: Sequence[
+            tuple[
+                str,
+                int,
+                int,
+                int | None,
+                int | None,
+                str | None,
+                tuple[tuple[int, int, int] | None, str, int],
+            ]
+        ],
+    ) -> None:
+        """
+        Begin to fetch: topic, partition, offset, leader epoch, where that is known, topic id, history of the log.
+
+        The history is the batch before the offset (base offset, CRC, largest timestamp), how to treat holes, and how
+        many offsets were missing so far.  ``count`` only counts the offsets of holes, and compares no batch: for a log
+        that is or was compacted, or may be.  ``name`` names holes in `advances`, ``stop`` fails before one; both fail
+        where the source holds another batch than the one that is given, now and behind each lost connection.
+        """
 
     def restart(self) -> None:
         """Forget everything fetched, and every partition."""
@@ -599,8 +631,23 @@ class NativeLane:
     def has_more(self) -> bool:
         """Whether more has come of partitions that the open transaction holds, and of no others; waits for nothing."""
 
-    def advances(self) -> list[tuple[str, int, int, int | None]]:
-        """Topic, partition, next offset and leader epoch of what moved since the last commit."""
+    def advances(
+        self,
+    ) -> list[
+        tuple[
+            str,
+            int,
+            int,
+            int | None,
+            tuple[tuple[int, int, int] | None, int, bool, list[tuple[int, int]]],
+        ]
+    ]:
+        """
+        What moved since the last commit: topic, partition, next offset, leader epoch, what was seen of the log.
+
+        That is the batch before the offset (base offset, CRC, largest timestamp), how many offsets were missing so far,
+        whether a batch has shown that the log was compacted, and the holes since the last commit.
+        """
 
     def log_ends(self) -> list[tuple[str, int, int]]:
         """Topic, partition and last stable offset, where it is known."""
@@ -676,6 +723,27 @@ class PlaneReader:
             UnreachableError: No broker answers.
             AuthorizationError: The brokers refuse the credentials or the certificate.
             ClusterError: A property is wrong, or cannot be honoured (see `refusals`).
+        """
+
+    def holes(
+        self, topic: str, partition: int, start: int, end: int, seconds: float
+    ) -> tuple[list[tuple[int, int]], bool] | None:
+        """
+        Look at all batches of a range, markers and aborted ones too.
+
+        Args:
+            topic: The topic.
+            partition: Its partition.
+            start: First offset.
+            end: Offset behind the last; not beyond the last stable offset.
+            seconds: How long it may take.
+
+        Returns:
+            Ranges of offsets that no batch has, about 100 at most, and whether a batch shows that the log was
+            compacted; None where the range could not be read to its end.
+
+        Raises:
+            ClusterError: The cluster refuses us.
         """
 
     @staticmethod
@@ -788,6 +856,18 @@ class PartitionComparison:
 
     def counts(self) -> dict[str, Any]:
         """Records matched, differences by kind, and what was read of either side."""
+
+def digest_behind(before: str, message: Any) -> str:
+    """
+    The chained digest behind a message (`PartitionAccount.tail`).
+
+    Args:
+        before: The digest before it, hexadecimal.
+        message: A confluent_kafka Message without an error.
+
+    Raises:
+        ValueError: ``before`` is no digest.
+    """
 
 def encode_offset_map(topic: str, partition: int, ranges: Sequence[tuple[int, int, int]]) -> bytes:
     """

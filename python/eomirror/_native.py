@@ -28,6 +28,7 @@ try:
         __version__,
         build_profile,
         decode_offset_map,
+        digest_behind,
         encode_offset_map,
         last_hop,
     )
@@ -51,6 +52,7 @@ __all__ = [
     "Policy",
     "Witness",
     "decode_offset_map",
+    "digest_behind",
     "encode_offset_map",
     "last_hop",
 ]

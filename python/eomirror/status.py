@@ -88,6 +88,8 @@ class PartitionStatus:
         problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source, or is parked
             although the link's topics match it, or why its topic is stopped; empty where nothing is wrong.
         fix: What to do about that.
+        missing: Source offsets that were passed over since the link first ran, and that no batch had: holes, which
+            compaction makes, and a lost segment file.  The client plane counts those only that it has looked at.
     """
 
     topic: str
@@ -106,6 +108,7 @@ class PartitionStatus:
     problem: str = ""
     fix: str = ""
     copied_headers: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +388,7 @@ def _partition(
         parked=parked,
         problem=problem,
         fix=fix,
+        missing=position.missing,
     )
 
 

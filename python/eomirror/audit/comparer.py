@@ -181,6 +181,8 @@ class Comparer:
             target=tally.target,
             shown=tuple(self._shown(one, *each) for each in tally.found[: self._show]),
             whole=tally.whole,
+            # where either side is compacted, holes mean nothing
+            holes=() if one.by_key else tally.holes,
         )
 
     def _by_key(self, one: Scope, progress: Progress | None, stopped: Callable[[], bool]) -> Tally:

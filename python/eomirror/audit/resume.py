@@ -203,6 +203,7 @@ def _tally(held: dict[str, Any]) -> Tally:
         found=tuple((str(kind), _offset(one), _offset(other)) for kind, one, other in held["found"]),
         at=(int(source), int(target)),
         whole=bool(held["whole"]),
+        holes=tuple((int(start), int(end)) for start, end in held.get("holes", ())),
     )
 
 

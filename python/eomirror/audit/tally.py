@@ -10,6 +10,9 @@ __all__ = ["KINDS", "Found", "Tally"]
 #: Kinds of differences, worst first.
 KINDS = ("missing", "duplicate", "reordered", "altered", "foreign")
 
+#: So many holes of a log are kept.
+MOST_HOLES = 100
+
 #: A difference: its kind, and the offsets on source and target of the records that show it.
 Found = tuple[str, int | None, int | None]
 
@@ -27,6 +30,7 @@ class Tally:
         found: The first differences.
         at: Source and target offset from which another comparison can go on; None while there is no such place.
         whole: Whether all that was asked for is compared.
+        holes: Ranges of source offsets that no batch of the log has, unless a batch shows that it was compacted.
     """
 
     matched: int = 0
@@ -36,6 +40,7 @@ class Tally:
     found: tuple[Found, ...] = ()
     at: tuple[int, int] | None = None
     whole: bool = True
+    holes: tuple[tuple[int, int], ...] = ()
 
     def plus(self, later: Tally, *, show: int) -> Tally:
         """What was counted here and then there; of the differences no more than ``show`` are kept."""
@@ -48,6 +53,7 @@ class Tally:
             # a side of which nothing was taken yet has not moved
             at=later.at if self.at is None or later.at is None else _furthest(self.at, later.at),
             whole=later.whole,
+            holes=tuple(dict.fromkeys((*self.holes, *later.holes)))[:MOST_HOLES],
         )
 
     @classmethod
@@ -58,12 +64,17 @@ class Tally:
         return cls(
             matched=counts["matched"],
             differences=counts["differences"],
-            source=counts["source"],
-            target=counts["target"],
+            source=_numbers(counts["source"]),
+            target=_numbers(counts["target"]),
             found=tuple(found),
             at=at,
             whole=whole,
+            holes=tuple((start, end) for start, end in counts["source"]["holes"]),
         )
+
+
+def _numbers(counts: dict[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if name != "holes"}
 
 
 def _furthest(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

@@ -303,6 +303,9 @@ class PartitionVerdict:
         target: Likewise.
         shown: The first differences.
         whole: Whether all of the scope was compared; not where somebody stopped it.
+        holes: Ranges of source offsets that no batch has, though the topic is not compacted: the source has lost a part
+            of its log.  The copy may equal what is left; the verdict is about the copy, so it does not change.  Empty
+            where the client plane reads, which does not see them.
     """
 
     scope: Scope
@@ -312,6 +315,7 @@ class PartitionVerdict:
     target: dict[str, int] = field(default_factory=dict)
     shown: tuple[Shown, ...] = ()
     whole: bool = True
+    holes: tuple[tuple[int, int], ...] = ()
 
     @property
     def differs(self) -> bool:

@@ -101,6 +101,11 @@ def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
     where = escape(f"{partition.scope.source.topic}-{partition.scope.source.partition}")
     if partition.scope.problem:
         console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
+    for start, end in partition.holes:
+        console.print(
+            f"[yellow]{where}[/yellow]: the source has no batch for offsets \\[{start}, {end}), though the topic is "
+            "not compacted: it has lost a part of its log"
+        )
     for shown in partition.shown:
         parts = f" ({', '.join(shown.parts)})" if shown.parts else ""
         console.print(f"[red]{where}[/red]: {shown.kind}{parts}")

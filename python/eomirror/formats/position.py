@@ -74,6 +74,13 @@ class Position:
         total_records: Records mirrored from this partition since the link first ran.
         total_copied_headers: Records with a copied header since the link first ran.
         digest: Chained xxh3-64 of the transaction's records of this partition, hexadecimal; empty for none.
+        batch_offset: Base offset of the source's batch before ``offset``, whatever it holds; None when not known.
+        batch_crc: Its checksum.
+        batch_timestamp: Its largest timestamp, ms.
+        record_offset: Of the last mirrored record, where the client plane has mirrored it; None otherwise.
+        record_digest: The chained digest before that record and behind it, hexadecimal; empty without one.
+        compacted: Whether the source topic was seen compacted since the link first ran.
+        missing: Source offsets that were passed over since the link first ran, and that no batch had.
         extra: Fields of a newer version, kept as they are.
     """
 
@@ -109,6 +116,13 @@ class Position:
     total_records: int = 0
     total_copied_headers: int = 0
     digest: str = ""
+    batch_offset: int | None = None
+    batch_crc: int | None = None
+    batch_timestamp: int | None = None
+    record_offset: int | None = None
+    record_digest: str = ""
+    compacted: bool = False
+    missing: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -142,6 +142,7 @@ class LaneTopics:
         starts = self._source.offsets(on_source, at="earliest", read_committed=False)
         ends = self._source.offsets(on_source, at="latest", read_committed=False)
         target_ends = self.target_admin.offsets(on_target, at="latest", read_committed=False)
+        policies = self.source_policies([name for name, topic in source_topics.items() if topic is not None])
         found = {}
         for item in positions:
             source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
@@ -161,6 +162,7 @@ class LaneTopics:
                         else None
                     ),
                     silent=silent,
+                    policy=policies.get(item.topic),
                 ),
                 TargetFacts(
                     target.topic_id if target is not None else None,
@@ -225,6 +227,25 @@ class LaneTopics:
         return {
             topic: {name: entry.value for name, entry in entries.items()} for topic, entries in found.items()
         }
+
+    def source_policies(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        """
+        ``cleanup.policy`` of source topics, in one request; None where it may not be read.
+
+        Raises:
+            UnreachableError: The source does not answer.
+        """
+        if not topics:
+            return {}
+        try:
+            found = self._source.topic_configs(sorted(topics))
+        except UnreachableError:
+            raise
+        except MirrorError as error:
+            # batches and holes of a log prove nothing then
+            log.info("policies_unknown", topics=len(topics), reason=error.message)
+            return {}
+        return {topic: entries["cleanup.policy"].value for topic, entries in found.items()}
 
     def raise_limit(self, target_topic: str, size: int) -> None:
         """

@@ -28,6 +28,8 @@ from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.comparing import seek_to_compare
 from eomirror.kafka.connecting import connect
 from eomirror.kafka.fetch_errors import fetch_failure, sort_out
+from eomirror.kafka.jumps import Jumps
+from eomirror.kafka.last_records import LastRecords
 from eomirror.kafka.log_ends import LogEnds
 from eomirror.kafka.making import made
 from eomirror.kafka.pace import Pace
@@ -39,18 +41,23 @@ from eomirror.lane.plane import (
     Account,
     Advance,
     CommitOutcome,
+    History,
+    Holes,
     MetadataRecord,
     ProducerIdentity,
     Pumped,
+    RecordMark,
     Sealed,
+    Seen,
     Serving,
     Start,
     Treatment,
 )
+from eomirror.lane.recover import hole_error, is_compacting
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
@@ -75,9 +82,21 @@ class ClientPlane:
         spec: The lane.
         clock: Where time comes from.
         reason: Why it serves and the native plane does not.
+        policies: Reads ``cleanup.policy`` of source topics; None: nothing of the log is compared.
+        explain: Looks at the batches of a range of the source's log: holes in it, and whether it was compacted; None:
+            nobody looks for holes.
     """
 
-    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK, *, reason: str = "") -> None:
+    def __init__(
+        self,
+        spec: LaneSpec,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        reason: str = "",
+        policies: Callable[[Sequence[str]], Mapping[str, str | None]] | None = None,
+        explain: Callable[[SourcePartition, int, int], tuple[list[tuple[int, int]], bool] | None]
+        | None = None,
+    ) -> None:
         self._spec = spec
         self._clock = clock
         self._reason = reason
@@ -90,6 +109,10 @@ class ClientPlane:
         # next offset to fetch as last committed, and as reached now
         self._committed: dict[SourcePartition, int] = {}
         self._reached = Reached()
+        self._policies = policies
+        self._last_records = LastRecords()
+        self._jumps = None if explain is None else Jumps(explain)
+        self._histories: dict[SourcePartition, History] = {}
         self._log_ends = LogEnds(self._shown_end)
         # target partitions: the offset that our next record gets, once committed; and once the open one is
         self._next_target: dict[tuple[str, int], int] = {}
@@ -203,12 +226,46 @@ class ClientPlane:
             advance = advances.get(source)
             if advance is None or advance.offset < after:
                 epoch = account.leader_epoch if account.leader_epoch >= 0 else None
-                advances[source] = Advance(after, epoch)
+                advance = Advance(after, epoch)
+            if account.tail is not None:
+                advance = replace(advance, seen=Seen(record=RecordMark(*account.tail)))
+            advances[source] = advance
+        if not foreseen and self._jumps is not None:
+            self._explain(self._jumps, accounts, advances)
         letters = self._sieve.letters
         balanced = [_account(account, () if foreseen else account.ranges) for account in accounts]
         if letters:
             balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
         return Sealed(tuple(balanced), advances)
+
+    def _explain(
+        self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
+    ) -> None:
+        """Look for holes in the source's logs where records do not follow each other (rule 6)."""
+        found = jumps.look(
+            (
+                (
+                    source := SourcePartition(account.source_topic, account.source_partition),
+                    _jumps(account, self._committed[source]),
+                )
+                for account in accounts
+            ),
+            self._clock.monotonic(),
+        )
+        for source, (holes, compacted) in found.items():
+            history, advance = self._histories[source], advances[source]
+            if compacted or self._is_compacting(source.topic):
+                advances[source] = replace(advance, seen=replace(advance.seen, compacted=True))
+                continue
+            if history.holes is Holes.STOP:
+                raise hole_error(source, *holes[0])
+            missing = history.missing + sum(end - start for start, end in holes)
+            self._histories[source] = replace(history, missing=missing)
+            advances[source] = replace(advance, seen=replace(advance.seen, missing=missing, holes=holes))
+
+    def _is_compacting(self, topic: str) -> bool:
+        policies = {} if self._policies is None else self._policies([topic])
+        return is_compacting(policies.get(topic, "compact"))
 
     def commit(self) -> CommitOutcome:
         """Commit the open transaction."""
@@ -222,6 +279,8 @@ class ClientPlane:
         self._pace.committed(self._clock.monotonic() - began)
         # what was sealed, and not what was reached by now: a claim commits no positions
         for source, advance in self._advancing.items():
+            if advance.seen.record is not None:
+                self._last_records.mirrored(source, advance.seen.record)
             self._committed[source] = max(self._committed[source], advance.offset)
         self._next_target.update(self._written)
         self._planner.clear()
@@ -243,14 +302,19 @@ class ClientPlane:
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
             self._committed[start.source] = start.offset
+            if start.history.holes is not Holes.COUNT and self._policies is not None:
+                self._last_records.begin(start.source, start.history.record, start.offset)
+                self._histories[start.source] = start.history
+                if self._jumps is not None:
+                    self._jumps.begin(start.source)
         self._planner.set_policy(self._policy())
         positions = [
-            TopicPartition(start.source.topic, start.source.partition, start.offset)
+            TopicPartition(start.source.topic, start.source.partition, _first_offset(start))
             if start.leader_epoch is None
             else TopicPartition(
                 start.source.topic,
                 start.source.partition,
-                start.offset if start.epoch_offset is None else start.epoch_offset,
+                _first_offset(start),
                 leader_epoch=start.leader_epoch,
             )
             for start in starts
@@ -270,6 +334,10 @@ class ClientPlane:
     def restart(self) -> None:
         """Forget everything fetched; `start` gives the new beginning."""
         self._pending.clear()
+        self._last_records.clear()
+        self._histories.clear()
+        if self._jumps is not None:
+            self._jumps.clear()
         self._sieve.clear(self._consumer)
         self._committed.clear()
         self._reached.clear()
@@ -291,6 +359,8 @@ class ClientPlane:
             self._reached.consumed()
             if messages:
                 messages += consumer.consume(self._pace.records(0), 0)
+            messages = self._compared(self._after_loss(messages))
+            if messages:
                 self._pending, ends = sort_out(messages)
                 self._note_ends(ends)
                 if self._pending:
@@ -320,14 +390,17 @@ class ClientPlane:
             # what is held back need not wait for more
             slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
             messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
-        full = len(messages) >= wanted
+            full = len(messages) >= wanted
+            messages = self._compared(messages)
+        else:
+            full = len(messages) >= wanted
         if self._sieve.active:
             messages = self._sieve.hold_back(messages)
         plan = self._planner.plan(messages)
         self._reached.consumed()
         self._note_ends(plan.ends)
         if plan.error_at is not None:
-            self._pending, more_ends = sort_out(messages[plan.error_at :])
+            self._pending, more_ends = sort_out(self._after_loss(messages[plan.error_at :]))
             self._note_ends(more_ends)
             full = True
         with self._naming_source_topics():
@@ -438,6 +511,49 @@ class ClientPlane:
             )
         return self._consumer
 
+    def _after_loss(self, messages: list[Any]) -> list[Any]:
+        """
+        What counts of messages, as a Consumer gave them, where an error among them may say that a broker was lost.
+
+        Behind a lost connection the log may be another one: the last mirrored records are fetched and compared first.
+        """
+        if self._sieve.active or not any(_is_loss(message) for message in messages):
+            return messages
+        return self._fetch_again(messages)
+
+    def _compared(self, messages: list[Any]) -> list[Any]:
+        """What is left of messages when the last mirrored records have been compared with the log (rule 5)."""
+        if not self._last_records.expecting:
+            return messages
+        messages, changed = self._last_records.compare(messages)
+        if changed is not None:
+            if self._is_compacting(changed.topic):
+                # since it was asked: the next attempt knows, and compares nothing
+                raise TransactionFailedError(f"{changed.message}, and the topic is compacted now")
+            raise changed
+        return messages
+
+    def _fetch_again(self, messages: list[Any]) -> list[Any]:
+        """Fetch from the last mirrored records on; what has come of those partitions comes again behind them."""
+        tails = {
+            SourcePartition(topic, partition): RecordMark(*tail)
+            for topic, partition, tail in self._planner.tails()
+        }
+        expected = self._last_records.again(tails, self._committed)
+        try:
+            for source, one in expected.items():
+                self._source().seek(TopicPartition(*source, one.mark.offset))
+        except KafkaException as raised:
+            raise TransactionFailedError(
+                f"could not fetch the last mirrored records again: {raised.args[0].str()}"
+            ) from raised
+        return [
+            message
+            for message in messages
+            if message.error() is not None
+            or SourcePartition(message.topic(), message.partition()) not in expected
+        ]
+
     def _shown_end(self, source: SourcePartition) -> int | None:
         marks = self._source().get_watermark_offsets(TopicPartition(*source), cached=True)
         return None if marks is None or marks[1] < 0 else int(marks[1])
@@ -477,6 +593,28 @@ class ClientPlane:
             self._planner.reached(),
             waiting.union(self._sieve.holding),
         )
+
+
+def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
+    """Ranges of offsets that no record of a transaction has, from the committed position on."""
+    first = account.first_source_offset
+    return [*([(committed, first)] if first > committed else []), *account.jumps]
+
+
+def _is_loss(message: Any) -> bool:
+    """Whether it is an error of the client itself, and not of a partition: of its connections, mostly."""
+    return message.error() is not None and not message.topic()
+
+
+def _first_offset(start: Start) -> int:
+    """Where to fetch from: records before the position are compared, and passed over."""
+    first = start.offset
+    if start.leader_epoch is not None and start.epoch_offset is not None:
+        first = start.epoch_offset
+    record = start.history.record
+    if record is None or start.history.holes is Holes.COUNT:
+        return first
+    return min(first, record.offset)
 
 
 def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:

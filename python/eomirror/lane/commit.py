@@ -8,19 +8,19 @@ the permit to the one method that commits; there is no boolean that could be for
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror.errors import TransactionFailedError
+from eomirror.formats.control import Gap
 from eomirror.formats.offset_map import offset_map_key, offset_map_partition
 from eomirror.formats.position import AttemptClaim
-from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Serving
+from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Seen, Serving
 from eomirror.lane.recover import copy_cut_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eomirror.errors import DataLossError
-    from eomirror.formats.control import Gap
     from eomirror.formats.position import Position
     from eomirror.lane.spec import LaneSpec
     from eomirror.types import SourcePartition
@@ -119,15 +119,17 @@ class CommitPermit:
         positions: The positions that the transaction will hold.
         chunks: The accounts whose ranges it will hold.
         letters: The accounts whose dead letters it will hold.
+        gaps: Holes of the source's log that it goes past, as the user accepts (rule 6).
     """
 
-    __slots__ = ("chunks", "letters", "positions")
+    __slots__ = ("chunks", "gaps", "letters", "positions")
     _made_by_grant: ClassVar[object] = object()
 
-    def __init__(self, described: _Described, *, key: object) -> None:
+    def __init__(self, described: _Described, gaps: tuple[Gap, ...], *, key: object) -> None:
         if key is not CommitPermit._made_by_grant:
             raise TypeError("only eomirror.lane.commit.grant makes a CommitPermit")
         self.positions, self.chunks, self.letters = described
+        self.gaps = gaps
 
 
 def grant(
@@ -157,7 +159,12 @@ def grant(
     for source in sealed.advances:
         _check_identity(current[source], source_ids, target_ids)
     _check_copies(sealed, current)
-    return CommitPermit(_described(sealed, current, stamp), key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+    gaps = tuple(
+        _hole(source, hole, stamp)
+        for source, advance in sealed.advances.items()
+        for hole in advance.seen.holes
+    )
+    return CommitPermit(_described(sealed, current, stamp), gaps, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
 
 
 def foresee(
@@ -210,6 +217,11 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
         prev=gap.start,
         leader_epoch=None,
         epoch_offset=None,
+        batch_offset=None,
+        batch_crc=None,
+        batch_timestamp=None,
+        record_offset=None,
+        record_digest="",
         generation=stamp.generation,
         lane=stamp.lane,
         run=stamp.run,
@@ -225,6 +237,19 @@ def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
         digest="",
         timestamp=gap.timestamp,
         extra={},
+    )
+
+
+def _hole(source: SourcePartition, hole: tuple[int, int], stamp: TransactionStamp) -> Gap:
+    start, end = hole
+    return Gap(
+        topic=source.topic,
+        partition=source.partition,
+        start=start,
+        end=end,
+        reason="no batch of the source's log has these offsets",
+        run=stamp.run,
+        timestamp=stamp.timestamp,
     )
 
 
@@ -365,5 +390,23 @@ def _next_position(
         total_records=before.total_records + (account.records if account else 0),
         total_copied_headers=before.total_copied_headers + (account.copied_headers if account else 0),
         digest=account.digest if account else "",
+        **_history(before, advance.seen),
         extra={},
     )
+
+
+def _history(before: Position, seen: Seen) -> dict[str, Any]:
+    """What the next position says of the log before it; what a plane has not seen anew stays as it was."""
+    told: dict[str, Any] = {}
+    if seen.batch is not None or seen.record is not None:
+        batch, record = seen.batch, seen.record
+        told = {
+            "batch_offset": None if batch is None else batch.offset,
+            "batch_crc": None if batch is None else batch.crc,
+            "batch_timestamp": None if batch is None else batch.timestamp,
+            "record_offset": None if record is None else record.offset,
+            "record_digest": "" if record is None else record.before + record.after,
+        }
+    if seen.missing is not None:
+        told["missing"] = seen.missing
+    return {**told, "compacted": before.compacted or seen.compacted}

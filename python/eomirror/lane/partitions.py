@@ -7,7 +7,7 @@ lane go on (rules 5 and 6).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import (
@@ -156,6 +156,9 @@ class LanePartitions:
                     stopped.append((position.topic, decision.error))
                 continue
             starts.append(_start(position, decision))
+            if decision.compacted and not position.compacted and position.source in self.positions:
+                # from now on every position says so, also when the policy is changed back
+                self.positions[position.source] = replace(position, compacted=True)
             if decision.accepted_gap is not None and position.topic not in self.stopped:
                 self.gaps.append(_gap(position, decision.accepted_gap, run, wall_ms))
         # a later partition may have stopped the topic of an earlier one
@@ -198,6 +201,7 @@ def _start(position: Position, decision: Resume) -> Start:
         decision.epoch_offset,
         position.topic_id,
         position.target_topic_id,
+        decision.history,
     )
 
 

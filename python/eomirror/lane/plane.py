@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import builtins
@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 __all__ = [
     "Account",
     "Advance",
+    "BatchMark",
     "CommitOutcome",
+    "History",
+    "Holes",
     "LeftOut",
     "MetadataRecord",
     "Plane",
     "ProducerIdentity",
     "Pumped",
+    "RecordMark",
     "Sealed",
+    "Seen",
     "Serving",
     "Start",
     "Treatment",
@@ -58,6 +63,89 @@ class Serving:
     reason: str = ""
 
 
+class BatchMark(NamedTuple):
+    """
+    Tells a batch of a log from every other that could stand at its offset.
+
+    Attributes:
+        offset: Its base offset.
+        crc: Its checksum.
+        timestamp: Its largest timestamp, ms.
+    """
+
+    offset: int
+    crc: int
+    timestamp: int
+
+
+class RecordMark(NamedTuple):
+    """
+    Tells a record of a log from every other that could stand at its offset.
+
+    Attributes:
+        offset: Its offset.
+        before: The chained digest before it, hexadecimal.
+        after: The chained digest behind it.
+    """
+
+    offset: int
+    before: str
+    after: str
+
+
+class Holes(enum.StrEnum):
+    """
+    How a plane treats offsets that no batch of the source's log has (rule 6).
+
+    COUNT: counts them; the log is or was compacted, or may be.
+    NAME: names the ranges and goes on behind them; the log was never compacted, and the user accepts gaps.
+    STOP: stops the topic before the first of them.
+    """
+
+    COUNT = "count"
+    NAME = "name"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """
+    What is known of a source's log before the position.
+
+    Attributes:
+        batch: The batch before the position; compared with the log where ``holes`` is not COUNT, because the log
+            cleaner may write a batch anew.
+        record: The last mirrored record, where there is no ``batch``; compared likewise.
+        holes: How to treat holes from the position on.
+        missing: Offsets that no batch had so far.
+    """
+
+    batch: BatchMark | None = None
+    record: RecordMark | None = None
+    holes: Holes = Holes.COUNT
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    What a plane has seen of a source's log before an offset.
+
+    Attributes:
+        batch: The batch before it; None when not known.
+        record: The last mirrored record; None when not known, or where ``batch`` is.
+        missing: Offsets that no batch had, as `History.missing` counts them; None when not known.
+        compacted: Whether a batch has shown that the log was compacted.
+        holes: Ranges of offsets that no batch has, since the last commit, with `Holes.NAME`.
+    """
+
+    batch: BatchMark | None = None
+    record: RecordMark | None = None
+    missing: int | None = None
+    compacted: bool = False
+    holes: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """
@@ -72,6 +160,7 @@ class Start:
             are only markers and aborted records in between.
         topic_id: The source topic that is meant (rule 5); empty when not known.
         target_topic_id: Likewise of the target topic.
+        history: What is known of the log before ``offset``.
     """
 
     source: SourcePartition
@@ -81,6 +170,7 @@ class Start:
     epoch_offset: int | None = None
     topic_id: str = ""
     target_topic_id: str = ""
+    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +200,13 @@ class Advance:
         offset: The offset.
         leader_epoch: Of the record before it; None when not known.
         epoch_offset: The offset that ``leader_epoch`` is known for, if that is an earlier one.
+        seen: What was seen of the log before it.
     """
 
     offset: int
     leader_epoch: int | None
     epoch_offset: int | None = None
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -390,7 +390,8 @@ class LanePump:
         accompanying = self._companions.plan(permit, self._partitions.positions, self._ids, now)
         tidying = self._tidying.plan(self._state.state_topics(), now)
         changed = self._foresight.news(state_records(permit, self._state.state_topics()))
-        if records := [*changed, *accompanying.records, *tidying.records]:
+        gaps = [MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()) for gap in permit.gaps]
+        if records := [*changed, *gaps, *accompanying.records, *tidying.records]:
             self._plane.write(records)
         if tidying.records:
             crash_point("lane.tidied")
@@ -398,6 +399,8 @@ class LanePump:
         outcome = self._plane.commit()
         crash_point("lane.committed")
         self._partitions.committed(permit.positions)
+        for gap in permit.gaps:
+            log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
         self._companions.committed(accompanying)
         self._tidying.committed(tidying, permit.positions, permit.chunks)
         self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))

@@ -10,10 +10,11 @@ our position, so ids are compared before any offset is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import DataLossError, MirrorError, TopicError
+from eomirror.lane.plane import BatchMark, History, Holes, RecordMark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,11 +27,14 @@ __all__ = [
     "SourceFacts",
     "Stop",
     "TargetFacts",
+    "changed_error",
     "copy_cut_error",
     "copy_overwritten_error",
     "cut_copies",
     "decide_resume",
     "gap_error",
+    "hole_error",
+    "is_compacting",
     "truncated_error",
 ]
 
@@ -46,6 +50,7 @@ class SourceFacts:
         high_watermark: Offset after the last replicated record, open transactions included.
         refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
         silent: The partition has no leader, so that nobody tells ``log_start`` and ``high_watermark``.
+        policy: ``cleanup.policy`` of the topic; None when it may not be read.
     """
 
     topic_id: str | None
@@ -53,6 +58,7 @@ class SourceFacts:
     high_watermark: int
     refused: MirrorError | None = None
     silent: bool = False
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +87,16 @@ class Resume:
         leader_epoch: To compare with the source's log; None when there is nothing to compare.
         epoch_offset: Where to compare it, if that is before ``offset``; there are no records in between.
         accepted_gap: ``[start, end)`` that the user's ``on_gap: accept`` lets us skip; recorded in a transaction.
+        history: What is known of the log before ``offset``.
+        compacted: Whether the topic is or was compacted, as far as known; to be remembered.
     """
 
     offset: int
     leader_epoch: int | None
     accepted_gap: tuple[int, int] | None = None
     epoch_offset: int | None = None
+    history: History = field(default_factory=History)
+    compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,40 @@ def decide_resume(
         target: The target partition now.
         accept_gaps: ``on_gap: accept``.
     """
+    decision = _decide(position, source, target, accept_gaps=accept_gaps)
+    if isinstance(decision, Stop):
+        return decision
+    compacted = position.compacted or is_compacting(source.policy)
+    history = _history(position, source, compacted=compacted, accept_gaps=accept_gaps)
+    if decision.accepted_gap is not None:
+        # the batch and the record before the position are gone with what is behind them
+        history = replace(history, batch=None, record=None)
+    return replace(decision, history=history, compacted=compacted)
+
+
+def is_compacting(policy: str | None) -> bool:
+    """Whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
+    return policy is not None and "compact" in policy
+
+
+def _history(position: Position, source: SourceFacts, *, compacted: bool, accept_gaps: bool) -> History:
+    """What is known of the log before a position: only what proves something is compared, and only there."""
+    if compacted or source.policy is None:
+        return History(missing=position.missing)
+    batch = record = None
+    if position.batch_offset is not None and position.batch_offset >= source.log_start:
+        batch = BatchMark(position.batch_offset, position.batch_crc or 0, position.batch_timestamp or 0)
+    elif position.record_offset is not None and position.record_offset >= source.log_start:
+        half = len(position.record_digest) // 2
+        record = RecordMark(
+            position.record_offset, position.record_digest[:half], position.record_digest[half:]
+        )
+    return History(batch, record, Holes.NAME if accept_gaps else Holes.STOP, position.missing)
+
+
+def _decide(
+    position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
+) -> Resume | Stop:
     refused = source.refused or target.refused
     if refused is not None:
         # a right that was taken away is about this topic; the others have theirs
@@ -145,6 +189,35 @@ def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLos
         "were mirrored (retention or deleted records); part of the range may have held no records",
         fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
         "records longer, raise retention.ms of the source topic",
+        topic=source.topic,
+    )
+
+
+def hole_error(source: SourcePartition, start: int, end: int) -> DataLossError:
+    """The error that names offsets ``[start, end)`` missing between two batches of a log (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, though the topic is not "
+        "compacted: the source has lost a part of the log, for example a segment file",
+        fix="look into the log directories of the source's brokers, and restore the segment if another replica has it; "
+        "to go on behind the hole, set on_gap: accept on the link, which records the range. Holes mean no loss where "
+        "the topic was compacted before the link first ran",
+        topic=source.topic,
+    )
+
+
+def changed_error(source: SourcePartition, what: str) -> DataLossError:
+    """
+    The error that names a log which no longer holds what was mirrored last (rule 5).
+
+    Args:
+        source: The source partition.
+        what: What is there and what was mirrored, as a sentence without a full stop.
+    """
+    return DataLossError(
+        f"{source}: the source's log diverges from what was mirrored, though its topic id and leader epochs are the "
+        f"same: {what}; the cluster was probably restored from an older state and written on",
+        fix="the target may hold records that the source lost, and the source records that were never mirrored: "
+        f"`eomirror verify` shows them. To go on from the source as it is now: --adopt {source}=OFFSET",
         topic=source.topic,
     )
 

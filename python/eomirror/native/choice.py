@@ -9,6 +9,7 @@ import structlog
 from eomirror._native import PlaneReader
 from eomirror.errors import ClusterError
 from eomirror.kafka.plane import ClientPlane
+from eomirror.native.log_reader import LogReader
 from eomirror.native.plane import NativePlane, lane_properties
 from eomirror.native.switch import SwitchingPlane
 from eomirror.native.tokens import with_tokens
@@ -49,12 +50,18 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
     if wanted == "client" or reasons:
         reason = "; ".join(reasons) or "the link says so"
         log.info("plane_chosen", lane=spec.lane, plane="client", reason=reason)
-        return ClientPlane(spec, clock, reason=reason)
+        return _client_plane(spec, topics, clock, reason)
     return SwitchingPlane(
         spec.lane,
-        native=lambda: NativePlane(spec, topics.target_settings, clock),
-        client=lambda reason: ClientPlane(spec, clock, reason=reason),
+        native=lambda: NativePlane(spec, topics.target_settings, clock, policies=topics.source_policies),
+        client=lambda reason: _client_plane(spec, topics, clock, reason),
         fall_back=wanted == "auto",
+    )
+
+
+def _client_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock, reason: str) -> ClientPlane:
+    return ClientPlane(
+        spec, clock, reason=reason, policies=topics.source_policies, explain=LogReader(spec).holes
     )
 
 

@@ -23,7 +23,7 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.recover import gap_error, truncated_error
+from eomirror.lane.recover import changed_error, gap_error, hole_error, truncated_error
 from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal
 from eomirror.types import SourcePartition
 
@@ -131,6 +131,19 @@ def _gap(failure: NativeFailureError) -> LaneError | MirrorError:
     return _failed(failure)
 
 
+def _rewritten(failure: NativeFailureError) -> LaneError | MirrorError:
+    if failure.partition is None:
+        return _failed(failure)
+    return changed_error(failure.partition, failure.message.removeprefix(f"{failure.partition}: "))
+
+
+def _hole(failure: NativeFailureError) -> LaneError | MirrorError:
+    if failure.partition is None or failure.gap is None:
+        return _failed(failure)
+    start, end, _ = failure.gap
+    return hole_error(failure.partition, start, end)
+
+
 def _damaged(failure: NativeFailureError) -> LaneError:
     if failure.partition is None:
         return _failed(failure)
@@ -178,6 +191,8 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "superseded": lambda failure: FencedError(failure.message),
     "outcome-unknown": lambda failure: OutcomeUnknownError(failure.message),
     "truncated": _truncated,
+    "rewritten": _rewritten,
+    "hole": _hole,
     "gap": _gap,
     # recovery compares the ids, and says exactly what was replaced
     "topic-gone": _failed,

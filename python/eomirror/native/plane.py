@@ -19,20 +19,24 @@ import structlog
 from eomirror._native import NativeLane
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.errors import TransactionFailedError
 from eomirror.formats.names import LinkNames
 from eomirror.kafka.pace import Pace
 from eomirror.lane.plane import (
     Account,
     Advance,
+    BatchMark,
     CommitOutcome,
     MetadataRecord,
     ProducerIdentity,
     Pumped,
     Sealed,
+    Seen,
     Serving,
     Start,
     Treatment,
 )
+from eomirror.lane.recover import is_compacting
 from eomirror.native.failure import NativeFailureError, lane_error
 from eomirror.native.tokens import as_text, with_tokens
 from eomirror.types import SourcePartition
@@ -54,6 +58,8 @@ _ABORT_SECONDS = 5.0
 _MAX_MESSAGE_BYTES = 1_048_588
 # what is over sooner, such as the move of a leader, is nobody's worry
 _WORTH_SAYING_SECONDS = 10.0
+# failures that mean something in a log that was never compacted only
+_PROVED_BY_POLICY = {"rewritten", "hole"}
 # of one answer to a fetch, and librdkafka's default for it
 _ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
@@ -98,6 +104,7 @@ class NativePlane:
         spec: The lane.
         settings: Reads settings of target topics, in one request.
         clock: Where time comes from.
+        policies: Reads ``cleanup.policy`` of source topics, in one request.
     """
 
     def __init__(
@@ -105,9 +112,12 @@ class NativePlane:
         spec: LaneSpec,
         settings: Callable[[Sequence[str]], Mapping[str, Mapping[str, str | None]]],
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        policies: Callable[[Sequence[str]], Mapping[str, str | None]],
     ) -> None:
         self._spec = spec
         self._settings = settings
+        self._policies = policies
         self._clock = clock
         self._lane: NativeLane | None = None
         self._routed: set[str] = set()
@@ -220,6 +230,7 @@ class NativePlane:
                         start.leader_epoch,
                         start.epoch_offset,
                         _id(start.topic_id),
+                        (start.history.batch, start.history.holes.value, start.history.missing),
                     )
                     for start in starts
                 ]
@@ -247,8 +258,8 @@ class NativePlane:
         """Partitions whose next offset moved since the last commit."""
         with self._told():
             return {
-                SourcePartition(topic, partition): Advance(offset, leader_epoch)
-                for topic, partition, offset, leader_epoch in self._open_lane.advances()
+                SourcePartition(topic, partition): Advance(offset, leader_epoch, seen=_seen(*seen))
+                for topic, partition, offset, leader_epoch, seen in self._open_lane.advances()
             }
 
     def pump(self, seconds: float) -> Pumped:
@@ -283,7 +294,15 @@ class NativePlane:
         try:
             yield
         except NativeFailureError as failure:
+            if failure.kind in _PROVED_BY_POLICY and self._is_compacting(failure.topic):
+                # since it was asked: the next attempt knows, and compares nothing
+                raise TransactionFailedError(
+                    f"{failure.message}, and the topic is compacted now"
+                ) from failure
             raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
+
+    def _is_compacting(self, topic: str) -> bool:
+        return is_compacting(self._policies([topic]).get(topic, "compact"))
 
     @property
     def _open_lane(self) -> NativeLane:
@@ -334,6 +353,16 @@ class NativePlane:
 def _id(topic_id: str) -> str | None:
     # librdkafka writes plain base64, Kafka's own tools and the extension the URL-safe one
     return topic_id.replace("+", "-").replace("/", "_") or None
+
+
+def _seen(
+    batch: tuple[int, int, int] | None,
+    missing: int,
+    compacted: bool,  # noqa: FBT001  as the extension gives it
+    holes: Sequence[tuple[int, int]],
+) -> Seen:
+    mark = None if batch is None else BatchMark(*batch)
+    return Seen(mark, missing=missing, compacted=compacted, holes=tuple(holes))
 
 
 def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Account:

@@ -26,6 +26,7 @@
 mod aborted;
 mod checksum;
 mod codec;
+mod continuity;
 mod control;
 mod cursor;
 mod digest;
@@ -40,6 +41,7 @@ mod zstd_bound;
 
 pub use aborted::{AbortedFilter, AbortedTransaction, Judged, Verdict};
 pub use codec::{Codec, Limits, Memory};
+pub use continuity::{Continuity, Mark, is_compacted};
 pub use control::{Control, Marker};
 pub use digest::digest_batch;
 pub use error::{BatchError, Obstacle};

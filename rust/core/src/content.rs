@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::batch::{AbortedFilter, AbortedTransaction, Batches, Limits, Memory, Verdict};
+use crate::batch::{
+    AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Verdict,
+};
 use crate::compare::Seen;
 use crate::digest::Digest;
 use crate::header::{self, Reading};
@@ -68,9 +70,14 @@ pub struct Content {
     timestamps: bool,
     letters: HashMap<i64, u64>,
     counts: Counts,
+    holes: Vec<Range<i64>>,
+    compacted: bool,
     memory: Memory,
     scratch: Vec<u8>,
 }
+
+/// So many holes are kept of a log.
+const MOST_HOLES: usize = 100;
 
 impl Content {
     /// Over the records of `topic` with offsets in `range`.
@@ -84,6 +91,8 @@ impl Content {
             timestamps,
             letters: HashMap::new(),
             counts: Counts::default(),
+            holes: Vec::new(),
+            compacted: false,
             memory: Memory::default(),
             scratch: Vec::new(),
         }
@@ -113,6 +122,13 @@ impl Content {
         self.counts
     }
 
+    /// Offsets that no batch of the log has, the first hundred ranges. None where a batch shows that the log was compacted,
+    /// because then they mean nothing.
+    #[must_use]
+    pub fn holes(&self) -> &[Range<i64>] {
+        if self.compacted { &[] } else { &self.holes }
+    }
+
     /// Moves the end further away.
     pub fn extend(&mut self, end: i64) {
         self.range.end = self.range.end.max(end);
@@ -122,6 +138,7 @@ impl Content {
     pub fn rewind(&mut self) {
         self.next = self.range.start;
         self.counts = Counts::default();
+        self.holes.clear();
     }
 
     /// There is nothing between the position and `offset`.
@@ -139,6 +156,7 @@ impl Content {
         let mut filter = AbortedFilter::new(aborted);
         let mut epoch = -1;
         self.counts.bytes += records.len() as u64;
+        let mut continuity = Continuity::new(self.next);
         for batch in Batches::new(records) {
             if self.is_done() {
                 break;
@@ -146,6 +164,13 @@ impl Content {
             let batch = batch.map_err(|error| error.to_string())?;
             batch.check_crc().map_err(|error| error.to_string())?;
             let judged = filter.judge(&batch).map_err(|error| error.to_string())?;
+            if let Some(hole) = continuity.look(&batch) {
+                let end = hole.end.min(self.range.end);
+                if hole.start < end && self.holes.len() < MOST_HOLES {
+                    self.holes.push(hole.start..end);
+                }
+            }
+            self.compacted |= continuity.is_compacted();
             match judged.verdict {
                 Verdict::Control(_) => self.counts.control += 1,
                 Verdict::Aborted => {

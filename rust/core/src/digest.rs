@@ -53,6 +53,13 @@ impl Digest {
         }
     }
 
+    /// The digest of 16 hexadecimal digits; None for other text.
+    #[must_use]
+    pub fn parse(hex: &str) -> Option<Self> {
+        let number = u64::from_str_radix(hex, 16).ok()?;
+        (hex.len() == 16).then_some(Self(number))
+    }
+
     /// The digest as a number.
     #[must_use]
     pub const fn value(self) -> u64 {

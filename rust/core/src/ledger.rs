@@ -53,7 +53,26 @@ pub struct PartitionAccount {
     pub map: OffsetMap,
     /// Chained digest of the kept records in hexadecimal, empty when there is none.
     pub digest: String,
+    /// The last kept record; None when there is none, or when records were not read.
+    pub tail: Option<Tail>,
+    /// Offsets between two records that no record had, and the end of that range: of markers, of aborted records, or of a hole in the log. The
+    /// largest of them, in their order.
+    pub jumps: Vec<(i64, i64)>,
 }
+
+/// Tells a record from every other that could stand at its offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// Its offset.
+    pub offset: i64,
+    /// The chained digest before it.
+    pub before: Digest,
+    /// The chained digest behind it.
+    pub after: Digest,
+}
+
+/// So many jumps are kept of a partition.
+const MOST_JUMPS: usize = 16;
 
 /// The books of one open transaction.
 #[derive(Debug, Default)]
@@ -80,6 +99,8 @@ struct SourceBook {
     leader_epoch: i32,
     timestamp: i64,
     digest: Digest,
+    tail: Option<Tail>,
+    jumps: Vec<(i64, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -153,6 +174,13 @@ impl Ledger {
         })
     }
 
+    /// The last kept record of each source partition that has one.
+    pub fn tails<'a>(&'a self, routes: &'a Routes) -> impl Iterator<Item = (&'a str, i32, Tail)> {
+        self.sources
+            .iter()
+            .filter_map(|book| Some((routes.source(book.route), book.partition, book.tail?)))
+    }
+
     /// Enters a record that goes to the target. Its offset must be above the last one of its partition.
     pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
         let index = self.enter(route, record);
@@ -160,7 +188,13 @@ impl Ledger {
         book.kept += 1;
         book.bytes += record.size();
         book.timestamp = record.timestamp;
+        let before = book.digest;
         book.digest.add(record, &mut self.scratch);
+        book.tail = Some(Tail {
+            offset: record.offset,
+            before,
+            after: book.digest,
+        });
         let runs = &mut self.targets[book.target_book].runs;
         match runs.last_mut() {
             Some(run) if run.source_book == index && run.first + run.count == record.offset => {
@@ -263,6 +297,9 @@ impl Ledger {
             None => self.open(route, record),
         };
         let book = &mut self.sources[index];
+        if book.fetched > 0 && record.offset > book.last + 1 {
+            book.jump(record.offset);
+        }
         book.fetched += 1;
         book.last = record.offset;
         book.leader_epoch = record.leader_epoch;
@@ -293,6 +330,8 @@ impl Ledger {
             leader_epoch: -1,
             timestamp: -1,
             digest: Digest::default(),
+            tail: None,
+            jumps: Vec::new(),
         });
         let index = self.sources.len() - 1;
         self.by_source.insert((route.source, partition), index);
@@ -301,6 +340,16 @@ impl Ledger {
 }
 
 impl SourceBook {
+    /// Offsets jump from the last record to one at `offset`.
+    fn jump(&mut self, offset: i64) {
+        let size = |jump: &(i64, i64)| jump.1 - jump.0;
+        self.jumps.push((self.last + 1, offset));
+        if self.jumps.len() > MOST_JUMPS {
+            let smallest = (0..self.jumps.len()).min_by_key(|place| size(&self.jumps[*place]));
+            smallest.map(|place| self.jumps.remove(place));
+        }
+    }
+
     fn close(&self, routes: &Routes, settled: &Settled) -> Result<PartitionAccount, Error> {
         let dropped_in_all = self.dropped.iter().sum::<u64>();
         if self.fetched != settled.acked + dropped_in_all {
@@ -347,6 +396,8 @@ impl SourceBook {
             } else {
                 String::new()
             },
+            tail: self.tail,
+            jumps: self.jumps.clone(),
         })
     }
 }

@@ -76,6 +76,18 @@ pub struct Fetched<'a> {
     pub offsets: Range<i64>,
 }
 
+/// What to do where batches do not follow each other ([`crate::batch::Continuity`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Holes {
+    /// Count the offsets: compaction makes holes.
+    #[default]
+    Count,
+    /// Name the holes and go on behind them.
+    Name,
+    /// Stop before a hole and name it.
+    Stop,
+}
+
 /// Working memory of the relay; one for each thread.
 pub struct Relay {
     limits: Limits,
@@ -123,6 +135,18 @@ impl Relay {
         target: &Target,
         fetched: &Fetched<'_>,
     ) -> Relayed {
+        self.relay_with_holes(treatment, partition, target, fetched, Holes::Count)
+    }
+
+    /// As [`Relay::relay`], of a log that may be known to have no holes.
+    pub fn relay_with_holes(
+        &mut self,
+        treatment: &Treatment,
+        partition: i32,
+        target: &Target,
+        fetched: &Fetched<'_>,
+        holes: Holes,
+    ) -> Relayed {
         let source = Source {
             treatment,
             partition,
@@ -130,7 +154,7 @@ impl Relay {
         let (mut most, mut offsets) = (usize::MAX, fetched.offsets.clone());
         let (mut whole, mut stopped) = (true, None);
         loop {
-            let pass = self.begin(source, target, offsets.clone());
+            let pass = self.begin(source, target, offsets.clone(), holes);
             match pass.run(fetched, most) {
                 Ok(mut relayed) => {
                     if !whole {
@@ -198,6 +222,7 @@ impl Relay {
         source: Source<'w>,
         target: &'w Target,
         offsets: Range<i64>,
+        holes: Holes,
     ) -> Pass<'w, 'a> {
         Pass {
             source,
@@ -205,6 +230,7 @@ impl Relay {
             limits: self.limits,
             offsets,
             author: source.treatment.author(self.producer_id),
+            holes,
             memory: &mut self.memory,
             provenance: &mut self.provenance,
             merge: Merge::new(source, target, &mut self.writer, &mut self.split),
@@ -218,6 +244,10 @@ fn nothing(position: i64, error: Option<RelayError>) -> Relayed {
         batches: Vec::new(),
         books: Books::default(),
         skipped: Skipped::default(),
+        mark: None,
+        holes: Vec::new(),
+        missing: 0,
+        compacted: false,
         next_position: position,
         looked_to: -1,
         leader_epoch: -1,

@@ -58,6 +58,9 @@ pub struct Assignment {
     /// The topic that is meant. With it a topic that was deleted and created again is noticed; without it the first
     /// one that is seen is the one.
     pub topic_id: Option<TopicId>,
+    /// Base offset of the batch before `offset`, for the reader to compare ([`FetchedPartition::compares`]); None where
+    /// there is nothing to compare.
+    pub compare_from: Option<i64>,
 }
 
 impl Assignment {
@@ -68,6 +71,7 @@ impl Assignment {
             offset,
             leader_epoch: None,
             topic_id: None,
+            compare_from: None,
         }
     }
 }
@@ -125,6 +129,9 @@ pub struct FetchedPartition {
     pub topic_id: TopicId,
     /// The offset that was asked for: the position, which stays there until [`Fetcher::advance`].
     pub offset: i64,
+    /// Whether the records begin with the batch at [`Assignment::compare_from`], which is before `offset`: the first
+    /// answer of a connection does, because the log may have been replaced while there was none.
+    pub compares: bool,
     /// Records, or why there will be none.
     pub outcome: Outcome,
 }

@@ -42,7 +42,7 @@ pub use failure::{Failure, FailureKind, Gap, RefusedBatch};
 pub use mover::Lane;
 pub use ours::OurRecord;
 pub use route::Route;
-pub use source::{Advance, Start};
+pub use source::{Advance, History, Start};
 
 use crate::properties::Properties;
 use crate::transaction::ProducerSettings;

@@ -84,6 +84,8 @@ pub struct Network {
     held: Held,
     traffic: Traffic,
     throttled: Throttled,
+    /// Connections that were opened.
+    opened: u64,
     /// Connections that ended although nobody here wanted that.
     lost: u64,
     /// The token that was given last, and until when it is shown to brokers.
@@ -119,6 +121,7 @@ impl Network {
             held: Held::default(),
             traffic: Traffic::default(),
             throttled: Throttled::default(),
+            opened: 0,
             lost: 0,
             token: None,
         })
@@ -144,6 +147,11 @@ impl Network {
     /// How many connections have ended that we would have kept: whoever was there may be somebody else afterwards.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Number of the connection to a peer; each new one has another. 0 before the first.
+    pub(crate) fn connection(&self, peer: Peer) -> u64 {
+        self.links.get(&peer).map_or(0, |link| link.number)
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -275,7 +283,9 @@ impl Network {
             });
             match opened {
                 Ok(connection) => {
+                    self.opened += 1;
                     if let Some(link) = self.links.get_mut(&peer) {
+                        link.number = self.opened;
                         link.connection = Some(connection);
                     }
                 }

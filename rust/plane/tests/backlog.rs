@@ -19,7 +19,7 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target, Treatment};
-use eomirror_plane::lane::{Lane, Route, Settings, Start};
+use eomirror_plane::lane::{History, Lane, Route, Settings, Start};
 use eomirror_plane::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};
 use frames::{Asked, framed};
 use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
@@ -193,6 +193,7 @@ fn lane(source: Properties, target: Properties) -> Lane {
         leader_epoch: None,
         epoch_offset: None,
         topic_id: None,
+        history: History::default(),
     }])
     .unwrap();
     assert!(lane.await_records(soon).unwrap());

@@ -273,6 +273,9 @@ impl PartitionComparison {
             one.set_item("control", control)?;
             one.set_item("left_out", left_out)?;
             one.set_item("position", half.content.next())?;
+            let holes = half.content.holes().iter();
+            let holes: Vec<(i64, i64)> = holes.map(|hole| (hole.start, hole.end)).collect();
+            one.set_item("holes", holes)?;
             told.set_item(name, one)?;
         }
         Ok(told)

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use eomirror_core::batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Target, Treatment};
+use eomirror_core::relay::{Holes, Target, Treatment};
 use eomirror_plane::lane::{
-    Account, Failure, FailureKind, Lane, OurRecord, Route, Settings, Start,
+    Account, Failure, FailureKind, History, Lane, OurRecord, Route, Settings, Start,
 };
 use eomirror_plane::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use pyo3::exceptions::PyValueError;
@@ -22,8 +23,22 @@ use crate::tokens::{self, Interruptions};
 /// No call keeps Python from its signals for longer.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Topic, partition, first offset, leader epoch, where that is known, topic id.
-type StartTuple = (String, i32, i64, Option<i32>, Option<i64>, Option<String>);
+/// Base offset, checksum and largest timestamp of a batch.
+type MarkTuple = (i64, u32, i64);
+
+/// The batch before the position, what to do about holes, offsets that were passed over.
+type HistoryTuple = (Option<MarkTuple>, String, u64);
+
+/// Topic, partition, first offset, leader epoch, where that is known, topic id, what is known of the log before.
+type StartTuple = (
+    String,
+    i32,
+    i64,
+    Option<i32>,
+    Option<i64>,
+    Option<String>,
+    HistoryTuple,
+);
 
 /// Topic, partition, key, value.
 type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
@@ -33,8 +48,11 @@ type ThrottledTuple = (u64, f64);
 /// Topic, partition, for how many seconds it cannot be read, why.
 type DelayTuple = (String, i32, f64, String);
 
-/// Topic, partition, next offset, leader epoch.
-type AdvanceTuple = (String, i32, i64, Option<i32>);
+/// The batch before the position, offsets that were passed over, whether the log was compacted, holes.
+type SeenTuple = (Option<MarkTuple>, u64, bool, Vec<(i64, i64)>);
+
+/// Topic, partition, next offset, leader epoch, what was seen of the log before.
+type AdvanceTuple = (String, i32, i64, Option<i32>, SeenTuple);
 
 /// Moves one lane's records through the native plane.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -156,13 +174,14 @@ impl NativeLane {
         let starts: Vec<Start> = starts
             .into_iter()
             .map(
-                |(topic, partition, offset, leader_epoch, epoch_offset, id)| {
+                |(topic, partition, offset, leader_epoch, epoch_offset, id, history)| {
                     Ok(Start {
                         partition: TopicPartition::new(topic, partition),
                         offset,
                         leader_epoch,
                         epoch_offset,
                         topic_id: id.as_deref().map(topic_id).transpose()?,
+                        history: known(history)?,
                     })
                 },
             )
@@ -196,7 +215,12 @@ impl NativeLane {
             Ok(advances
                 .map(|one| {
                     let TopicPartition { topic, partition } = one.partition;
-                    (topic, partition, one.offset, one.leader_epoch)
+                    let holes = one.holes.iter().map(|hole| (hole.start, hole.end));
+                    let mark = one
+                        .mark
+                        .map(|mark| (mark.base_offset, mark.crc, mark.max_timestamp));
+                    let seen = (mark, one.missing, one.compacted, holes.collect());
+                    (topic, partition, one.offset, one.leader_epoch, seen)
                 })
                 .collect())
         })
@@ -373,6 +397,30 @@ fn now() -> Instant {
     SystemClock.now()
 }
 
+/// What is known of a log, in the words of Python.
+fn known((mark, holes, missing): HistoryTuple) -> PyResult<History> {
+    let holes = match holes.as_str() {
+        "count" => Holes::Count,
+        "name" => Holes::Name,
+        "stop" => Holes::Stop,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "{other:?} is no way to treat holes"
+            )));
+        }
+    };
+    let mark = mark.map(|(base_offset, crc, max_timestamp)| Mark {
+        base_offset,
+        crc,
+        max_timestamp,
+    });
+    Ok(History {
+        mark,
+        holes,
+        missing,
+    })
+}
+
 fn topic_id(text: &str) -> PyResult<TopicId> {
     TopicId::parse(text).ok_or_else(|| PyValueError::new_err(format!("{text:?} is no topic id")))
 }
@@ -399,5 +447,7 @@ fn told(account: Account) -> eomirror_core::PartitionAccount {
         offset_map: account.offset_map,
         map: account.map,
         digest: String::new(),
+        tail: None,
+        jumps: Vec::new(),
     }
 }

@@ -62,7 +62,7 @@ mod _core {
         pattern_set::PatternSet,
         plan::Plan,
         plane::PlaneReader,
-        planner::Planner,
+        planner::{Planner, digest_behind},
         policy::Policy,
         provenance::last_hop,
         witness::Witness,

@@ -45,6 +45,10 @@ pub(crate) struct PartitionAccount {
     offset_map: Py<PyBytes>,
     #[pyo3(get)]
     digest: String,
+    #[pyo3(get)]
+    tail: Option<(i64, String, String)>,
+    #[pyo3(get)]
+    jumps: Vec<(i64, i64)>,
     map: OffsetMap,
 }
 
@@ -69,6 +73,10 @@ impl PartitionAccount {
             offset_map: PyBytes::new(py, &account.offset_map).unbind(),
             map: account.map,
             digest: account.digest,
+            tail: account
+                .tail
+                .map(|tail| (tail.offset, tail.before.hex(), tail.after.hex())),
+            jumps: account.jumps,
         }
     }
 }

@@ -1,16 +1,26 @@
 //! `PlaneReader`: a connection of the native plane that reads record batches, for whoever compares or audits.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eomirror_plane::{Client, Clock, Error, Fetcher, IsolationLevel, Limits, SystemClock};
+use eomirror_core::batch::{Batches, Continuity};
+use eomirror_plane::{
+    Assignment, Client, Clock, Error, Fetcher, IsolationLevel, Limits, Outcome, SystemClock,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
 use crate::error::plane_failed;
 use crate::tokens::{self, Interruptions};
+
+/// Ranges of offsets, and whether the log was compacted.
+type HolesTuple = (Vec<(i64, i64)>, bool);
+
+/// So many holes of a range are named.
+const MOST_HOLES: usize = 100;
 
 /// A connection, and whose partition it reads at the moment.
 pub(crate) struct Reading {
@@ -60,6 +70,27 @@ impl PlaneReader {
         }
     }
 
+    /// Ranges of offsets in `[start, end)` that no batch has, and whether the log was compacted; None where the log could
+    /// not be read in time.
+    fn holes(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        start: i64,
+        end: i64,
+        seconds: f64,
+    ) -> PyResult<Option<HolesTuple>> {
+        let most = duration(seconds)?;
+        let found = without_interpreter(py, || {
+            let mut reading = self.lock();
+            reading.assigned_by = 0;
+            holes(&mut reading.fetcher, topic, partition, start..end, most)
+        });
+        self.interruptions.check()?;
+        found.map_err(|error| plane_failed(py, &error))
+    }
+
     /// Properties that the native plane cannot honour, and why.
     #[staticmethod]
     #[pyo3(signature = (properties, tokens=None))]
@@ -83,6 +114,47 @@ impl PlaneReader {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Reading> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Looks at the batches of a range, one after the other.
+fn holes(
+    fetcher: &mut Fetcher,
+    topic: &str,
+    partition: i32,
+    range: Range<i64>,
+    most: Duration,
+) -> Result<Option<HolesTuple>, Error> {
+    let deadline = SystemClock.now() + most;
+    let (mut found, mut compacted) = (Vec::new(), false);
+    let mut next = range.start;
+    fetcher.assign(&[]);
+    fetcher.assign(&[Assignment::new(topic, partition, next)]);
+    while next < range.end {
+        let polled = fetcher.poll(deadline)?;
+        for fetched in &polled {
+            let Outcome::Records(records) = &fetched.outcome else {
+                return Ok(None);
+            };
+            let mut continuity = Continuity::new(next);
+            let mut epoch = -1;
+            for batch in Batches::new(&records.records).map_while(Result::ok) {
+                if let Some(hole) = continuity.look(&batch) {
+                    if hole.start < range.end {
+                        found.push((hole.start, hole.end.min(range.end)));
+                    }
+                }
+                epoch = batch.leader_epoch();
+                next = next.max(batch.next_offset());
+            }
+            compacted |= continuity.is_compacted();
+            fetcher.advance(&fetched.partition, next, epoch);
+        }
+        if polled.is_empty() || found.len() > MOST_HOLES {
+            break;
+        }
+    }
+    fetcher.assign(&[]);
+    Ok((next >= range.end).then_some((found, compacted)))
 }
 
 /// Seconds as Python has them.

@@ -1,8 +1,9 @@
 //! `Planner`.
 
+use eomirror_core::digest::Digest;
 use eomirror_core::plan::{Decision, Planned, plan};
 use eomirror_core::{Ledger, header, leave_out};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
@@ -13,6 +14,19 @@ use crate::error::raise;
 use crate::partition_account::PartitionAccount;
 use crate::plan::Plan;
 use crate::policy::Policy;
+
+/// The chained digest behind a message, where that before it is known.
+#[pyfunction]
+pub(crate) fn digest_behind(before: &str, message: &Bound<'_, PyAny>) -> PyResult<String> {
+    let mut digest = Digest::parse(before)
+        .ok_or_else(|| PyValueError::new_err(format!("{before:?} is no digest")))?;
+    let batch = Batch::read(&PyList::new(message.py(), [message])?)?;
+    let headers = batch.header_refs()?;
+    for record in batch.record_refs(&headers)? {
+        digest.add(&record, &mut Vec::new());
+    }
+    Ok(digest.hex())
+}
 
 /// One lane's batches and its one open transaction.
 #[pyclass(module = "eomirror._core")]
@@ -101,6 +115,16 @@ impl Planner {
                     offset,
                     (epoch >= 0).then_some(epoch),
                 )
+            })
+            .collect()
+    }
+
+    fn tails(&self) -> Vec<(String, i32, (i64, String, String))> {
+        self.ledger
+            .tails(self.policy.get().policy.routes())
+            .map(|(topic, partition, tail)| {
+                let mark = (tail.offset, tail.before.hex(), tail.after.hex());
+                (topic.to_owned(), partition, mark)
             })
             .collect()
     }

@@ -164,7 +164,7 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
     sealed = plane.seal(1.0)
 
     assert offsets(told) == {ORDERS: 12, PAYMENTS: 8}
-    assert sealed.advances == told
+    assert offsets(sealed.advances) == offsets(told)
 
 
 def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
@@ -176,7 +176,7 @@ def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
     told = plane.advances()
 
     assert offsets(told) == {PAYMENTS: 8}
-    assert plane.seal(1.0).advances == told
+    assert offsets(plane.seal(1.0).advances) == offsets(told)
 
 
 def test_nothing_behind_damage_is_sent_while_something_is_sought(spec: LaneSpec) -> None:

@@ -10,7 +10,7 @@ import pytest
 from eomirror.config import Cluster, Link
 from eomirror.errors import DataLossError, TopicError
 from eomirror.formats.position import Position
-from eomirror.kafka.facts import TopicFacts
+from eomirror.kafka.facts import ConfigValue, TopicFacts
 from eomirror.kafka.lane_adapters import LaneTopics
 from eomirror.kafka.status_reader import StatusReader
 from eomirror.lane.recover import Stop, decide_resume
@@ -41,6 +41,9 @@ class FakeAdmin:
 
     def describe_topics(self, _names: Iterable[str]) -> dict[str, TopicFacts | None]:
         return {self._topic.name: self._topic}
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        return {name: {"cleanup.policy": ConfigValue("delete", is_default=True)} for name in names}
 
     def offsets(self, partitions: Iterable[tuple[str, int]], **_: Any) -> dict[tuple[str, int], int]:
         return dict.fromkeys(partitions, 5)

@@ -22,6 +22,7 @@ from kafka_answers import described
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
+from confluent_kafka.admin import ConfigEntry
 
 NOWHERE = Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 LINK = Link(name="one", source="east", target="west", topics=("t",))
@@ -46,6 +47,12 @@ class Brokers:
 
     def describe_topics(self, names: Any, **_: Any) -> dict[str, Any]:
         return described({name: self.leaders(name) for name in names.topic_names})
+
+    def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Any]:
+        found: dict[Any, Any] = {resource: Future() for resource in resources}
+        for future in found.values():
+            future.set_result({"cleanup.policy": ConfigEntry("cleanup.policy", "delete")})
+        return found
 
     def poll(self, seconds: float) -> int:
         return int(seconds) * 0

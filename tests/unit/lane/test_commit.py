@@ -25,7 +25,7 @@ from eomirror.lane.commit import (
     grant,
     state_records,
 )
-from eomirror.lane.plane import Account, Advance, ProducerIdentity, Sealed
+from eomirror.lane.plane import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def permit(sealed: Sealed, **changes: dict[str, str | None]) -> CommitPermit:
 def test_nobody_else_makes_a_permit() -> None:
     """The constructor refuses everybody but `grant`."""
     with pytest.raises(TypeError, match="only"):
-        CommitPermit((), (), key=object())
+        CommitPermit(((), (), ()), (), key=object())
 
 
 def test_the_position_behind_the_data() -> None:
@@ -233,3 +233,42 @@ def test_state_records_name_their_partitions() -> None:
         "topic": "orders", "partition": 0, "topic_id": "id-orders", "first": 10,
     }  # fmt: skip
     assert SourcePartition("orders", 0) == ORDERS
+
+
+def test_a_position_says_what_stands_before_it_in_the_log() -> None:
+    """EO-5: the last batch, or else the last record; what was not seen anew stays."""
+
+    def marks(before: Position, seen: Seen) -> tuple[object, ...]:
+        (moved,) = grant(
+            Sealed((), {ORDERS: Advance(before.offset + 5, None, seen=seen)}),
+            {ORDERS: before},
+            source_ids=SOURCE_IDS,
+            target_ids=TARGET_IDS,
+            stamp=STAMP,
+        ).positions
+        return (
+            moved.batch_offset, moved.batch_crc, moved.batch_timestamp,
+            moved.record_offset, moved.record_digest, moved.missing, moved.compacted,
+        )  # fmt: skip
+
+    before = replace(CURRENT[ORDERS], batch_offset=8, batch_crc=1, batch_timestamp=2, missing=4)
+    assert marks(before, Seen()) == (8, 1, 2, None, "", 4, False)
+    assert marks(before, Seen(BatchMark(12, 3, 4), missing=9, compacted=True)) == (
+        12,
+        3,
+        4,
+        None,
+        "",
+        9,
+        True,
+    )
+    record = Seen(record=RecordMark(13, "a" * 16, "b" * 16))
+    assert marks(before, record) == (None, None, None, 13, "a" * 16 + "b" * 16, 4, False)
+
+
+def test_holes_that_are_gone_past_are_recorded_as_gaps() -> None:
+    """EO-6: the range, in the transaction that goes past it."""
+    seen = Seen(holes=((12, 15),))
+    (gap,) = permit(Sealed((account(ORDERS, 10, 5),), {ORDERS: Advance(20, 4, seen=seen)})).gaps
+
+    assert (gap.source, gap.start, gap.end, gap.run) == (ORDERS, 12, 15, "new")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, position
 
 from eomirror.errors import AuthorizationError, DataLossError, TopicError
+from eomirror.lane.plane import BatchMark, History, Holes, RecordMark
 from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
 
 POSITION = position(ORDERS, 100, leader_epoch=4, target_offset=120)
@@ -103,3 +106,48 @@ def test_a_partition_without_a_leader_is_fetched_from_where_it_stood() -> None:
     silent = SourceFacts("id-orders", 0, 0, silent=True)
     assert decide(silent) == Resume(100, POSITION.leader_epoch, epoch_offset=POSITION.epoch_offset)
     assert isinstance(decide(SourceFacts("other", 0, 0, silent=True)), Stop)
+
+
+def kept(**changes: Any) -> History:
+    """What is known of the log before a position that names its last batch."""
+    mirrored = replace(POSITION, batch_offset=95, batch_crc=7, batch_timestamp=9, missing=3)
+    source = SourceFacts("id-orders", 0, 500, policy="delete")
+    values = {"position": mirrored, "source": source, "target": TARGET, "accept_gaps": False, **changes}
+    decision = decide_resume(**values)
+    assert isinstance(decision, Resume)
+    return decision.history
+
+
+def test_the_last_batch_is_compared_where_the_topic_was_never_compacted() -> None:
+    """EO-5, EO-6: elsewhere it proves nothing, as holes do not; nor is there anything to compare behind retention."""
+    batch = BatchMark(95, 7, 9)
+    assert kept() == History(batch, None, Holes.STOP, 3)
+    assert kept(accept_gaps=True) == History(batch, None, Holes.NAME, 3)
+    for policy in ("compact", "compact,delete", None):
+        source = SourceFacts("id-orders", 0, 500, policy=policy)
+        assert kept(source=source) == History(missing=3)
+    source = SourceFacts("id-orders", 96, 500, policy="delete")
+    assert kept(source=source) == History(None, None, Holes.STOP, 3)
+
+
+def test_that_a_topic_was_compacted_is_remembered() -> None:
+    """EO-6: a policy that is changed back leaves the holes that compaction made."""
+    decision = decide(SourceFacts("id-orders", 0, 500, policy="compact,delete"))
+    assert isinstance(decision, Resume)
+    assert decision.compacted
+    source = SourceFacts("id-orders", 0, 500, policy="delete")
+    later = decide_resume(replace(POSITION, compacted=True), source, TARGET, accept_gaps=False)
+    assert isinstance(later, Resume)
+    assert later.history.holes is Holes.COUNT
+
+
+def test_the_last_record_is_compared_where_no_batch_is_known() -> None:
+    """EO-5: the client plane sees no batches."""
+    mirrored = replace(POSITION, record_offset=97, record_digest="0" * 16 + "1" * 16)
+    assert kept(position=mirrored).record == RecordMark(97, "0" * 16, "1" * 16)
+
+
+def test_the_batch_before_an_accepted_gap_is_not_looked_for() -> None:
+    """EO-6: it is gone with the gap."""
+    source = SourceFacts("id-orders", 150, 500, policy="delete")
+    assert kept(source=source, accept_gaps=True).batch is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +37,7 @@ def spec(tmp_path: Path) -> LaneSpec:
 
 def chosen(spec: LaneSpec, plane: str = "native") -> Any:
     """What would move the bytes of this lane."""
-    topics: Any = None
+    topics: Any = SimpleNamespace(source_policies=lambda _: {}, target_settings=lambda _: {})
     return choose_plane(replace(spec, link=replace(spec.link, plane=plane)), topics, SYSTEM_CLOCK)
 
 

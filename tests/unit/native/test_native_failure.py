@@ -34,6 +34,8 @@ EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "superseded": FencedError,
     "outcome-unknown": OutcomeUnknownError,
     "truncated": DataLossError,
+    "rewritten": DataLossError,
+    "hole": TransactionFailedError,
     "gap": TransactionFailedError,
     "topic-gone": TransactionFailedError,
     "damaged": SourceDamagedError,
@@ -126,3 +128,13 @@ def test_a_gap_that_the_user_accepts_is_left_to_recovery() -> None:
     """It records the range in the transaction that moves the position (EO-6)."""
     failure = NativeFailureError("gap", "it went wrong", partition=("orders", 2), gap=(102, 150, 400))
     assert type(lane_error(failure, accept_gaps=True)) is TransactionFailedError
+
+
+def test_a_hole_is_named_with_its_range() -> None:
+    """EO-6: exit code 4, with the offsets that no batch has."""
+    hole = NativeFailureError("hole", "no batch", partition=("orders", 2), gap=(200, 300, 300))
+    error = lane_error(hole)
+
+    assert isinstance(error, DataLossError)
+    assert "orders-2: offsets [200, 300) are missing" in error.message
+    assert error.topic == "orders"

@@ -1,8 +1,10 @@
 //! What became of the records of a partition: the books of rule 7.
 
+use std::ops::Range;
+
 use super::error::RelayError;
 use super::outgoing::Outgoing;
-use crate::batch::Partial;
+use crate::batch::{Mark, Partial};
 use crate::error::Error;
 use crate::types::DropReason;
 
@@ -82,6 +84,15 @@ pub struct Relayed {
     pub books: Books,
     /// Batches without anything to mirror.
     pub skipped: Skipped,
+    /// The last batch that was looked at, whatever it holds; None when there was none.
+    pub mark: Option<Mark>,
+    /// Offsets that no batch has, where holes are to be named. With [`super::Holes::Stop`] there is at most one, and
+    /// `next_position` is its start.
+    pub holes: Vec<Range<i64>>,
+    /// How many offsets were passed over that no batch has.
+    pub missing: u64,
+    /// Whether a batch shows that the log was compacted; its holes are not named then.
+    pub compacted: bool,
     /// Where to fetch next: behind all that was looked at, markers, aborted batches and holes included.
     pub next_position: i64,
     /// Behind the last batch that was looked at, -1 when there was none. Before `next_position` only where the answer

@@ -2,17 +2,21 @@
 
 use std::ops::Range;
 
-use super::Fetched;
 use super::books::{Books, Relayed, Skipped};
 use super::halt::{Before, Halt, Source, full, refused};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
 use super::target::Target;
 use super::treatment::{Author, Decision, Need};
+use super::{Fetched, Holes};
 use crate::batch::{
-    AbortedFilter, Batch, Batches, HEADER_SIZE, Limits, Memory, Verdict, passing_header,
+    AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Verdict,
+    is_compacted, passing_header,
 };
 use crate::types::DropReason;
+
+/// Holes that are named of one answer.
+const MOST_HOLES: usize = 100;
 
 /// A batch of the answer.
 #[derive(Clone, Copy)]
@@ -41,6 +45,7 @@ pub(super) struct Pass<'w, 'a> {
     pub(super) target: &'w Target,
     pub(super) limits: Limits,
     pub(super) offsets: Range<i64>,
+    pub(super) holes: Holes,
     pub(super) memory: &'w mut Memory,
     pub(super) author: Author,
     /// The value of the header that the present record gets.
@@ -65,6 +70,8 @@ impl<'a> Pass<'_, 'a> {
         let mut batches = Batches::new(fetched.records);
         let (mut start, mut next_position) = (0, self.offsets.start);
         let (mut looked_to, mut leader_epoch) = (-1, -1);
+        let mut continuity = Continuity::new(self.offsets.start);
+        let (mut mark, mut holes) = (None, Vec::new());
         for (index, batch) in batches.by_ref().enumerate().take(most) {
             let batch = batch.map_err(|error| self.source.malformed(index, error))?;
             let piece = Piece {
@@ -80,6 +87,21 @@ impl<'a> Pass<'_, 'a> {
             batch
                 .check_crc()
                 .map_err(|e| self.source.malformed(index, e))?;
+            let (before, rest) = (continuity, &fetched.records[start..]);
+            if let Some(hole) = continuity.look(&batch) {
+                if self.names_holes(&continuity, rest) {
+                    let stops = self.holes == Holes::Stop;
+                    let full = holes.len() == MOST_HOLES;
+                    if !full {
+                        holes.push(hole);
+                    }
+                    if stops || full {
+                        // what is behind is fetched again
+                        continuity = before;
+                        break;
+                    }
+                }
+            }
             let judged = filter
                 .judge(&batch)
                 .map_err(|e| self.source.malformed(index, e))?;
@@ -90,6 +112,7 @@ impl<'a> Pass<'_, 'a> {
                 Verdict::Data => self.data(piece)?,
             }
             leader_epoch = batch.leader_epoch();
+            mark = Some(Mark::of(&batch));
             looked_to = judged.next_offset.min(self.offsets.end);
             next_position = next_position.max(looked_to);
         }
@@ -115,12 +138,25 @@ impl<'a> Pass<'_, 'a> {
             batches: outgoing,
             books,
             skipped: self.progress.skipped,
+            mark,
+            holes,
+            missing: continuity.missing(),
+            compacted: continuity.is_compacted(),
             next_position,
             looked_to,
             leader_epoch,
             partial: batches.partial(),
             stopped: None,
         })
+    }
+
+    /// Whether a jump of offsets is a hole: nothing of the answer shows that compaction made it.
+    fn names_holes(&self, seen: &Continuity, rest: &[u8]) -> bool {
+        self.holes != Holes::Count
+            && !seen.is_compacted()
+            && !Batches::new(rest)
+                .map_while(Result::ok)
+                .any(|batch| is_compacted(&batch))
     }
 
     fn data(&mut self, mut piece: Piece<'a>) -> Result<(), Halt> {

@@ -68,10 +68,11 @@ impl FetchState {
         })
     }
 
-    /// What to ask a broker that is ready. None when there is nothing to ask.
+    /// What to ask a broker that is ready, over a connection with this number. None when there is nothing to ask.
     pub(crate) fn plan(
         &mut self,
         broker: i32,
+        connection: u64,
         directory: &Directory,
         now: Instant,
     ) -> Option<FetchRequest> {
@@ -108,18 +109,21 @@ impl FetchState {
             .filter_map(|tracked| {
                 let topic_id = tracked.topic_id?;
                 let (leader, leader_epoch) = tracked.leader?;
+                let (offset, compares) = tracked.from(connection);
                 tracked.phase = Phase::Asked(Asked {
                     ticket,
                     broker,
                     at: now,
                     leader_epoch,
                     by_leader: leader == broker,
+                    connection,
+                    compares,
                 });
                 tracked.retry_at = None;
                 let asked = AskedPartition {
                     index: tracked.index,
                     leader_epoch,
-                    offset: tracked.offset,
+                    offset,
                     last_epoch: tracked.last_epoch,
                     max_bytes: partition_bytes,
                 };

@@ -165,6 +165,7 @@ mod tests {
                 partition: TopicPartition::new("t", 0),
                 topic_id: TopicId([1; 16]),
                 offset,
+                compares: false,
                 outcome: Outcome::Stopped(Stop::OutOfRange { log: None }),
             },
             last_epoch,

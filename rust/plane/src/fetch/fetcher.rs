@@ -101,6 +101,12 @@ impl Fetcher {
         advanced
     }
 
+    /// Says which batch is before the position, by its base offset, for the reader to compare it behind a lost connection;
+    /// None where it is not to be compared.
+    pub fn compare_from(&mut self, partition: &TopicPartition, base: Option<i64>) {
+        self.state.compare_from(partition, base);
+    }
+
     /// The offset that is fetched next.
     #[must_use]
     pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
@@ -351,7 +357,9 @@ impl Fetcher {
         for broker in self.state.brokers(self.client.directory(), now) {
             match self.client.network().open(Peer::Broker(broker), now) {
                 State::Ready => {
-                    if let Some(request) = self.state.plan(broker, self.client.directory(), now) {
+                    let connection = self.client.network().connection(Peer::Broker(broker));
+                    let directory = self.client.directory();
+                    if let Some(request) = self.state.plan(broker, connection, directory, now) {
                         let network = self.client.network();
                         let id = network.ask(Peer::Broker(broker), &request, now, self.limits.wait);
                         self.fetches.insert(id, broker);

@@ -142,6 +142,13 @@ impl FetchState {
         true
     }
 
+    /// Says which batch is before the position, by its base offset; None where it is not to be compared.
+    pub(crate) fn compare_from(&mut self, partition: &TopicPartition, base: Option<i64>) {
+        if let Some(tracked) = self.partitions.get_mut(partition) {
+            tracked.compare_from = base;
+        }
+    }
+
     /// The position of a partition.
     pub(crate) fn position(&self, partition: &TopicPartition) -> Option<i64> {
         self.partitions.get(partition).map(|tracked| tracked.offset)
@@ -299,6 +306,7 @@ impl FetchState {
                     partition: partition.clone(),
                     topic_id,
                     offset,
+                    compares: asked.compares,
                     outcome,
                 });
             }
@@ -370,6 +378,7 @@ impl FetchState {
                     partition: partition.clone(),
                     topic_id: tracked.topic_id.unwrap_or_default(),
                     offset: tracked.offset,
+                    compares: false,
                     outcome: Outcome::Stopped(stop),
                 });
             } else if leader.is_none() {

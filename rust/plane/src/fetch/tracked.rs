@@ -33,6 +33,9 @@ pub(super) struct Asked {
     pub(super) leader_epoch: i32,
     /// Whether the leader was asked, and not a replica that is closer.
     pub(super) by_leader: bool,
+    /// The connection that it was asked over, and whether from the batch before the position.
+    pub(super) connection: u64,
+    pub(super) compares: bool,
 }
 
 /// A partition that is being read.
@@ -45,6 +48,10 @@ pub(super) struct Tracked {
     pub(super) offset: i64,
     /// Leader epoch of the last record before `offset`, -1 when it is not known.
     pub(super) last_epoch: i32,
+    /// Base offset of the batch before `offset`, where the reader compares it.
+    pub(super) compare_from: Option<i64>,
+    /// Over which records came last: behind another one the log may be another.
+    pub(super) connection: Option<u64>,
     pub(super) topic_id: Option<TopicId>,
     pub(super) phase: Phase,
     /// When it gave records last, in turns.
@@ -76,6 +83,8 @@ impl Tracked {
             index: assignment.partition.partition,
             offset: assignment.offset,
             last_epoch: assignment.leader_epoch.unwrap_or(-1),
+            compare_from: assignment.compare_from,
+            connection: None,
             topic_id: assignment.topic_id,
             phase: Phase::Idle,
             served: 0,
@@ -166,6 +175,14 @@ impl Tracked {
         match self.phase {
             Phase::Asked(asked) if asked.ticket == ticket => Some(asked),
             _ => None,
+        }
+    }
+
+    /// Where to fetch from over a connection, and whether that is from the batch before the position.
+    pub(super) fn from(&self, connection: u64) -> (i64, bool) {
+        match self.compare_from {
+            Some(base) if base < self.offset && self.connection != Some(connection) => (base, true),
+            _ => (self.offset, false),
         }
     }
 
@@ -269,6 +286,11 @@ impl Tracked {
                 }
                 Stop::Unreadable { code }
             }
+            // the batch was deleted, and the position may still be within the log
+            Meaning::OutOfRange if asked.compares => {
+                self.compare_from = None;
+                return (None, false);
+            }
             Meaning::OutOfRange => Stop::OutOfRange { log: None },
             Meaning::Refused | Meaning::Final => Stop::Refused { code },
         };
@@ -288,6 +310,7 @@ impl Tracked {
         }
         self.marks = Some(marks);
         if !answered.records.is_empty() {
+            self.connection = Some(asked.connection);
             self.phase = Phase::Held {
                 broker: asked.broker,
                 bytes: u64::try_from(answered.records.len()).unwrap_or(u64::MAX),

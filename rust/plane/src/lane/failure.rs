@@ -1,8 +1,9 @@
 //! Why a lane cannot go on, for an adapter that maps kinds and knows no variants.
 
 use std::fmt;
+use std::ops::Range;
 
-use eomirror_core::batch::BatchError;
+use eomirror_core::batch::{BatchError, Mark};
 use eomirror_core::relay::RelayError;
 
 use crate::error::{Error, Kind, Meaning};
@@ -31,6 +32,10 @@ pub enum FailureKind {
     OutcomeUnknown,
     /// The source's log diverges from what was mirrored.
     Truncated,
+    /// The batch before the position is another one than was mirrored (rule 5).
+    Rewritten,
+    /// Offsets are missing between two batches of the source's log (rule 6).
+    Hole,
     /// The position is not within the source's log.
     Gap,
     /// A topic or a partition does not exist, or is another one than was meant, on either side.
@@ -51,7 +56,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Unhonoured,
         Self::Configuration,
         Self::Unauthorized,
@@ -62,6 +67,8 @@ impl FailureKind {
         Self::Superseded,
         Self::OutcomeUnknown,
         Self::Truncated,
+        Self::Rewritten,
+        Self::Hole,
         Self::Gap,
         Self::TopicGone,
         Self::Damaged,
@@ -86,6 +93,8 @@ impl FailureKind {
             Self::Superseded => "superseded",
             Self::OutcomeUnknown => "outcome-unknown",
             Self::Truncated => "truncated",
+            Self::Rewritten => "rewritten",
+            Self::Hole => "hole",
             Self::Gap => "gap",
             Self::TopicGone => "topic-gone",
             Self::Damaged => "damaged",
@@ -135,7 +144,8 @@ pub struct Failure {
     pub partition: Option<TopicPartition>,
     /// What the target refuses, for [`FailureKind::Refused`].
     pub refused: Option<Box<RefusedBatch>>,
-    /// What is missing, for [`FailureKind::Gap`]; None where the source did not say where its log begins and ends.
+    /// What is missing, for [`FailureKind::Gap`] and [`FailureKind::Hole`]; None where the source did not say where its log
+    /// begins and ends.
     pub gap: Option<Gap>,
 }
 
@@ -228,6 +238,41 @@ impl Failure {
                 log: *log,
             });
         }
+        failure
+    }
+
+    /// The source's log does not hold the batch that was mirrored last.
+    pub(super) fn rewritten(partition: &TopicPartition, expected: &Mark, found: &Mark) -> Self {
+        let told = |mark: &Mark| {
+            format!(
+                "a batch from offset {} with CRC {:#010x} and largest timestamp {}",
+                mark.base_offset, mark.crc, mark.max_timestamp
+            )
+        };
+        let message = format!(
+            "{partition}: the source holds {}, where {} was mirrored",
+            told(found),
+            told(expected)
+        );
+        let fix = "find out whether the source was restored from an older state";
+        Self::new(FailureKind::Rewritten, message, fix).about(partition)
+    }
+
+    /// The source's log has no batch for these offsets.
+    pub(super) fn hole(partition: &TopicPartition, hole: &Range<i64>) -> Self {
+        let message = format!(
+            "{partition}: no batch of the source's log has offsets [{}, {})",
+            hole.start, hole.end
+        );
+        let fix = "find out whether the source has lost a part of its log";
+        let mut failure = Self::new(FailureKind::Hole, message, fix).about(partition);
+        failure.gap = Some(Gap {
+            position: hole.start,
+            log: LogBounds {
+                start: hole.end,
+                end: hole.end,
+            },
+        });
         failure
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use eomirror_core::batch::AbortedTransaction;
-use eomirror_core::relay::{Fetched, Relayed};
+use eomirror_core::batch::{AbortedTransaction, Batches, Mark};
+use eomirror_core::relay::{Fetched, Holes, Relayed};
 
 use super::failure::Failure;
 use super::mover::{Answer, Lane, Ready, misuse};
@@ -41,6 +41,7 @@ impl Lane {
                     offset: self.fetcher.position(at)?,
                     leader_epoch: source.epoch,
                     topic_id: source.topic_id,
+                    compare_from: source.compare_from(),
                 })
             })
             .collect();
@@ -49,6 +50,7 @@ impl Lane {
                 return Err(misuse("start of a topic without a route"));
             };
             let source = Source::new(start, Arc::clone(route));
+            let compare_from = source.compare_from();
             let number = u32::try_from(self.sources.len()).unwrap_or(OURS);
             if let Some(old) = self.numbers.insert(start.partition.clone(), number) {
                 self.moved.remove(&old);
@@ -60,6 +62,7 @@ impl Lane {
                 offset: start.epoch_offset.unwrap_or(start.offset),
                 leader_epoch: start.leader_epoch,
                 topic_id: start.topic_id,
+                compare_from,
             });
         }
         self.fetcher.assign(&assignments);
@@ -190,7 +193,7 @@ impl Lane {
                     // One that stopped with records at hand, and began anew when partitions were added, is fetched
                     // again from where they begin: the position is past the second answer then (rule 4).
                     if self.fetcher.position(&fetched.partition) == Some(fetched.offset) {
-                        self.look(number, fetched.offset, records);
+                        self.look(number, fetched.offset, fetched.compares, records);
                     }
                 }
             }
@@ -199,12 +202,19 @@ impl Lane {
     }
 
     /// Decides about one answer.
-    fn look(&mut self, number: u32, offset: i64, records: FetchedRecords) {
+    fn look(&mut self, number: u32, offset: i64, compares: bool, records: FetchedRecords) {
         let source = &mut self.sources[number as usize];
         source.stable = Some(records.last_stable_offset);
         if records.records.is_empty() {
             self.compare(number);
             return;
+        }
+        if let Some((expected, found)) = source.history.mark.zip(begins_with(&records.records)) {
+            // where the batch is gone there is nothing to compare: retention has come meanwhile
+            if compares && found != expected && found.base_offset <= expected.base_offset {
+                self.blocked = Some(Failure::rewritten(&source.partition, &expected, &found));
+                return;
+            }
         }
         let aborted: Vec<AbortedTransaction> = records
             .aborted
@@ -218,7 +228,9 @@ impl Lane {
         let began = source.from.max(offset);
         self.consider(Answer {
             number,
+            offset,
             began,
+            compares,
             bytes: records.records,
             aborted,
         });
@@ -236,12 +248,20 @@ impl Lane {
         };
         let route = &source.route;
         self.relay.write_as(producer_id);
-        let relayed = self.relay.relay(
+        let relayed = self.relay.relay_with_holes(
             &route.treatment,
             source.partition.partition,
             &route.target,
             &fetched,
+            source.history.holes,
         );
+        if answer.compares && relayed.looked_to < source.reached && relayed.stopped.is_none() {
+            // nothing but what was mirrored before
+            let (partition, epoch) = (source.partition.clone(), source.epoch.unwrap_or(-1));
+            self.fetcher.advance(&partition, answer.offset, epoch);
+            self.compare(number);
+            return;
+        }
         if relayed.books.fetched > 0 {
             self.ready = Some(Ready {
                 answer,
@@ -260,6 +280,14 @@ impl Lane {
             self.blocked = Some(Failure::relayed(&source.partition, target, error));
             return;
         }
+        if let Some(hole) = relayed
+            .holes
+            .first()
+            .filter(|hole| source.history.holes == Holes::Stop && hole.start <= began)
+        {
+            self.blocked = Some(Failure::hole(&source.partition, hole));
+            return;
+        }
         self.reach(number, &relayed);
     }
 
@@ -267,6 +295,8 @@ impl Lane {
     pub(super) fn reach(&mut self, number: u32, relayed: &Relayed) {
         let source = &mut self.sources[number as usize];
         source.reach(relayed.next_position, relayed.leader_epoch);
+        source.saw(relayed);
+        let compare_from = source.compare_from();
         let mut next = source.reached;
         if relayed.looked_to < source.from {
             // The answer ended before the first offset that is mirrored. The epoch is that of its last batch, and at a
@@ -276,6 +306,7 @@ impl Lane {
         }
         self.fetcher
             .advance(&source.partition, next, source.epoch.unwrap_or(-1));
+        self.fetcher.compare_from(&source.partition, compare_from);
         if source.moved() {
             self.moved.insert(number);
         }
@@ -289,6 +320,12 @@ impl Lane {
             self.behind.remove(&number);
         }
     }
+}
+
+/// The mark of the batch that records begin with; None where none is whole.
+fn begins_with(records: &[u8]) -> Option<Mark> {
+    let first = Batches::new(records).next()?;
+    first.ok().map(|batch| Mark::of(&batch))
 }
 
 #[cfg(test)]

@@ -43,7 +43,11 @@ pub(super) struct Ready {
 /// What was fetched of one partition, from an offset on.
 pub(super) struct Answer {
     pub(super) number: u32,
+    /// The position that it was fetched for.
+    pub(super) offset: i64,
     pub(super) began: i64,
+    /// It begins with the batch before the position, to be compared with what was mirrored.
+    pub(super) compares: bool,
     pub(super) bytes: Bytes,
     pub(super) aborted: Vec<AbortedTransaction>,
 }

@@ -1,6 +1,10 @@
 //! One source partition of a lane: how far it is read, and how far that is committed. Pure.
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use eomirror_core::batch::Mark;
+use eomirror_core::relay::{Holes, Relayed};
 
 use super::route::Route;
 use crate::fetch::TopicPartition;
@@ -19,6 +23,20 @@ pub struct Start {
     pub epoch_offset: Option<i64>,
     /// The topic that is meant (rule 5).
     pub topic_id: Option<TopicId>,
+    /// What is known of the log before `offset`.
+    pub history: History,
+}
+
+/// What is known of a source partition's log before the position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// The batch before the position. It is compared where `holes` is not [`Holes::Count`]: the log cleaner may have
+    /// written it anew.
+    pub mark: Option<Mark>,
+    /// What to do about a hole (rule 6); [`Holes::Count`] for a log that is or was compacted, or may be.
+    pub holes: Holes,
+    /// Offsets that were passed over so far, and that no batch had.
+    pub missing: u64,
 }
 
 /// The next offset to fetch of a partition, past markers, aborted ranges and dropped records (rule 4).
@@ -30,6 +48,14 @@ pub struct Advance {
     pub offset: i64,
     /// Leader epoch of the last batch before it; None when not known.
     pub leader_epoch: Option<i32>,
+    /// The last batch before it; None when not known.
+    pub mark: Option<Mark>,
+    /// Offsets that were passed over so far, and that no batch had.
+    pub missing: u64,
+    /// Whether a batch has shown that the log was compacted.
+    pub compacted: bool,
+    /// Holes since the committed position, where they are named.
+    pub holes: Vec<Range<i64>>,
 }
 
 /// A source partition.
@@ -50,6 +76,12 @@ pub(super) struct Source {
     pub(super) epoch: Option<i32>,
     /// Last stable offset as the last answer said it.
     pub(super) stable: Option<i64>,
+    /// What is known of the log before `reached`.
+    pub(super) history: History,
+    /// Whether a batch has shown that the log was compacted.
+    pub(super) compacted: bool,
+    /// Holes that are not committed.
+    pub(super) holes: Vec<Range<i64>>,
 }
 
 impl Source {
@@ -65,6 +97,31 @@ impl Source {
             reached: start.offset,
             epoch: start.leader_epoch,
             stable: None,
+            history: start.history.clone(),
+            compacted: false,
+            holes: Vec::new(),
+        }
+    }
+
+    /// From which batch on the log is compared behind a lost connection; None where that would prove nothing.
+    pub(super) fn compare_from(&self) -> Option<i64> {
+        let known = self.history.holes != Holes::Count;
+        self.history
+            .mark
+            .filter(|_| known)
+            .map(|mark| mark.base_offset)
+    }
+
+    /// Remembers what was seen of the log up to where it is read now.
+    pub(super) fn saw(&mut self, relayed: &Relayed) {
+        if relayed.mark.is_some() && relayed.looked_to == self.reached {
+            self.history.mark = relayed.mark;
+        }
+        self.history.missing = self.history.missing.saturating_add(relayed.missing);
+        self.holes.extend_from_slice(&relayed.holes);
+        if relayed.compacted {
+            self.compacted = true;
+            self.history.holes = Holes::Count;
         }
     }
 
@@ -91,6 +148,10 @@ impl Source {
             partition: self.partition.clone(),
             offset: self.reached,
             leader_epoch: self.epoch,
+            mark: self.history.mark,
+            missing: self.history.missing,
+            compacted: self.compacted,
+            holes: self.holes.clone(),
         }
     }
 }

@@ -178,6 +178,8 @@ impl Lane {
         for (number, offset) in std::mem::take(&mut self.settled) {
             let source = &mut self.sources[number as usize];
             source.committed = source.committed.max(offset);
+            let committed = source.committed;
+            source.holes.retain(|hole| hole.start >= committed);
             if !source.moved() {
                 self.moved.remove(&number);
             }

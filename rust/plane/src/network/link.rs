@@ -10,6 +10,8 @@ use crate::error::Error;
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Option<Connection<RequestId>>,
+    /// Number of the connection, or of the last one; never given to another.
+    pub(super) number: u64,
     pub(super) failures: u32,
     /// How many attempts have come to nothing before the handshake was done: a host may have other addresses.
     pub(super) turn: usize,
@@ -22,6 +24,7 @@ impl Link {
         Self {
             endpoint,
             connection: None,
+            number: 0,
             failures: 0,
             turn: 0,
             rest_until: None,

@@ -61,6 +61,8 @@ struct Reader {
     state: FetchState,
     directory: Directory,
     silent: Vec<i32>,
+    /// Number of the connection to each broker.
+    connection: u64,
     now: Instant,
 }
 
@@ -73,6 +75,7 @@ fn reading_with(partitions: &[i32], limits: Limits) -> Reader {
         state: FetchState::new(IsolationLevel::ReadUncommitted, limits),
         directory: Directory::default(),
         silent: Vec::new(),
+        connection: 1,
         now: Instant::now(),
     };
     let assignments: Vec<_> = partitions
@@ -101,7 +104,8 @@ impl Reader {
     }
 
     fn plan(&mut self, broker: i32) -> Option<FetchRequest> {
-        self.state.plan(broker, &self.directory, self.now)
+        self.state
+            .plan(broker, self.connection, &self.directory, self.now)
     }
 
     /// Partitions and offsets that a broker would be asked for.

@@ -11,7 +11,7 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Stamp};
 use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Content, Relayed, Target as Limits, Treatment};
+use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, Treatment};
 use eomirror_core::transaction::Identity;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
@@ -24,7 +24,7 @@ use crate::fetch::{FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 use crate::frames::{self, Asked, framed};
 use crate::lane::account::Book;
 use crate::lane::target::Target;
-use crate::lane::{FailureKind, Settings};
+use crate::lane::{FailureKind, History, Settings};
 use crate::properties::Properties;
 use crate::protocol::TopicId;
 use crate::transaction::{ProducerSettings, TransactionalProducer};
@@ -153,6 +153,7 @@ fn start(partition: i32, topic_id: TopicId) -> Start {
         leader_epoch: Some(0),
         epoch_offset: None,
         topic_id: Some(topic_id),
+        history: History::default(),
     }
 }
 
@@ -213,6 +214,7 @@ fn fetched_records_of(partition: i32) -> FetchedPartition {
         partition: TopicPartition::new("t", partition),
         topic_id: NEW,
         offset: 5,
+        compares: false,
         outcome: Outcome::Records(FetchedRecords {
             high_watermark: 10,
             last_stable_offset: 10,
@@ -366,4 +368,54 @@ fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
     let failure = lane.await_records(patience).unwrap_err();
     assert_eq!(failure.kind, FailureKind::TopicGone, "{failure}");
     assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
+}
+
+/// As [`start`] from offset 10 on, where the batch before it had this checksum.
+fn start_behind_batch(crc: u32, holes: Holes) -> Start {
+    let mark = batch::Mark {
+        base_offset: 5,
+        crc,
+        max_timestamp: -1,
+    };
+    Start {
+        offset: 10,
+        history: History {
+            mark: Some(mark),
+            holes,
+            missing: 0,
+        },
+        ..start(0, NEW)
+    }
+}
+
+/// What the source was asked for, and why the lane cannot go on, when it begins behind a batch with this checksum.
+fn begun_behind_batch(crc: u32, holes: Holes) -> (Vec<i64>, Option<FailureKind>) {
+    let (source, asked) = source();
+    let mut lane = lane(&source);
+    lane.start(&[start_behind_batch(crc, holes)]).unwrap();
+    lane.lingering = true;
+    let until = lane.clock.now() + Duration::from_secs(2);
+    lane.await_records(until).unwrap();
+    let failure = lane.blocked.take().map(|failure| failure.kind);
+    (asked.try_iter().collect(), failure)
+}
+
+/// EO-5: the batch before the position is read once more, and is the one that was mirrored.
+#[test]
+fn a_log_that_holds_the_last_batch_is_read_on() {
+    let crc = u32::from_be_bytes(without_records(5)[17..21].try_into().unwrap());
+    assert_eq!(begun_behind_batch(crc, Holes::Stop), (vec![5, 10], None));
+}
+
+/// EO-5: another batch stands there, though topic and epoch are the same.
+#[test]
+fn a_log_that_holds_another_batch_stops() {
+    let stopped = (vec![5], Some(FailureKind::Rewritten));
+    assert_eq!(begun_behind_batch(1, Holes::Stop), stopped);
+}
+
+/// A compacted log proves nothing, and is read from the position on.
+#[test]
+fn a_compacted_log_is_not_compared() {
+    assert_eq!(begun_behind_batch(1, Holes::Count), (vec![10], None));
 }

@@ -181,6 +181,7 @@ fn a_topic_that_was_created_anew_stops_its_partitions() {
 
     let mut reader = reading(&[1]);
     let expected = Assignment {
+        compare_from: None,
         topic_id: Some(A),
         ..Assignment::new("a", 0, 10)
     };
@@ -367,4 +368,43 @@ fn what_goes_on_to_be_wrong_is_news_only_once() {
     reader.asked(1);
     reader.answer(1, vec![error(0, 6)]);
     assert!(reader.state.take_news(), "all was well in between");
+}
+
+/// EO-5: behind each new connection the log may be another one.
+#[test]
+fn the_batch_before_the_position_is_fetched_first_over_each_connection() {
+    let mut reader = reading(&[0]);
+    reader.state.compare_from(&at(0), Some(7));
+    assert_eq!(reader.asked(1), [(0, 7)]);
+    let fetched = reader.answer(1, vec![said(0, b"batch")]);
+    assert_eq!((fetched[0].offset, fetched[0].compares), (10, true));
+
+    reader.state.advance(&at(0), 12, 7);
+    reader.state.compare_from(&at(0), Some(10));
+    assert_eq!(reader.asked(1), [(0, 12)]);
+    reader.state.failed(1, "it was lost", reader.now);
+    reader.connection = 2;
+    assert_eq!(reader.asked(1), [(0, 10)]);
+    // nothing has come yet: it is still to be compared
+    assert!(
+        !reader
+            .answer(1, vec![said(0, b"")])
+            .iter()
+            .any(|one| !one.compares)
+    );
+    assert_eq!(reader.asked(1), [(0, 10)]);
+    let fetched = reader.answer(1, vec![said(0, b"batch")]);
+    assert_eq!((fetched[0].offset, fetched[0].compares), (12, true));
+    reader.state.advance(&at(0), 12, 7);
+    assert_eq!(reader.asked(1), [(0, 12)]);
+}
+
+/// Retention has deleted the batch, and there is nothing left to compare.
+#[test]
+fn a_position_is_read_when_the_batch_before_it_is_gone() {
+    let mut reader = reading(&[0]);
+    reader.state.compare_from(&at(0), Some(7));
+    assert_eq!(reader.asked(1), [(0, 7)]);
+    assert!(reader.answer(1, vec![error(0, 1)]).is_empty());
+    assert_eq!(reader.asked(1), [(0, 10)]);
 }

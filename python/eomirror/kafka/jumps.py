@@ -1,0 +1,99 @@
+"""
+Explains jumps of offsets between records, on the client plane (EO-6; pure: time comes in, the log is read elsewhere).
+
+librdkafka hands out records only.  An offset that none of them has may be a marker, an aborted record, or part of a
+hole in the log.  So the batches of such a range are looked at through a connection of the native plane.  A topic
+without transactions has no jumps, and its first one is looked at before the commit.  A topic with transactions has one
+for each marker: the largest jumps are looked at, once a minute.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from eomirror.types import SourcePartition
+
+__all__ = ["Jumps"]
+
+
+_AGAIN_SECONDS = 60.0
+# of one partition at a time, and of all in one transaction
+_MOST, _MOST_AT_ONCE = 8, 32
+
+
+@dataclass(slots=True)
+class _Waiting:
+    due: float = float("-inf")
+    jumps: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Jumps:
+    """
+    Jumps of the partitions whose log was never compacted.
+
+    Args:
+        explain: Looks at a range of the log.
+    """
+
+    def __init__(
+        self, explain: Callable[[SourcePartition, int, int], tuple[list[tuple[int, int]], bool] | None]
+    ) -> None:
+        self._explain = explain
+        self._partitions: dict[SourcePartition, _Waiting] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._partitions.clear()
+
+    def begin(self, source: SourcePartition) -> None:
+        """A partition is fetched whose log was never compacted."""
+        self._partitions[source] = _Waiting()
+
+    def look(
+        self, jumps: Iterable[tuple[SourcePartition, Iterable[tuple[int, int]]]], now: float
+    ) -> dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]]:
+        """
+        Look at what is due.
+
+        Args:
+            jumps: Of the transaction that is to be committed, by partition.
+            now: Time, in seconds.
+
+        Returns:
+            By partition, of those where there is something to say: holes in their order, and whether the log was
+            compacted, in which case they mean nothing.
+        """
+        left = _MOST_AT_ONCE
+        found: dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]] = {}
+        for source, more in jumps:
+            waiting = self._partitions.get(source)
+            if waiting is None:
+                continue
+            waiting.jumps = heapq.nlargest(_MOST, (*waiting.jumps, *more), key=lambda jump: jump[1] - jump[0])
+            if not waiting.jumps or now < waiting.due or left <= 0:
+                continue
+            left -= len(waiting.jumps)
+            holes, compacted = self._explained(source, sorted(waiting.jumps))
+            waiting.jumps, waiting.due = [], now + _AGAIN_SECONDS
+            if compacted:
+                del self._partitions[source]
+            if holes or compacted:
+                found[source] = (tuple(holes), compacted)
+        return found
+
+    def _explained(
+        self, source: SourcePartition, jumps: Iterable[tuple[int, int]]
+    ) -> tuple[list[tuple[int, int]], bool]:
+        holes: list[tuple[int, int]] = []
+        compacted = False
+        for start, end in jumps:
+            answer = self._explain(source, start, end)
+            if answer is not None:
+                holes += answer[0]
+                compacted = compacted or answer[1]
+        return holes, compacted
