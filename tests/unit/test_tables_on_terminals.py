@@ -36,7 +36,7 @@ from eomirror.cli.verify_tables import draw_verdicts
 def partition(name, n):
     scope = N(source=N(topic=name, partition=n), target=N(topic=f"east.{{name}}"), not_comparable=(0,), lag=7,
               problem="")
-    return N(scope=scope, matched=123456789, differences={{}}, word="equal", shown=())
+    return N(scope=scope, matched=123456789, differences={{}}, word="equal", shown=(), holes=())
 draw_verdicts([N(link="east->west", word="equal", whole=True, waiting=(), partitions=[
     partition(name, n) for name in ("orders", "{LONG}") for n in range(2)])])
 """
