@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eomirror.demo.cluster import LocalCluster
     from eomirror.status import LinkStatus
 
-pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F11"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F39"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

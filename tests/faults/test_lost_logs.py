@@ -113,35 +113,47 @@ def test_a_cluster_that_is_restored_as_a_whole(
             produce(link.east, link.topic(word), 1, foreign(count), transactional_id=f"{link.name}-{word}")
         link.write("healthy")
 
+    stopped: dict[str, str] = {}
     if running:
         with link.running() as run:
             run.wait(lambda: link.whole(*AFTER, "healthy"))
             lose()
-            run.wait(lambda: link.whole("healthy"), 120)
-            run.wait(lambda: set(run.stopped) >= {link.topic(word) for word in AFTER}, 90)
-            stopped = {word: run.stopped[link.topic(word)] for word in AFTER}
+            if plane_under_test() == "native":
+                run.wait(lambda: link.whole("healthy"), 120)
+                run.wait(lambda: set(run.stopped) >= {link.topic(word) for word in AFTER}, 90)
+                stopped = {word: run.stopped[link.topic(word)] for word in AFTER}
+            else:
+                # librdkafka takes no leader whose epoch is older than one that it has seen, and there is one that the
+                # restored metadata does not know: the lane stands still, or stops the topics, until it is restarted
+                time.sleep(10)
     else:
         link.catch_up()
         lose()
+    if not stopped:
         code, stopped = link.stopped()
         assert code == 4
 
     assert set(stopped) == set(AFTER)
     for word, text in stopped.items():
-        assert f"{link.topic(word)}-0: the source's log diverges from what was mirrored" in text
+        # a running mirror may look before as many records are written again as were lost
+        found = [
+            "the source's log diverges from what was mirrored",
+            *["the source was truncated or restored"] * running,
+        ]
+        assert any(f"{link.topic(word)}-0: {words}" in text for words in found), text
         assert "--adopt" in text
     link.check(*AFTER, "healthy")
 
 
 PART = 100
-# markers have the time at which they are written, and no record may be older than one
-_NOW = int(time.time() * 1000)
+# markers have the time at which they are written, and a record that is older than its segment closes none
+_FROM = int(time.time() * 1000) + 600_000
 
 
 def parts(numbers: range) -> list[Record]:
     """Parts of 100 records, a minute apart, so that each begins a segment of a topic that closes one each second."""
     return [
-        (b"k%d" % (nth % 7), b"%d" % (number * PART + nth), _NOW + number * 60_000 + nth, ())
+        (b"k%d" % (nth % 7), b"%d" % (number * PART + nth), _FROM + number * 60_000 + nth, ())
         for number in numbers
         for nth in range(PART)
     ]
@@ -188,7 +200,7 @@ def test_a_hole_in_the_middle_of_a_log(
     begin, end = next((one, two) for one, two in itertools.pairwise(lost[1:]) if one >= 2 * step - 1)
     disk.lose_segment(link.topic("lost"), begin)
     # right at the position
-    edge_begin, edge_end = edge[1], edge[2]
+    edge_begin, edge_end = next((one, two) for one, two in itertools.pairwise(edge) if one >= step)
     disk.lose_segment(link.topic("edge"), edge_begin)
     link.entry.injected(2)
 

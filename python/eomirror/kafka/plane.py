@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -111,6 +111,8 @@ class ClientPlane:
         self._reached = Reached()
         self._policies = policies
         self._last_records = LastRecords()
+        # a connection to the source was lost: behind it the log may be another one
+        self._lost = False
         self._jumps = None if explain is None else Jumps(explain)
         self._histories: dict[SourcePartition, History] = {}
         self._log_ends = LogEnds(self._shown_end)
@@ -335,6 +337,7 @@ class ClientPlane:
         """Forget everything fetched; `start` gives the new beginning."""
         self._pending.clear()
         self._last_records.clear()
+        self._lost = False
         self._histories.clear()
         if self._jumps is not None:
             self._jumps.clear()
@@ -391,7 +394,7 @@ class ClientPlane:
             slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
             messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
             full = len(messages) >= wanted
-            messages = self._compared(messages)
+            messages = self._compared(self._after_loss(messages))
         else:
             full = len(messages) >= wanted
         if self._sieve.active:
@@ -400,7 +403,7 @@ class ClientPlane:
         self._reached.consumed()
         self._note_ends(plan.ends)
         if plan.error_at is not None:
-            self._pending, more_ends = sort_out(self._after_loss(messages[plan.error_at :]))
+            self._pending, more_ends = sort_out(messages[plan.error_at :])
             self._note_ends(more_ends)
             full = True
         with self._naming_source_topics():
@@ -507,19 +510,25 @@ class ClientPlane:
                         "queued.max.messages.kbytes": 8 * 1024,
                     },
                 )
-                | {"logger": ClientLog(client=f"lane-{self._spec.lane}")},
+                | {"error_cb": self._on_error, "logger": ClientLog(client=f"lane-{self._spec.lane}")},
             )
         return self._consumer
 
     def _after_loss(self, messages: list[Any]) -> list[Any]:
         """
-        What counts of messages, as a Consumer gave them, where an error among them may say that a broker was lost.
+        What counts of messages that a Consumer gave just now.
 
         Behind a lost connection the log may be another one: the last mirrored records are fetched and compared first.
         """
-        if self._sieve.active or not any(_is_loss(message) for message in messages):
+        if not self._lost or self._sieve.active:
             return messages
+        self._lost = False
         return self._fetch_again(messages)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Called by librdkafka within a call of ours: an error of the client, of its connections mostly."""
+        log.debug("source_client_error", lane=self._spec.lane, code=error.name())
+        self._lost = True
 
     def _compared(self, messages: list[Any]) -> list[Any]:
         """What is left of messages when the last mirrored records have been compared with the log (rule 5)."""
@@ -599,11 +608,6 @@ def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
     """Ranges of offsets that no record of a transaction has, from the committed position on."""
     first = account.first_source_offset
     return [*([(committed, first)] if first > committed else []), *account.jumps]
-
-
-def _is_loss(message: Any) -> bool:
-    """Whether it is an error of the client itself, and not of a partition: of its connections, mostly."""
-    return message.error() is not None and not message.topic()
 
 
 def _first_offset(start: Start) -> int:
