@@ -183,7 +183,7 @@ def test_bounds_leave_out_what_is_older(link: TestLink) -> None:
     # somebody wrote to the copy before the mirror did
     create_topic(link.west, link.copy("bounded"))
     write_plainly(link.west, link.copy("bounded"), [FOREIGN])
-    link.catch_up()
+    link.catch_up(into_filled=True)
     whole = of(compared(link), link, "bounded")
     assert (kinds(whole), whole.matched) == ({"foreign": 1}, 100)
     late = of(compared(link, bound=Bound(from_offset=40)), link, "bounded")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import pytest
 import yaml
 
 from records import create_topic, produce, read_committed, some_records
+from rig.mirrors import lane_workers
 from terminal import Terminal, eomirror
 
 if TYPE_CHECKING:
@@ -89,9 +88,10 @@ def test_a_log_in_a_file_holds_events_only(east: Any, west: Any, topic_name: str
     config = write_config(tmp_path, east, west, "in-a-file", topic_name)
     log = tmp_path / "log"
     with log.open("wb") as stream, Terminal(eomirror("run", config), 80, stderr=stream.fileno()) as terminal:
-        terminal.wait_for(lambda _: b"plane_serves" in log.read_bytes(), 90)
-        # a worker that is killed makes Spark, the JVM and Python's daemon say something
-        os.kill(a_worker(terminal.process.pid), signal.SIGKILL)
+        terminal.wait_for(lambda _: log.read_bytes().count(b"plane_serves") == 2, 90)
+        # workers that are killed make Spark, the JVM and Python's daemon say something
+        for worker in lane_workers(psutil.Process(terminal.process.pid)):
+            worker.kill()
         terminal.wait_for(lambda _: log.read_bytes().count(b"plane_serves") > 2, 90)
         terminal.process.send_signal(signal.SIGTERM)
         lines = terminal.wait_until_ended(30)
@@ -99,17 +99,6 @@ def test_a_log_in_a_file_holds_events_only(east: Any, west: Any, topic_name: str
     assert [line.split(";")[0] for line in lines] == ["in-a-file: stopped"]
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert all({"event", "level", "timestamp"} <= event.keys() for event in events)
-
-
-def a_worker(driver: int) -> int:
-    """A process that runs a lane."""
-    named = []
-    for child in psutil.Process(driver).children(recursive=True):
-        # one that ended meanwhile has no command line
-        with contextlib.suppress(psutil.Error):
-            if "pyspark.daemon" in child.cmdline():
-                named.append(child.pid)
-    return max(named)
 
 
 def test_a_watched_status_is_one_table(east: Any, west: Any, topic_name: str, tmp_path: Path) -> None:

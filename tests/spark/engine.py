@@ -69,6 +69,8 @@ class FakeLink:
         """As `Discovery.refresh`."""
         return tuple(self.partitions)
 
+    published = False
+
     def left_out(self) -> dict[str, Any]:
         """As `Discovery.left_out`."""
         return {}

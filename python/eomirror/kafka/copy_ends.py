@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.asking import where_there
@@ -37,7 +37,8 @@ log = structlog.get_logger(__name__)
 _SECONDS = 60.0
 # between the looks at a copy that seems cut; the second one is as long as a broker's session with its controller
 _PAUSES = (2.0, 9.0)
-_CLOSE_SECONDS = 2.0
+_CLOSE_SECONDS = 0.1
+_SLICE_SECONDS = 0.1
 # the leader epoch of a broker that tells none
 _UNKNOWN = -1
 
@@ -57,7 +58,7 @@ class CopyEnds:
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._cluster = cluster
         self._admin: ClusterAdmin | None = None
-        self._closing = False
+        self._closing = threading.Event()
         self._client_id = client_id
         self._clock = clock
         # whoever begins has compared all of them
@@ -107,7 +108,8 @@ class CopyEnds:
         for pause in _PAUSES:
             if not cut:
                 return ()
-            self._clock.sleep(pause)
+            if not self._pauses(pause):
+                return ()
             waiting = [one for one in waiting if one.source in cut]
             admin = self._new_admin()
             try:
@@ -129,14 +131,21 @@ class CopyEnds:
         return tuple(errors.values())
 
     def close(self) -> None:
-        """Wait for a look that is under way, for a moment; its thread closes the client behind it."""
-        self._closing = True
+        """Tell a look that is under way to end; its thread closes the client behind it."""
+        self._closing.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
         if self._thread is None or not self._thread.is_alive():
             self._let_go()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _pauses(self, seconds: float) -> bool:
+        """Sleep; returns False when the lane closes this meanwhile."""
+        deadline = Deadline(seconds, self._clock)
+        while not deadline.passed and not self._closing.is_set():
+            self._clock.sleep(min(_SLICE_SECONDS, deadline.remaining()))
+        return not self._closing.is_set()
 
     def _new_admin(self) -> ClusterAdmin:
         return ClusterAdmin(self._cluster, client_id=self._client_id, clock=self._clock)
@@ -175,5 +184,5 @@ class CopyEnds:
             # the next look tells; what is written meanwhile tells by itself
             log.info("copies_not_looked_at", reason=error.message)
         finally:
-            if self._closing:
+            if self._closing.is_set():
                 self._let_go()

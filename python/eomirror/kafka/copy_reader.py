@@ -66,15 +66,17 @@ class CopyReader:
         if waiting:
             consumer = self._assigned({where: copies[where][0] for where in waiting})
             deadline = Deadline(_SECONDS, self._clock)
-            while waiting and not deadline.passed:
-                for message in consumer.consume(10_000, _WAIT_SECONDS):
-                    where = (message.topic(), message.partition())
-                    if where in waiting and self._told(message, waiting[where], held, source_cluster_id):
-                        del waiting[where]
-                        consumer.incremental_unassign([TopicPartition(*where)])
-            for where in waiting:
-                held[where] = Held.UNSEEN
-            consumer.unassign()
+            try:
+                while waiting and not deadline.passed:
+                    for message in consumer.consume(10_000, _WAIT_SECONDS):
+                        where = (message.topic(), message.partition())
+                        if where in waiting and self._told(message, waiting[where], held, source_cluster_id):
+                            del waiting[where]
+                            consumer.incremental_unassign([TopicPartition(*where)])
+            finally:
+                # the next look assigns anew
+                consumer.unassign()
+            held.update(dict.fromkeys(waiting, Held.UNSEEN))
         for where, (_, stable, end) in copies.items():
             held.setdefault(where, Held.OPEN if stable < end else Held.NOTHING)
         return held

@@ -23,7 +23,7 @@ __all__ = ["Jumps"]
 
 _AGAIN_SECONDS = 60.0
 # of one partition at a time, and of all in one transaction
-_MOST, _MOST_AT_ONCE = 8, 32
+_MOST, _MOST_AT_ONCE = 8, 16
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ class Jumps:
     ) -> None:
         self._explain = explain
         self._partitions: dict[SourcePartition, _Waiting] = {}
+        # a log that cannot be looked at holds up an open transaction: it is left alone for a while, over attempts
+        self._rests_until = float("-inf")
 
     def clear(self) -> None:
         """Forget everything."""
@@ -75,10 +77,14 @@ class Jumps:
             if waiting is None:
                 continue
             waiting.jumps = heapq.nlargest(_MOST, (*waiting.jumps, *more), key=lambda jump: jump[1] - jump[0])
-            if not waiting.jumps or now < waiting.due or left <= 0:
+            if not waiting.jumps or now < max(waiting.due, self._rests_until) or len(waiting.jumps) > left:
                 continue
             left -= len(waiting.jumps)
-            holes, compacted = self._explained(source, sorted(waiting.jumps))
+            explained = self._explained(source, sorted(waiting.jumps))
+            if explained is None:
+                self._rests_until = now + _AGAIN_SECONDS
+                continue
+            holes, compacted = explained
             waiting.jumps, waiting.due = [], now + _AGAIN_SECONDS
             if compacted:
                 del self._partitions[source]
@@ -88,12 +94,14 @@ class Jumps:
 
     def _explained(
         self, source: SourcePartition, jumps: Iterable[tuple[int, int]]
-    ) -> tuple[list[tuple[int, int]], bool]:
+    ) -> tuple[list[tuple[int, int]], bool] | None:
+        """Returns None when a range could not be looked at; the jumps are kept for the next look."""
         holes: list[tuple[int, int]] = []
         compacted = False
         for start, end in jumps:
             answer = self._explain(source, start, end)
-            if answer is not None:
-                holes += answer[0]
-                compacted = compacted or answer[1]
+            if answer is None:
+                return None
+            holes += answer[0]
+            compacted = compacted or answer[1]
         return holes, compacted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from eomirror._native import digest_behind
-from eomirror.lane.recover import changed_error
+from eomirror.lane.recover import changed_error, is_near
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class LastRecords:
 
         Args:
             open_records: The last record of each partition in the open transaction.
-            committed: Next offset of each partition as last committed.
+            committed: Next offset of each partition that is committed or planned.
 
         Returns:
             What must be fetched again, from its record on.
         """
         for source, known in self._known.items():
             mark = open_records.get(source, known)
-            if mark is not None:
+            if mark is not None and is_near(mark.offset, committed.get(source, 0)):
                 following = max(mark.offset + 1, committed.get(source, 0))
                 before = self._expected.get(source)
                 if before is not None:

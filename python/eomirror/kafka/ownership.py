@@ -100,6 +100,9 @@ class LinkOwner:
         on_event: Told in a word what is being done, for progress.
         into_filled: Whether records in copies that the link has no position for are meant to stay there.
         leftovers: Makes who sees and ends what was left open on the target (`eomirror.native.left_open`).
+
+    Attributes:
+        published: Whether a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
     """
 
     def __init__(
@@ -152,6 +155,7 @@ class LinkOwner:
             leftovers=self._leftovers,
             clock=clock,
         )
+        self.published = False
         self._generation: Generation | None = None
         # whether control holds exactly that: a publication that failed may have been committed all the same
         self._certain = True
@@ -262,6 +266,7 @@ class LinkOwner:
         self._refuse_stopped()
         self._publish(generation, first)
         self._generation = generation
+        self.published = True
         crash_point("owner.published")
         self._tell("fencing lanes of older generations")
         self._fence(generation.highest_lane)
@@ -356,10 +361,10 @@ class LinkOwner:
         with self._lock:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
-            had, known = before.assignment.partitions, before.assignment.known
-            partitions = self._copies.without_filled(
-                partitions, known, source_cluster_id=self._cluster_ids[0]
-            )
+        had, known = before.assignment.partitions, before.assignment.known
+        # likewise; only the thread that calls this changes the generation
+        partitions = self._copies.without_filled(partitions, known, source_cluster_id=self._cluster_ids[0])
+        with self._lock:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has heard of it
                 return by_lane(before, partitions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -209,7 +210,9 @@ class Mending:
             elif where in replaced:
                 stop(one, copy_overwritten_error(one))
             elif where in behind:
-                if now.get(one.source) != one:
+                found = now.get(one.source)
+                # that the source is compacted may be this attempt's own knowledge, which no commit has recorded
+                if found is None or replace(found, compacted=one.compacted) != one:
                     # written by an attempt that has taken the lane since, and all is well
                     raise TransactionFailedError(f"{one.source}: its position has moved since it was read")
                 stop(one, ahead_error(one))

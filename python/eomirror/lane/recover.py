@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+# so many offsets are read again at the most to compare a record
+_NEAR_OFFSETS = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
     """
@@ -134,6 +138,16 @@ def is_compacting(policy: str | None) -> bool:
     return policy is not None and "compact" in policy
 
 
+def is_near(record: int, following: int) -> bool:
+    """
+    Tell whether the last mirrored record is close enough to be fetched again for a comparison.
+
+    Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
+    read them again at each start and behind each lost connection.
+    """
+    return following - record <= _NEAR_OFFSETS
+
+
 def _history(position: Position, source: SourceFacts, *, compacted: bool, accept_gaps: bool) -> History:
     """What is known of the log before a position: only what proves something is compared, and only there."""
     if compacted or source.policy is None:
@@ -141,7 +155,11 @@ def _history(position: Position, source: SourceFacts, *, compacted: bool, accept
     batch = record = None
     if position.batch_offset is not None and position.batch_offset >= source.log_start:
         batch = BatchMark(position.batch_offset, position.batch_crc or 0, position.batch_timestamp or 0)
-    elif position.record_offset is not None and position.record_offset >= source.log_start:
+    elif (
+        position.record_offset is not None
+        and position.record_offset >= source.log_start
+        and is_near(position.record_offset, position.offset)
+    ):
         half = len(position.record_digest) // 2
         record = RecordMark(
             position.record_offset, position.record_digest[:half], position.record_digest[half:]

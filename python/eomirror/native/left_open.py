@@ -171,6 +171,9 @@ class TargetLeftovers:
             *self._longer(offsets),
             *(where for where, offset in offsets.items() if self._stable.get(where) == offset + 1),
         ]
+        if self._link.guard:
+            # applications write to the copy as well: a record and its marker that were lost may be replaced by as many
+            asked += [where for where, offset in offsets.items() if self._stable.get(where) == offset + 2]
 
         def ask(client: LeftOpen) -> set[_Where]:
             found = set()
@@ -229,8 +232,10 @@ class TargetLeftovers:
         deleted it, so that the log does not tell whether it was an aborted attempt or committed.  The map does: a
         chunk of it is committed with the records that it names.
 
+        Where the map cannot be read in time nothing is said, and the log names it.
+
         Raises:
-            MirrorError: The target does not answer.
+            MirrorError: The target refuses us.
             StateError: A chunk of the map is not readable.
         """
         named = {(one.target_topic, one.target_partition): one for one in positions}
@@ -242,6 +247,10 @@ class TargetLeftovers:
         reader = OffsetMapReader(self._link, self._target, clock=self._clock)
         try:
             ahead = reader.ahead(deleted)
+        except UnreachableError as error:
+            # an open transaction of another lane, or a long map: it must not hold this lane up at each start
+            log.warning("records_behind_not_looked_at", partitions=len(deleted), reason=error.message)
+            return frozenset()
         finally:
             reader.close()
         return {(one.target_topic, one.target_partition) for one in deleted if one.source in ahead}

@@ -12,6 +12,7 @@ sending the same request again: a commit that returns is clean (rules 8 and 9).
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -257,10 +258,13 @@ class NativePlane:
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Partitions whose next offset moved since the last commit."""
         with self._told():
-            return {
-                SourcePartition(topic, partition): Advance(offset, leader_epoch, seen=_seen(*seen))
-                for topic, partition, offset, leader_epoch, seen in self._open_lane.advances()
-            }
+            moved = self._open_lane.advances()
+        return {
+            SourcePartition(topic, partition): Advance(
+                offset, leader_epoch, seen=self._believed(topic, _seen(*seen))
+            )
+            for topic, partition, offset, leader_epoch, seen in moved
+        }
 
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
@@ -300,6 +304,12 @@ class NativePlane:
                     f"{failure.message}, and the topic is compacted now"
                 ) from failure
             raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
+
+    def _believed(self, topic: str, seen: Seen) -> Seen:
+        """Returns what was seen without holes where the topic has become a compacted one since the lane began."""
+        if seen.holes and self._is_compacting(topic):
+            return replace(seen, compacted=True, holes=())
+        return seen
 
     def _is_compacting(self, topic: str) -> bool:
         return is_compacting(self._policies([topic]).get(topic, "compact"))

@@ -266,13 +266,13 @@ class MirrorDriver:
         return LinkThread(
             spec,
             discovery=lambda: options.discovery(link, source, target, self._clock),
-            owner=lambda: options.owner(
+            owner=lambda take_over: options.owner(
                 link,
                 source,
                 target,
                 run=self._run_id,
                 clock=self._clock,
-                take_over=options.take_over,
+                take_over=take_over and options.take_over,
                 adopt=options.adopt,
                 into_filled=options.into_filled,
                 on_event=lambda text: tell(f"{link.name}: {text}"),

@@ -66,7 +66,14 @@ class PublishedLayout(Protocol):
 
 
 class Owner(Protocol):
-    """What the driver needs of `eomirror.kafka.ownership.LinkOwner`."""
+    """
+    What the driver needs of `eomirror.kafka.ownership.LinkOwner`.
+
+    Attributes:
+        published: Whether a layout of this owner was committed.
+    """
+
+    published: bool
 
     def acquire(
         self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool]

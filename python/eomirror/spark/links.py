@@ -82,7 +82,7 @@ class LinkThread:
         spec: LaneSpec,
         *,
         discovery: Callable[[], Discoverer],
-        owner: Callable[[], Owner],
+        owner: Callable[[bool], Owner],
         heart: Callable[[], Heart | None],
         follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], Follower | None],
         tools: LinkTools,
@@ -95,6 +95,7 @@ class LinkThread:
         self._spec = spec
         self._make_discovery = discovery
         self._make_owner = owner
+        self._published = False
         self._tools = tools
         self._lock = threading.RLock()
         self._progress = Progress(self.name)
@@ -326,12 +327,15 @@ class LinkThread:
         if self._over.is_set():
             raise StoppedError(f"link {self.name}: told to stop before it was taken")
         self._say("acquiring")
-        self._owner = owner = self._make_owner()
+        # a try that published has taken the link over; whatever mirror owns it since was told to, later (EO-10)
+        self._owner = owner = self._make_owner(not self._published)
         layout = owner.acquire(self._spec.link.lanes, partitions, stopped=self._over.is_set)
         self._known = {item.source for item in partitions}
         return discovery, layout
 
     def _close(self) -> None:
+        if self._owner is not None:
+            self._published = self._published or self._owner.published
         for tool in (self._owner, self._discovery):
             if tool is not None:
                 tool.close()

@@ -137,7 +137,6 @@ class OwnTopics:
             name: topic_id for name, topic_id in deviating.items() if self._suspected.get(name) == topic_id
         }
         self._suspected = {name: topic_id for name, topic_id in deviating.items() if name not in certain}
-        self._check_policies([name for name, facts in found.items() if facts is not None])
         for name, topic_id in sorted(certain.items()):
             error = self._replaced(name, topic_id)
             if name in self._memory:
@@ -151,6 +150,7 @@ class OwnTopics:
                 del self._known[name]
             else:
                 self._known[name] = facts
+        self._check_policies([name for name, facts in found.items() if facts is not None])
 
     def _check_policies(self, names: list[str]) -> None:
         for name, configs in self._target.topic_configs(names).items():

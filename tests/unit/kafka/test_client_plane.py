@@ -11,19 +11,20 @@ from confluent_kafka import KafkaError
 
 import eomirror.kafka.control_producer
 import eomirror.kafka.plane
-from eomirror._native import Acks
+from eomirror._native import Acks, digest_behind
 from eomirror.config import Cluster, Link
 from eomirror.errors import SourceDamagedError, UnreachableError
 from eomirror.kafka.ownership import LinkOwner
 from eomirror.kafka.plane import ClientPlane
 from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import Start, Treatment
+from eomirror.lane.plane import History, Holes, RecordMark, Start, Treatment
 from eomirror.lane.spec import LaneSpec
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
+START = "0" * 16
 ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
 
 
@@ -240,3 +241,41 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     with pytest.raises(UnreachableError):
         owner._initialize()
     owner.close()
+
+
+def test_an_end_from_before_a_lost_connection_proves_nothing(
+    spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EO-5: what came with the error comes again behind the last mirrored record, the end of the partition included."""
+    sought: list[int] = []
+    monkeypatch.setattr("eomirror.kafka.plane.connect", lambda *_, **__: None)
+    monkeypatch.setattr("eomirror.kafka.plane.seek_to_compare", lambda *_, **__: None)
+    mirrored = FakeMessage(ORDERS, 149)
+    mark = RecordMark(149, START, digest_behind(START, mirrored))
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    consumer: Any = FakeConsumer(
+        FakeMessage(ORDERS, 150), FakeMessage(ORDERS, 151), FakeMessage(ORDERS, 152, end)
+    )
+
+    def seek(where: TopicPartition) -> None:
+        sought.append(where.offset)
+        # what librdkafka still held of the partition is dropped
+        consumer._left.clear()
+
+    consumer.seek = seek
+    plane: Any = ClientPlane(spec, policies=lambda topics: dict.fromkeys(topics, "delete"))
+    plane._consumer, plane._producer = consumer, FakeProducer()
+    plane._producer.serve = lambda: None
+    history = History(record=mark, holes=Holes.STOP)
+    plane.start([Start(ORDERS, 150, None, "orders", history=history)])
+    # a fetch of more than one record
+    plane._pace.fetched(1, 3)
+    # compared when the lane started
+    plane._last_records._expected.clear()
+    plane._on_error(KafkaError(KafkaError._TRANSPORT))
+
+    assert not plane.await_records(0.05)
+
+    assert sought == [149]
+    again = [mirrored, FakeMessage(ORDERS, 150), FakeMessage(ORDERS, 151), FakeMessage(ORDERS, 152, end)]
+    assert [message.offset() for message in plane._compared(again)] == [150, 151, 152]

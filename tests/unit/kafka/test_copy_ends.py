@@ -156,13 +156,12 @@ def test_it_looks_once_a_minute_in_the_background(monkeypatch: pytest.MonkeyPatc
 
     taken: Any = ()
     watch.begin(positions)
-    watch.close()
-    assert watch.take() == ()
+    assert watch._thread is None
     assert admins.made == 0
     clock.sleep(61)
     admins.error = UnreachableError("away")
     watch.begin(positions)
-    watch.close()
+    wait_for(lambda: watch._thread is not None and not watch._thread.is_alive(), 10)
     assert watch.take() == ()
     admins.error = None
     watch.begin(positions)

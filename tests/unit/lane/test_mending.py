@@ -558,6 +558,16 @@ def test_records_behind_a_position_that_are_deleted_stop_their_topic_if_the_map_
     assert "stand or stood in" in look.stopped["orders"].message
 
 
+def test_a_topic_that_is_known_to_be_compacted_by_now_stops_as_others_do() -> None:
+    """EO-5: the attempt knows it from the topic's settings; the position that was read does not say it yet."""
+    look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))
+    read = wrote(target_offset=59)
+
+    look.torn(replace(read, compacted=True), now=[read])
+
+    assert list(look.stopped) == ["orders"]
+
+
 def test_a_position_that_has_moved_since_stops_nothing() -> None:
     """A newer attempt of the lane wrote those records: this one was overtaken, and all is well."""
     look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))

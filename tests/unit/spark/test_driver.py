@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Side:
     """Discovery and owner of a link without partitions."""
 
+    published = False
+
     def __init__(self) -> None:
         self.calls: list[str] = []
 

@@ -118,9 +118,12 @@ impl Source {
             self.history.mark = relayed.mark;
         }
         self.history.missing = self.history.missing.saturating_add(relayed.missing);
-        self.holes.extend_from_slice(&relayed.holes);
+        if self.history.holes == Holes::Name {
+            self.holes.extend_from_slice(&relayed.holes);
+        }
         if relayed.compacted {
             self.compacted = true;
+            self.holes.clear();
             self.history.holes = Holes::Count;
         }
     }
