@@ -94,20 +94,20 @@ STAGES = (
     Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
     # pytest is one process and leaves a core to the checks
     Stage(
-        "unit", 6, ("unit",), beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust")
+        "unit", 8, ("unit",), beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust")
     ),
     # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(
         "integration",
-        8,
+        12,
         ("integration-rest",),
         test_files("integration"),
         beside=("integration-clusters", "engine"),
     ),
     # likewise; the audit proves what is left behind
-    Stage("faults", 12, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit")),
+    Stage("faults", 15, ("faults-kills",), test_files("faults"), beside=("faults-rest", "audit")),
     # likewise
-    Stage("interop", 5, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
+    Stage("interop", 8, ("interop-rest",), test_files("interop"), beside=("interop-native",)),
     Stage("bench", 3, ("bench-small",), ("bench/__main__.py",), tests=False),
 )
 
