@@ -79,10 +79,10 @@ integration *ARGS:
     python scripts/ci.py --suite integration -m "not slow" "$@"
 
 # those that start clusters and commands of their own, and wait for them; CI runs them beside the others
-integration-clusters: (integration "-k" "test_cluster or test_command_line")
+integration-clusters: (integration "-k" "test_cluster or test_command_line or test_away")
 
 # the others
-integration-rest: (integration "-k" "not test_cluster and not test_command_line")
+integration-rest: (integration "-k" "not test_cluster and not test_command_line and not test_away")
 
 # tests that kill, pause or cut something on purpose, each under 20,000 records where their number is free
 faults *ARGS:
