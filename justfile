@@ -24,7 +24,7 @@ build:
 
 # class archives of Kafka and Spark in the cache folder: brokers and mirrors start in about half their CPU time
 archives:
-    python -m eomirror.demo.archives
+    python -m eomirror.demo.class_archives
 
 # compile what the Rust tests and clippy need, so that their stage only runs them
 build-tests: archives

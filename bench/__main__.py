@@ -39,9 +39,9 @@ from bench.verifier import measure_verify, verify_markdown
 from bench.verify import WrongCopyError
 from bench.witness import measure_witness, witness_markdown
 from bench.workloads import SMALL, WORKLOADS
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.demo.progress import show_progress
 from eomirror.errors import MirrorError
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ from bench.topics import Topics
 from bench.translation import commit_offsets
 from eomirror import load_config
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.sync.follower import GroupFollower
-from eomirror.sync.groups import Mirrored
+from eomirror.groups.followed_groups import Mirrored
+from eomirror.groups.follower import GroupFollower
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

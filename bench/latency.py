@@ -27,7 +27,7 @@ from bench.stamped import BURST_MS, PARTITIONS, SLICE_SECONDS, START_SECONDS, Re
 from bench.topics import Topics
 from bench.verify import WrongCopyError
 from bench.workloads import Workload
-from eomirror.formats.names import LinkNames
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from typing import Any
 import confluent_kafka
 import psutil
 
-from eomirror.demo.jars import exact_version
-from eomirror.java import find_java
+from eomirror.jvm import find_java
+from eomirror.localkafka.jars import exact_version
 
 __all__ = ["describe_machine", "load_average"]
 

@@ -18,13 +18,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from bench.topics import Topics
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.formats.names import LinkNames
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
 
 __all__ = ["Overhead", "measure_overhead", "overhead_markdown"]
 

@@ -26,7 +26,7 @@ from bench.loading import load
 from bench.peers.eomirror import Mirror
 from bench.topics import Topics
 from bench.workloads import Workload
-from eomirror.formats.names import LinkNames
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +46,11 @@ _PAUSE_SECONDS = 0.004
 _READER = """
 import json, sys, time
 from eomirror.config import load_config
-from eomirror.formats.control import decode_control
-from eomirror.formats.names import LinkNames
+from eomirror.records.control import decode_control
+from eomirror.records.names import LinkNames
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.positions import valid_positions
+from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.link.valid_positions import valid_positions
 
 config = load_config(sys.argv[1])
 link = config.links[0]

@@ -20,11 +20,11 @@ from confluent_kafka.admin import AdminClient
 from bench.topics import Topics
 from eomirror import load_config
 from eomirror._native import PartitionMap, encode_offset_map
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition
-from eomirror.formats.position import Position
-from eomirror.kafka.groups import ClusterGroups
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key, offset_map_partition
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from bench.topics import Topics
 from eomirror.config import Cluster
 from eomirror.config.clients import producer_properties
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import CommitOutcome
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.protocol import CommitOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

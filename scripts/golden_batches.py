@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.demo.jars import class_path
-from eomirror.java import find_java
+from eomirror.jvm import find_java
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.jars import class_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.formats.control import Claim
+from eomirror.records.control import Claim
 
 __all__ = ["claim"]
 

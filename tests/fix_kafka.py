@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.demo.jars import KAFKA_VERSIONS
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.jars import KAFKA_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

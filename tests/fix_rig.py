@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
     from rig.scene import Scene
 
     SceneInto = Callable[[Bare], AbstractContextManager[Scene]]

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.peers.process import MirrorProcess
-from eomirror.demo.jars import class_path
-from eomirror.demo.ports import free_ports
-from eomirror.java import find_java
+from eomirror.jvm import find_java
+from eomirror.localkafka.jars import class_path
+from eomirror.localkafka.ports import free_ports
 
 if TYPE_CHECKING:
     from bench.peers.process import Site

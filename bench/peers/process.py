@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import psutil
 
-from eomirror.demo import reaper
+from eomirror.localkafka import orphans as reaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

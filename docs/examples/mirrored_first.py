@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from eomirror import load_config
-from eomirror.offsets import group_offsets
+from eomirror.groups import group_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

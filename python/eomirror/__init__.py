@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eomirror.config import Config, load_config
+    from eomirror.driver.snapshot import RunReport, Snapshot
     from eomirror.errors import (
         AuthorizationError,
         ClusterError,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from eomirror.mirror import Mirror
-    from eomirror.progress import RunReport, Snapshot
     from eomirror.types import SourcePartition
 
     __version__: str
@@ -66,8 +66,8 @@ __all__ = [
 _HOMES = {
     "Config": "eomirror.config",
     "Mirror": "eomirror.mirror",
-    "RunReport": "eomirror.progress",
-    "Snapshot": "eomirror.progress",
+    "RunReport": "eomirror.driver.snapshot",
+    "Snapshot": "eomirror.driver.snapshot",
     "SourcePartition": "eomirror.types",
     "load_config": "eomirror.config",
 }

@@ -522,7 +522,7 @@ class LogAudit:
 
     def finish(self, at_rest: bool) -> dict[str, Any]:
         """
-        What was seen, under the names of `eomirror.audit.transactions.TransactionAudit`; ends the audit.
+        What was seen, under the names of `eomirror.verify.transactions.TransactionAudit`; ends the audit.
 
         Args:
             at_rest: Whether nobody writes, so that what is open is wrong.
@@ -535,7 +535,7 @@ class NativeLane:
 
     No call holds the interpreter's lock while it waits, or keeps Python from its signals for longer than a tenth of
     a second; what a signal handler raises comes out of the call.  Every call may raise
-    `eomirror.native.failure.NativeFailureError`, in a forked child too.
+    `eomirror.plane.native.errors.NativeFailureError`, in a forked child too.
     """
 
     def __new__(

@@ -3,7 +3,7 @@ The cache folder: what can be fetched or made again, among it class archives of 
 
 A class archive (JEP 350, https://openjdk.org/jeps/350) holds a program's classes as the JVM wants them in memory.
 With one, a broker is up in 2 s instead of 4 and Spark's driver in half its CPU time.  Making one takes some
-seconds, so nothing does it by itself: ``python -m eomirror.demo.archives`` does, and from then on every start on
+seconds, so nothing does it by itself: ``python -m eomirror.demo.class_archives`` does, and from then on every start on
 this machine uses them.
 
 A JVM refuses an archive of another JVM or of other jars, and starts without; one that is cut short kills it.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from eomirror.java import java_program
+from eomirror.jvm import java_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eomirror.config import Cluster, Config
-    from eomirror.progress import RunReport, Snapshot
-    from eomirror.spark.driver import MirrorDriver
+    from eomirror.driver.driver import MirrorDriver
+    from eomirror.driver.snapshot import RunReport, Snapshot
     from eomirror.types import SourcePartition
 
 __all__ = ["Mirror"]
@@ -114,10 +114,10 @@ class Mirror:
         import structlog  # noqa: PLC0415  likewise
 
         from eomirror import __version__  # noqa: PLC0415  Spark loads when it is needed
-        from eomirror.kafka.properties import property_faults  # noqa: PLC0415  likewise
+        from eomirror.driver.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
+        from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  likewise
         from eomirror.log import configure_logging  # noqa: PLC0415  likewise
         from eomirror.spark.context import engine_settings  # noqa: PLC0415  likewise
-        from eomirror.spark.driver import CAUGHT_UP, DriverOptions, MirrorDriver  # noqa: PLC0415  likewise
 
         if isinstance(until, str) and until != CAUGHT_UP:
             raise UsageError(f"until={until!r}: not known", fix='say "caught-up", or a number of seconds')

@@ -13,16 +13,16 @@ import pytest
 import yaml
 
 from eomirror._native import encode_offset_map
-from eomirror.audit.transactions import TransactionAudit, audit_link
 from eomirror.config import load_config
 from eomirror.errors import MirrorError
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition
-from eomirror.formats.position import Position
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import MetadataRecord
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.protocol import MetadataRecord
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key, offset_map_partition
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
+from eomirror.verify.transactions import TransactionAudit, audit_link
 from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 from rig.audited import assert_audited
 

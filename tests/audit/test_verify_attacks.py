@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
-from eomirror.formats.dead_letter import DeadLetter
+from eomirror.records.dead_letter import DeadLetter
 from eomirror.types import SourcePartition
+from eomirror.verify.runner import Verifier
 from rig.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.audit.verify import LinkVerdict, PartitionVerdict
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
+    from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
     from records import Record
 
 pytestmark = pytest.mark.integration

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from eomirror.audit.survey import Bound
-from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
+from eomirror.verify.runner import Verifier
+from eomirror.verify.scope import Bound
 from rig.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eomirror.audit.verify import LinkVerdict, PartitionVerdict
+    from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
     from records import Record
 
 pytestmark = pytest.mark.integration

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eomirror.audit import comparer
-from eomirror.audit.resume import ResumeFile
-from eomirror.audit.survey import Bound
-from eomirror.audit.verifier import Verifier
 from eomirror.config import load_config
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.errors import TopicError
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.types import SourcePartition
+from eomirror.verify import partition as comparer
+from eomirror.verify.resume import ResumeFile
+from eomirror.verify.runner import Verifier
+from eomirror.verify.scope import Bound
 from records import Record, create_topic, delete_topic, produce, read_committed, some_records, wait_for
 from rig.link import TestLink, alter_topic
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from eomirror.audit.verify import LinkVerdict, PartitionVerdict
+    from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror._native import LeftOpen
+from eomirror.demo.clients import Offsets, ReadRecord, create_topic, read_partition
 from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
-from eomirror.formats.names import HOPS_HEADER
-from eomirror.kafka.demo_clients import Offsets, ReadRecord, create_topic, read_partition
+from eomirror.records.names import HOPS_HEADER
 from fix_rig import REPEATS
 from records import wait_for
 from rig.mirrors import ThreadMirror

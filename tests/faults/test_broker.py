@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.demo.clients import Offsets
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.kafka.demo_clients import Offsets
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from fix_rig import RECORDS
 from rig.clusters import Bare, Pair
 from rig.scene import Scene

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
+from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
 from rig.certificates import BrokerKeys, ClientKeys
 from rig.clusters import Bare
 from rig.words import PATIENCE, says

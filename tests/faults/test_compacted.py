@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
-from eomirror.kafka.demo_clients import Offsets, ReadRecord, read_partition
-from eomirror.kafka.status_reader import StatusReader
+from eomirror.demo.clients import Offsets, ReadRecord, read_partition
+from eomirror.link.status_reader import StatusReader
 from fix_rig import RECORDS
 from records import create_topic
 from rig.mirrors import CommandMirror

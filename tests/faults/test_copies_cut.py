@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import produce, read_committed, some_records, wait_for
 from rig.link import TestLink
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import Record, read_committed, wait_for
 from rig.link import TestLink
 

@@ -1,7 +1,7 @@
 """
 Group coordinators that move or are cut off while groups are followed (faults F9, F12).
 
-librdkafka 2.16 ends the process in both (`eomirror.kafka.groups`): with the AdminClient in the mirror's own process,
+librdkafka 2.16 ends the process in both (`eomirror.kafka.consumer_groups_proxy`): with the AdminClient in the mirror's own process,
 the first cut that outlasts a request ends this test run with SIGSEGV.
 """
 
@@ -17,17 +17,17 @@ import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.config import Cluster, load_config
-from eomirror.demo.spec import ClusterSpec
-from eomirror.kafka.demo_clients import create_topic
-from eomirror.kafka.group_coordinators import GroupCoordinators
-from eomirror.kafka.groups import ClusterGroups
-from eomirror.sync.groups import Committed
+from eomirror.demo.clients import create_topic
+from eomirror.groups.followed_groups import Committed
+from eomirror.kafka.consumer_groups import GroupCoordinators
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.localkafka.spec import ClusterSpec
 from records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
     from rig.clusters import Rig
     from rig.ledger import Entry
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo.cluster import ClusterSpec
-from eomirror.demo.jars import class_path
-from eomirror.hanging import DEFAULT_LONGEST_MS
-from eomirror.java import find_java
+from eomirror.jvm import find_java
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.status_reader import StatusReader
 from eomirror.lane.spec import Ending
-from eomirror.native.hanging import HangingTransactions
+from eomirror.link.hanging_scan import HangingTransactions
+from eomirror.link.hanging_transactions import DEFAULT_LONGEST_MS
+from eomirror.link.status_reader import StatusReader
+from eomirror.localkafka.cluster import ClusterSpec
+from eomirror.localkafka.jars import class_path
 from records import produce, some_records, wait_for
 from rig.left_open import UNVERIFIED, Forgetful
 from rig.left_open_flow import Flow, UntilTold
@@ -30,8 +30,8 @@ from rig.left_open_flow import Flow, UntilTold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.demo.cluster import LocalCluster
-    from eomirror.status import LinkStatus
+    from eomirror.link.status import LinkStatus
+    from eomirror.localkafka.cluster import LocalCluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F39"), pytest.mark.timeout(300)]
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from eomirror.demo.judge import judge
+from eomirror.demo.checker import judge
+from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from eomirror.kafka.demo_clients import Offsets, create_topic
 from rig.plane import plane_under_test
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from eomirror.demo.spec import ClusterSpec
+from eomirror.localkafka.spec import ClusterSpec
 from records import wait_for
 from rig.mirrors import ThreadMirror
 from rig.plane import plane_under_test
@@ -16,7 +16,7 @@ from rig.plane import plane_under_test
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
     from rig.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]

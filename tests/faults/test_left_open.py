@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror._native import LeftOpen
 from eomirror.errors import UnreachableError
-from eomirror.formats.control import Gap
-from eomirror.formats.mm2 import Checkpoint, Mm2Names
-from eomirror.formats.position import AttemptClaim
 from eomirror.lane.spec import Ending
+from eomirror.records.control import Gap
+from eomirror.records.mm2 import Checkpoint, Mm2Names
+from eomirror.records.position import AttemptClaim
 from records import create_topic, produce, read_committed, wait_for
 from rig.audited import assert_audited
 from rig.clusters import Side
@@ -33,7 +33,7 @@ from rig.rules import DropAnswers, Match
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.fault("F11"), pytest.mark.timeout(180)]
 
@@ -239,7 +239,7 @@ def test_a_lane_that_is_killed_behind_what_it_ended_begins_again(
     """Ended is ended: the next attempt finds nothing any more."""
     flow.leave_open(position=True)
     with monkeypatch.context() as patched:
-        patched.setattr("eomirror.lane.pump.crash_point", killed_at("lane.mended"))
+        patched.setattr("eomirror.lane.runner.crash_point", killed_at("lane.mended"))
         with pytest.raises(KilledError):
             flow.run()
 

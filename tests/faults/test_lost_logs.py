@@ -18,7 +18,7 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import Record, produce, read_committed
 from rig.link import TestLink
 from rig.plane import plane_under_test

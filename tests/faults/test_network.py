@@ -14,10 +14,10 @@ import pytest
 
 from eomirror import load_config
 from eomirror.config import Cluster
+from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.demo_clients import TrafficProducer, create_topic
+from eomirror.kafka.compacted_topic import CompactLogReader
 from fix_rig import REPEATS
 from rig.audited import assert_audited
 from rig.frames import Api

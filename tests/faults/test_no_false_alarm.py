@@ -23,8 +23,8 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.kafka.demo_clients import create_topic
+from eomirror.demo.clients import create_topic
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import wait_for
 from rig.mirrors import CommandMirror
 from rig.plane import plane_under_test

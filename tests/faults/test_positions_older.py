@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.demo_clients import Offsets
+from eomirror.demo.clients import Offsets
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.records.names import LinkNames
 from rig.link import TestLink
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from fix_rig import REPEATS
 from rig.clusters import Bare
 from rig.link import alter_topic

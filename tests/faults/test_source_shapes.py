@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from eomirror.demo.judge import judge
+from eomirror.demo.checker import judge
+from eomirror.demo.clients import Offsets
 from eomirror.demo.watch import TopicWatcher
-from eomirror.kafka.demo_clients import Offsets
 from fix_rig import RECORDS
 from records import wait_for
 from rig.mirrors import MemoryWatch

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from eomirror import load_config
 from eomirror.errors import MirrorError, StateError
-from eomirror.kafka.status_reader import StatusReader
+from eomirror.link.status_reader import StatusReader
 from eomirror.types import SourcePartition
 from records import create_topic, delete_topic, read_committed, wait_for
 from rig.link import TestLink, alter_topic
@@ -157,8 +157,8 @@ def change_under_it(link: TestLink, topic: str, *, anew: bool) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check that runs each minute runs at every look for new topics."""
-    monkeypatch.setattr("eomirror.sync.own_topics.CHECK_SECONDS", 0.0)
-    monkeypatch.setattr("eomirror.spark.links.REFRESH_SECONDS", 0.5)
+    monkeypatch.setattr("eomirror.topics.state_topics_check.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("eomirror.driver.link.REFRESH_SECONDS", 0.5)
 
 
 @pytest.mark.usefixtures("often")

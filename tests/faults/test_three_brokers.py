@@ -17,9 +17,9 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eomirror.config import Cluster
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.demo.clients import create_topic
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.demo_clients import create_topic
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from fix_rig import RECORDS
 from records import wait_for
 from rig.clusters import Bare, Pair
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from eomirror.demo.cluster import Broker
+    from eomirror.localkafka.cluster import Broker
     from rig.ledger import Entry
 
 pytestmark = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.errors import LaneError, OutcomeUnknownError
-from eomirror.lane.plane import CommitOutcome
+from eomirror.plane.protocol import CommitOutcome
 from fix_rig import REPEATS
 from records import wait_for
 from rig.frames import Api
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eomirror._native import Acks
-    from eomirror.kafka.producer import TransactionalProducer
+    from eomirror.plane.client.producer import TransactionalProducer
     from rig.clusters import Rig
     from rig.ledger import Entry
 

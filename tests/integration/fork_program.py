@@ -51,10 +51,10 @@ def mirror_here(path: str) -> str:
     """Owner, discovery, consumer and transactional producer, all in this process; gives how the lane ended."""
     from eomirror import load_config
     from eomirror.clock import new_run_id
-    from eomirror.kafka.ownership import LinkOwner
-    from eomirror.lane.run import run_lane
     from eomirror.lane.spec import LaneSpec
-    from eomirror.sync.discovery import Discovery
+    from eomirror.link.owner import LinkOwner
+    from eomirror.spark.attempt import run_lane
+    from eomirror.topics.discovery import Discovery
 
     config = load_config(path)
     link = config.links[0]

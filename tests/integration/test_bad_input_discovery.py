@@ -16,10 +16,10 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.config import Cluster, Link, Secret
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.errors import AuthorizationError, ClusterError, ConfigError, MirrorError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.sync.discovery import Discovery
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
 from records import create_topic
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from eomirror.cache import class_archive
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.demo.jars import DEFAULT_KAFKA, cache_folder, class_path, kafka_archive
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.jars import DEFAULT_KAFKA, cache_folder, class_path, kafka_archive
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -44,7 +44,7 @@ def test_brokers_and_drivers_take_their_classes_from_archives(
     forgotten.touch()
     os.utime(forgotten, (0, 0))
     made = subprocess.run(
-        [sys.executable, "-m", "eomirror.demo.archives"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "eomirror.demo.class_archives"], capture_output=True, text=True, check=True
     )
     archives = [Path(line) for line in made.stdout.split()]
     assert not forgotten.exists()

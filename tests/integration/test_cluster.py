@@ -24,10 +24,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eomirror.demo import jars
-from eomirror.demo.cluster import ClusterSpec, Listener, LocalCluster
-from eomirror.demo.probe import live_brokers
 from eomirror.errors import MirrorError, UsageError
+from eomirror.localkafka import jars
+from eomirror.localkafka.cluster import ClusterSpec, Listener, LocalCluster
+from eomirror.localkafka.probe import live_brokers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,7 +269,7 @@ def test_brokers_end_with_the_program_that_started_them() -> None:
     """SIGKILL of a program leaves neither its brokers nor their temporary data."""
     program = (
         "import os, signal\n"
-        "from eomirror.demo.cluster import ClusterSpec, LocalCluster\n"
+        "from eomirror.localkafka.cluster import ClusterSpec, LocalCluster\n"
         "cluster = LocalCluster.start(ClusterSpec('orphan'))\n"
         "print(cluster.brokers[0].pid, cluster.folder, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from eomirror.demo.ports import free_ports
+from eomirror.localkafka.ports import free_ports
 from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.demo.at_least_once import CopierSpec
+from eomirror.demo.checker import judge
+from eomirror.demo.clients import AtLeastOnceCopier, Offsets, create_topic
 from eomirror.demo.compare import Comparison, Revision
-from eomirror.demo.judge import judge
 from eomirror.demo.traffic import Record, TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from eomirror.kafka.demo_clients import AtLeastOnceCopier, Offsets, create_topic
 from records import wait_for
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from confluent_kafka import (
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.sync.discovery import Discovery
+from eomirror.link.owner import LinkOwner
+from eomirror.spark.attempt import run_lane
+from eomirror.topics.discovery import Discovery
 from quiet_mailbox import QuietMailbox
 from records import create_topic
 from rig.plane import plane_under_test

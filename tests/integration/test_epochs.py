@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eomirror import Mirror, load_config
-from eomirror.lane.parking import GOING_ON_SECONDS
+from eomirror.driver.link import LinkThread
 from eomirror.lane.spec import Ending
-from eomirror.spark.links import LinkThread
+from eomirror.spark.handover import GOING_ON_SECONDS
 from records import create_topic, produce, read_committed, some_records, wait_for
 from rig.link import TestLink
 

@@ -18,13 +18,13 @@ from confluent_kafka.admin import (
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.errors import AuthorizationError
-from eomirror.kafka.lane_adapters import LaneTopics
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.sync.discovery import Discovery
+from eomirror.link.lane_state import LaneTopics
+from eomirror.link.owner import LinkOwner
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.spark.attempt import run_lane
+from eomirror.topics.discovery import Discovery
 from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, some_records, wait_for
 

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, UsageError, load_config
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.offsets import group_offsets, translate
+from eomirror.groups import group_offsets, translate
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from records import create_topic
 from rig.plane import plane_under_test
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from eomirror.demo.ports import free_ports
+from eomirror.localkafka.ports import free_ports
 from records import create_topic
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import yaml
 from confluent_kafka import Producer
 
 from eomirror import Mirror, load_config
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.kafka.status_reader import StatusReader
-from eomirror.status import RATE_WINDOW_SECONDS
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.link.status import RATE_WINDOW_SECONDS
+from eomirror.link.status_reader import StatusReader
+from eomirror.records.names import LinkNames
 from records import create_topic, wait_for
 from rig.audited import assert_audited
 from rig.plane import plane_under_test

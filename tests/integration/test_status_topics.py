@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
-from eomirror.kafka.status_reader import StatusReader
+from eomirror.link.status_reader import StatusReader
 from records import create_topic, delete_topic, produce, some_records
 from rig.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eomirror.progress import Snapshot
+    from eomirror.driver.snapshot import Snapshot
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

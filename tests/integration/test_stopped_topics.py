@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.formats.control import ControlView, decode_control
+from eomirror.records.control import ControlView, decode_control
 from records import read_committed, wait_for
 from rig.link import TestLink, alter_topic
 

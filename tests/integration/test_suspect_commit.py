@@ -10,11 +10,11 @@ import pytest
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.run import run_lane
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.sync.discovery import Discovery
+from eomirror.link.owner import LinkOwner
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.spark.attempt import run_lane
+from eomirror.topics.discovery import Discovery
 from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, some_records
 
@@ -77,7 +77,7 @@ def test_every_third_commit_is_suspect(
         TransactionalProducer, "init", lambda self, seconds=60.0: (inits.append("x"), init(self, seconds))[1]
     )
     # small transactions, so that there are many
-    monkeypatch.setattr("eomirror.kafka.pace.MOST_RECORDS", 100)
+    monkeypatch.setattr("eomirror.plane.transaction_size.MOST_RECORDS", 100)
     monkeypatch.setattr("eomirror.lane.machine.CutRule.due", lambda _self, _transaction: True)
     try:
         layout = owner.acquire(1, discovery.prepare())

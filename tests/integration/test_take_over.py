@@ -11,9 +11,9 @@ import pytest
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import MirrorError, StoppedError, SupersededError
-from eomirror.kafka.ownership import Layout, LinkOwner
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.sync.discovery import Discovery
+from eomirror.link.owner import Layout, LinkOwner
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.topics.discovery import Discovery
 from records import create_topic
 
 if TYPE_CHECKING:

@@ -19,17 +19,17 @@ from claims import claim
 from eomirror import StateError, load_config
 from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
-from eomirror.formats.connect import Mm2Flow, encode_source_offset
-from eomirror.formats.control import Generation
-from eomirror.formats.mm2 import Checkpoint, Mm2Names, OffsetSync
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key
-from eomirror.formats.position import Position
-from eomirror.kafka.mm2_state import Mm2State
-from eomirror.kafka.offset_map_reader import OffsetMapReader
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.kafka.status_reader import StatusReader
-from eomirror.offsets import translate
+from eomirror.groups import translate
+from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.link.owner import LinkOwner
+from eomirror.link.status_reader import StatusReader
+from eomirror.mm2.state import Mm2State
+from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
+from eomirror.records.control import Generation
+from eomirror.records.mm2 import Checkpoint, Mm2Names, OffsetSync
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key
+from eomirror.records.position import Position
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:

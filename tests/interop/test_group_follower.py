@@ -20,14 +20,14 @@ from confluent_kafka.admin import AdminClient
 from eomirror._native import encode_offset_map
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
-from eomirror.formats.mm2 import Checkpoint, Mm2Names
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key
-from eomirror.formats.position import Position
+from eomirror.groups import group_offsets, translate
+from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
+from eomirror.groups.follower import GroupFollower
 from eomirror.lane.spec import GroupOffset
-from eomirror.offsets import group_offsets, translate
-from eomirror.sync.follower import GroupFollower
-from eomirror.sync.groups import GONE_SECONDS, Mirrored
+from eomirror.records.mm2 import Checkpoint, Mm2Names
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from records import create_topic, wait_for
 

@@ -12,7 +12,7 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 from eomirror import Mirror, UsageError, load_config
-from eomirror.offsets import group_offsets, import_offsets
+from eomirror.groups import group_offsets, import_offsets
 from records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:

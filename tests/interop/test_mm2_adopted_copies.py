@@ -10,9 +10,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror
-from eomirror.adopt import mm2
 from eomirror.errors import StateError, SupersededError, TopicError, UsageError
-from eomirror.formats.connect import Mm2Flow, encode_source_offset
+from eomirror.mm2 import adopt as mm2
+from eomirror.records.connect_offsets import Mm2Flow, encode_source_offset
 from eomirror.types import SourcePartition
 from records import create_topic, read_committed, wait_for
 from rig.mm2_link import Mm2Link

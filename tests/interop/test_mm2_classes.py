@@ -12,8 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from eomirror import load_config
-from eomirror.demo import jars
-from eomirror.formats.mm2 import (
+from eomirror.jvm import find_java
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.localkafka import jars
+from eomirror.records.mm2 import (
     Checkpoint,
     Heartbeat,
     Mm2Names,
@@ -22,8 +24,6 @@ from eomirror.formats.mm2 import (
     decode_heartbeat,
     decode_offset_sync,
 )
-from eomirror.java import find_java
-from eomirror.kafka.groups import ClusterGroups
 from records import create_topic, wait_for
 
 if TYPE_CHECKING:

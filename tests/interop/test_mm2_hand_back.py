@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import DifferenceError, StateError
-from eomirror.adopt import mm2
-from eomirror.adopt.hand_back import hand_back_to_mm2
-from eomirror.kafka import ownership
+from eomirror.link import owner as ownership
+from eomirror.mm2 import adopt as mm2
+from eomirror.mm2.hand_back import hand_back_to_mm2
 from records import create_topic, produce, read_committed, wait_for
 from rig.mm2_link import Mm2Link
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import load_config
-from eomirror.formats.mm2 import Checkpoint, decode_heartbeat
-from eomirror.offsets import group_offsets
+from eomirror.groups import group_offsets
+from eomirror.records.mm2 import Checkpoint, decode_heartbeat
 from records import create_topic, wait_for
 from rig.mirrors import CommandMirror, ThreadMirror
 from rig.translated import Copies, checkpoints, committed, offset_syncs

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import DifferenceError, Mirror, StateError
-from eomirror.adopt import mm2
-from eomirror.kafka.status_reader import StatusReader
-from eomirror.offsets import translate
+from eomirror.groups import translate
+from eomirror.link.status_reader import StatusReader
+from eomirror.mm2 import adopt as mm2
 from records import read_committed, wait_for
 from rig.audited import assert_audited
 from rig.mm2 import SteadyWriter

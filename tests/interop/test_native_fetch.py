@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
 )
 
 from eomirror._native import PlaneReader
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.errors import UnreachableError
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import create_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:

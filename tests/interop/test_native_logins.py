@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror._native import LogAudit, PartitionComparison, PlaneReader
-from eomirror.demo.cluster import ClusterSpec
+from eomirror.localkafka.cluster import ClusterSpec
 from records import create_topic, wait_for
 from rig.link import TestLink
 from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

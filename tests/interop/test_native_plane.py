@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eomirror.demo.cluster import ClusterSpec
+from eomirror.localkafka.cluster import ClusterSpec
 from records import produce, read_committed, some_records, wait_for
 from rig.link import TestLink, alter_topic
 

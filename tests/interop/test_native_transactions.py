@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import ElectionType, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from records import create_topic, read_committed, wait_for
 from rig.frames import Api
 from rig.rules import CutAfter, DropAnswers, Hold, Lifetimes, Match

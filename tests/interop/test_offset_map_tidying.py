@@ -14,16 +14,16 @@ from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import StateError
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition
-from eomirror.formats.position import Position
-from eomirror.kafka import offset_map_sweep
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.lane import pump
-from eomirror.lane.run import run_lane
+from eomirror.lane import runner as pump
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
-from eomirror.sync.discovery import Discovery
+from eomirror.link import offset_map_gc as offset_map_sweep
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.link.owner import LinkOwner
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key, offset_map_partition
+from eomirror.records.position import Position
+from eomirror.spark.attempt import run_lane
+from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 from quiet_mailbox import QuietMailbox
 from records import create_topic

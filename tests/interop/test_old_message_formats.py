@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import load_config
-from eomirror.demo.cluster import ClusterSpec
-from eomirror.kafka.status_reader import StatusReader
+from eomirror.link.status_reader import StatusReader
+from eomirror.localkafka.cluster import ClusterSpec
 from records import Record, read_committed
 from rig.link import TestLink
 
 if TYPE_CHECKING:
-    from eomirror.demo.cluster import LocalCluster
+    from eomirror.localkafka.cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

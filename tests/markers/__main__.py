@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror._native import NativeLane
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.native.failure import NativeFailureError
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.plane.native.errors import NativeFailureError
 from records import create_topic, read_committed
 
 if TYPE_CHECKING:

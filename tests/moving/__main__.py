@@ -26,7 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from moving import busy
 from moving.interrupted import BACK, RESET, InterruptedTrials
 from moving.java import java_client

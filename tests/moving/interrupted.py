@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from eomirror.formats.mm2 import Mm2Names, decode_checkpoint
-from eomirror.formats.names import LinkNames
+from eomirror.records.mm2 import Mm2Names, decode_checkpoint
+from eomirror.records.names import LinkNames
 from moving.flows import PARTITIONS, Flow
 from moving.moves import Move, Place
 from moving.ours import CONSUMERS, OurTrials
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from eomirror.formats.mm2 import Checkpoint
+    from eomirror.records.mm2 import Checkpoint
     from moving.java import JavaClient
     from rig.clusters import Side
 

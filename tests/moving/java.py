@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from eomirror.demo import jars
-from eomirror.java import find_java
+from eomirror.jvm import find_java
+from eomirror.localkafka import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

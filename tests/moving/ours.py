@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror import load_config
-from eomirror.offsets import group_offsets
+from eomirror.groups import group_offsets
 from moving.flows import PARTITIONS, Flow, create
 from moving.moves import Move, Moves, Place
 from moving.standing import Standing, somewhere
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from eomirror.offsets import GroupPartition
+    from eomirror.groups import GroupPartition
     from moving.java import JavaClient
     from moving.judge import Count, Log
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import law
 
-from eomirror.formats.position import Position, decode_position
-from eomirror.kafka.compact_log import LogRecord
-from eomirror.kafka.positions import valid_positions
+from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.position import Position, decode_position
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 0)

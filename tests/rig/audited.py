@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.audit.transactions import TransactionAudit, audit_link
+from eomirror.verify.transactions import TransactionAudit, audit_link
 
 if TYPE_CHECKING:
     from eomirror.config import Config

@@ -10,8 +10,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eomirror.demo.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
-from eomirror.demo.ports import free_ports
+from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
+from eomirror.localkafka.ports import free_ports
 from rig.apart import proxy_apart
 from rig.proxy import FaultProxy
 

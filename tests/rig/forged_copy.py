@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from eomirror.formats.position import Position
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.records.position import Position
 from records import Record, wait_for
 
 if TYPE_CHECKING:

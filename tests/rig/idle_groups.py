@@ -41,7 +41,7 @@ class IdleGroups(threading.Thread):
         self._properties = {**properties, "log_level": 0, "enable.auto.commit": False}
         self._admin = AdminClient({**properties, "log_level": 0})
         # an AdminClient that commits for groups may end this process when a coordinator moves
-        # (eomirror.kafka.groups); a consumer does not
+        # (eomirror.kafka.consumer_groups_proxy); a consumer does not
         self._groups: dict[str, Consumer] = {}
 
     def run(self) -> None:

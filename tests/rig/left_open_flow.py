@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from eomirror._native import LeftOpen
 from eomirror.clock import SYSTEM_CLOCK, new_run_id
 from eomirror.config import load_config
-from eomirror.formats.names import LinkNames
+from eomirror.demo.clients import Offsets
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.demo_clients import Offsets
-from eomirror.kafka.link_state import LinkState
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.lane.run import run_lane
 from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec, StopReason
-from eomirror.native.left_open import TargetLeftovers
-from eomirror.sync.discovery import Discovery
+from eomirror.link.owner import LinkOwner
+from eomirror.link.state import LinkState
+from eomirror.records.names import LinkNames
+from eomirror.recovery.hanging_client import TargetLeftovers
+from eomirror.spark.attempt import run_lane
+from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 from quiet_mailbox import QuietMailbox
 from records import create_topic, produce, read_committed, wait_for
@@ -29,9 +29,9 @@ from rig.plane import plane_under_test
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from eomirror.demo.cluster import LocalCluster
-    from eomirror.formats.control import ControlView
-    from eomirror.formats.position import Position
+    from eomirror.localkafka.cluster import LocalCluster
+    from eomirror.records.control import ControlView
+    from eomirror.records.position import Position
 
 __all__ = ["TIMEOUT", "Flow", "UntilTold"]
 

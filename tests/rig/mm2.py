@@ -9,10 +9,10 @@ import psutil
 from confluent_kafka import Producer
 
 from eomirror.cache import archive_arguments
-from eomirror.demo.jars import DEFAULT_KAFKA, class_path, kafka_archive
 from eomirror.demo.mirror_process import ProcessTree
-from eomirror.demo.ports import free_ports
-from eomirror.java import find_java
+from eomirror.jvm import find_java
+from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path, kafka_archive
+from eomirror.localkafka.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

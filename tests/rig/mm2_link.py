@@ -11,7 +11,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from eomirror import Mirror, load_config
-from eomirror.kafka.status_reader import StatusReader
+from eomirror.link.status_reader import StatusReader
 from records import create_topic, read_committed
 from rig.mm2 import MirrorMaker
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.demo.judge import judge
+from eomirror.demo.checker import judge
+from eomirror.demo.clients import Offsets, create_topic, read_partition
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
 from eomirror.errors import ClusterError
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.demo_clients import Offsets, create_topic, read_partition
+from eomirror.records.names import LinkNames
 from rig.idle_groups import IdleGroups
 from rig.mirrors import CommandMirror, RunningMirror, ThreadMirror
 from rig.plane import plane_under_test

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import Producer
 
 from eomirror.config import Cluster
+from eomirror.demo.clients import Offsets, ReadRecord, read_partition
 from eomirror.errors import LaneError
-from eomirror.kafka.demo_clients import Offsets, ReadRecord, read_partition
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import CommitOutcome
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.protocol import CommitOutcome
 from records import create_topic
 from rig.frames import Api
 from rig.rules import Match

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eomirror.formats.mm2 import Checkpoint, Mm2Names, OffsetSync, decode_checkpoint, decode_offset_sync
+from eomirror.records.mm2 import Checkpoint, Mm2Names, OffsetSync, decode_checkpoint, decode_offset_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.kafka.demo_clients import TrafficProducer
+from eomirror.demo.clients import TrafficProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

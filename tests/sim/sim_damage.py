@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from sim_kafka import VISIBLE
 
-from eomirror.formats.position import Position, decode_key, decode_position
-from eomirror.lane.recover import copy_cut_error, cut_copies
+from eomirror.records.position import Position, decode_key, decode_position
+from eomirror.recovery.resume import copy_cut_error, cut_copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def damage(world: World) -> None:
 
 
 class SimCopies:
-    """See `eomirror.lane.surroundings.CopyWatch`; on behalf of one attempt."""
+    """See `eomirror.lane.ports.CopyWatch`; on behalf of one attempt."""
 
     def __init__(self, world: World) -> None:
         self._world = world

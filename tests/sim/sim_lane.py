@@ -14,11 +14,11 @@ from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
-from eomirror.formats.dead_letter import DeadLetter
-from eomirror.formats.names import LinkNames
-from eomirror.lane.foresight import Foresight
-from eomirror.lane.parking import GOING_ON_SECONDS, is_successor
-from eomirror.lane.plane import (
+from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.lane.runner import LanePump
+from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
+from eomirror.lane.speculative_state import Foresight
+from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
@@ -28,9 +28,9 @@ from eomirror.lane.plane import (
     Serving,
     Treatment,
 )
-from eomirror.lane.pump import LanePump
-from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal, RefusedRecord
-from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
+from eomirror.records.dead_letter import DeadLetter
+from eomirror.records.names import LinkNames
+from eomirror.spark.handover import GOING_ON_SECONDS, is_successor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sim_world import Actor, World
 
     from eomirror.lane.machine import Command
-    from eomirror.lane.plane import MetadataRecord, Start
+    from eomirror.plane.protocol import MetadataRecord, Start
     from eomirror.types import SourcePartition
 
 SAID_ONCE = "state foreseen once only"

@@ -8,8 +8,8 @@ from sim_damage import NO_MAP, WRITER_NOT_ASKED, named_by_map
 from sim_kafka import META, OPEN, VISIBLE
 from sim_network import SimProducer
 
-from eomirror.lane.left_open import Fate, OpenRange
-from eomirror.lane.mending import Mending
+from eomirror.recovery.hanging import Fate, OpenRange
+from eomirror.recovery.resolve_hanging import Mending
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from sim_world import Actor, World
 
-    from eomirror.formats.position import Position
-    from eomirror.lane.plane import ProducerIdentity
+    from eomirror.plane.protocol import ProducerIdentity
+    from eomirror.records.position import Position
 
 __all__ = ["ALWAYS_ABORTED", "ANYBODYS", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimLeftovers"]
 
@@ -35,7 +35,7 @@ _MARKED_WAITS = 10
 
 
 class SimLeftovers:
-    """See `eomirror.lane.surroundings.Leftovers`; on behalf of one actor."""
+    """See `eomirror.lane.ports.Leftovers`; on behalf of one actor."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sim_kafka import CONCURRENT, FENCED, OK
 
 from eomirror.errors import FencedError, OutcomeUnknownError, TransactionFailedError
-from eomirror.lane.plane import CommitOutcome, ProducerIdentity
+from eomirror.plane.protocol import CommitOutcome, ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

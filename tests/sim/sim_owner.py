@@ -1,8 +1,8 @@
 """
-The owner of the link in the model: the steps of `eomirror.kafka.ownership.LinkOwner`, one per action.
+The owner of the link in the model: the steps of `eomirror.link.owner.LinkOwner`, one per action.
 
-Its decisions are the real ones (`eomirror.lane.ownership`, `eomirror.lane.mending`); its I/O is the simulated
-cluster's, in the steps of `eomirror.kafka.control_producer` where what it wrote itself was left open.
+Its decisions are the real ones (`eomirror.link.ownership`, `eomirror.recovery.resolve_hanging`); its I/O is the simulated
+cluster's, in the steps of `eomirror.link.control_producer` where what it wrote itself was left open.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
 from eomirror.errors import LaneError, MirrorError, TransactionFailedError
-from eomirror.formats.control import Claim, Generation, decode_control
-from eomirror.formats.names import LinkNames
-from eomirror.formats.position import Position, decode_key
-from eomirror.lane.mending import Mending
-from eomirror.lane.ownership import (
+from eomirror.link.ownership import (
     AfterFencing,
     Looked,
     after_fencing,
@@ -31,21 +27,25 @@ from eomirror.lane.ownership import (
     revised,
     unpublished,
 )
-from eomirror.lane.plane import CommitOutcome, MetadataRecord
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord
+from eomirror.records.control import Claim, Generation, decode_control
+from eomirror.records.names import LinkNames
+from eomirror.records.position import Position, decode_key
+from eomirror.recovery.resolve_hanging import Mending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sim_world import World
 
-    from eomirror.formats.control import ControlView
-    from eomirror.lane.left_open import OpenRange
     from eomirror.lane.spec import LaneSpec
+    from eomirror.records.control import ControlView
+    from eomirror.recovery.hanging import OpenRange
     from eomirror.types import SourcePartition
 
 
 _TRIES = 5
-# three seconds, as in `eomirror.kafka.control_producer`
+# three seconds, as in `eomirror.link.control_producer`
 _HELD_WAITS = 6
 _INITIALIZE_TRIES = 3
 
@@ -243,7 +243,7 @@ class SimOwner:
         self._end_own(found)
         raise TransactionFailedError("the target left out how the control producer's transaction ended")
 
-    # -- what its own producer left open: `eomirror.kafka.control_producer` ------------------------
+    # -- what its own producer left open: `eomirror.link.control_producer` ------------------------
 
     def _initialize(self) -> None:
         for _ in range(_INITIALIZE_TRIES):

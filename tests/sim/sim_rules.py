@@ -15,8 +15,8 @@ import orjson
 from sim_kafka import DATA
 from sim_left_open import ANYBODYS
 
-from eomirror.formats.control import decode_control
-from eomirror.formats.position import Position, decode_key, decode_position
+from eomirror.records.control import decode_control
+from eomirror.records.position import Position, decode_key, decode_position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Id of the rule that everything is mirrored in the end.
 STUCK = "EO-progress"
 
-# of the errors that stop a topic for what the target left out or lost, and dropped by it (`eomirror.lane.left_open`)
+# of the errors that stop a topic for what the target left out or lost, and dropped by it (`eomirror.recovery.hanging`)
 _LEFT_OUT = ("the target dropped", "the target left out how transactions ended", "the target was truncated")
 _TOLD_OF = {_LEFT_OUT[0], _LEFT_OUT[2]}
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim_kafka import META
 
 from eomirror.errors import ClusterError
-from eomirror.formats.control import ControlView, Generation, decode_control
-from eomirror.kafka.positions import valid_positions
 from eomirror.lane.commit import StateTopics
-from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.lane.refusal import Limits
+from eomirror.lane.poison_records import Limits
 from eomirror.lane.spec import AssignedPartition, LaneSpec
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.control import ControlView, Generation, decode_control
+from eomirror.recovery.resume import SourceFacts, TargetFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sim_world import Actor, World
 
-    from eomirror.formats.position import Position
-    from eomirror.lane.plane import MetadataRecord
+    from eomirror.plane.protocol import MetadataRecord
+    from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 CONTROL = ("control", 0)

@@ -22,8 +22,8 @@ from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
-import eomirror.lane.pump
-import eomirror.lane.refusal_steps
+import eomirror.lane.poison_steps
+import eomirror.lane.runner
 from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.lane.spec import Ending
 from eomirror.types import SourcePartition
@@ -75,8 +75,8 @@ class Silent:
     warning = info = debug = error
 
 
-eomirror.lane.pump.log = Silent()
-eomirror.lane.refusal_steps.log = Silent()
+eomirror.lane.runner.log = Silent()
+eomirror.lane.poison_steps.log = Silent()
 
 # with poison: every so many offsets of topic b, and the sizes of two kinds of records there
 _POISON_EVERY = 13

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 from eomirror import __version__
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
+from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
 from eomirror.spark.context import engine_settings
-from eomirror.spark.driver import DriverOptions, MirrorDriver
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """
 Lanes without Kafka, for tests of the engine alone; importable on workers through PYTHONPATH.
 
-Each function has the signature of `eomirror.lane.run.run_lane`.  Offsets advance with time; what a test needs to see
+Each function has the signature of `eomirror.spark.attempt.run_lane`.  Offsets advance with time; what a test needs to see
 of a worker (its pid, signals) goes to a file in the folder that FAKE_LANES_FOLDER names.
 """
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eomirror.config import Secret
-from eomirror.lane.run import LaneInterruptedError
 from eomirror.lane.spec import (
     AssignedPartition,
     Ending,
@@ -24,6 +23,7 @@ from eomirror.lane.spec import (
     LaneSpec,
     PartitionProgress,
 )
+from eomirror.spark.attempt import LaneInterruptedError
 
 if TYPE_CHECKING:
     from eomirror.clock import Clock

@@ -13,6 +13,7 @@ import fake_lanes
 import pytest
 from engine import FakeLink, Run, alive, assigned, link, measured, notes, wait_for
 
+from eomirror.driver import link as links_module
 from eomirror.errors import (
     AuthorizationError,
     ClusterError,
@@ -22,7 +23,6 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.lane.spec import Ending
-from eomirror.spark import links as links_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ def test_a_lane_that_always_raises_fails_its_link(
     user_context: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mirror does not repeat a bug for ever; the error names it."""
-    monkeypatch.setattr("eomirror.spark.epochs._LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("eomirror.driver.retry._LONGEST_SECONDS", 0.2)
     with Run(fake_lanes.raises_always, spark=user_context) as run:
         run.wait(90)
     assert isinstance(run.error, MirrorError)

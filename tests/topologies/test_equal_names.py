@@ -13,8 +13,8 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eomirror import Mirror, load_config
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.formats.names import HOPS_HEADER
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.records.names import HOPS_HEADER
 from records import create_topic, produce, read_committed, some_records, wait_for
 from rig.mirrors import running
 

@@ -262,7 +262,7 @@ def test_two_sources_that_flow_into_one_topic_are_no_twins(
     site: Site, east: Any, west: Any, start_cluster: Any
 ) -> None:
     """Aggregation: the second link finds the records of the first there, by right, now and after a restart."""
-    from eomirror.demo.cluster import ClusterSpec
+    from eomirror.localkafka.cluster import ClusterSpec
 
     del east, west
     far = start_cluster(ClusterSpec("far")).client_properties

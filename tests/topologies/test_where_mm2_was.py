@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from structlog.testing import capture_logs
 
 from eomirror import Mirror, load_config
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
 from eomirror.errors import TopicError
-from eomirror.formats.mm2 import Heartbeat, decode_heartbeat
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.records.mm2 import Heartbeat, decode_heartbeat
 from records import create_topic, produce, read_committed, some_records
 from rig.plane import plane_under_test
 

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent / "lane"))
 
 from fakes import ORDERS, position
 
-from eomirror.hanging import Hanging, candidates, hanging, with_hanging
-from eomirror.lane.left_open import OpenRange
-from eomirror.status import LinkStatus, PartitionStatus
+from eomirror.link.hanging_transactions import Hanging, candidates, hanging, with_hanging
+from eomirror.link.status import LinkStatus, PartitionStatus
+from eomirror.recovery.hanging import OpenRange
 
 COPY = "east.orders"
 NOW, LONGEST = 10_000_000, 900_000
@@ -48,7 +48,7 @@ def told(
     after: list[OpenRange] | None = None,
     living: set[int] = frozenset(),  # type: ignore[assignment]  # as good as an empty one
 ) -> list[Hanging]:
-    """Both decisions in a row, as `eomirror.native.hanging` takes them."""
+    """Both decisions in a row, as `eomirror.link.hanging_scan` takes them."""
     found = candidates(before, history, now_ms=NOW, longest_ms=LONGEST)
     return hanging(
         found,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.errors import MirrorError
-from eomirror.java import find_java, java_major
+from eomirror.jvm import find_java, java_major
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ import pytest
 
 from claims import claim
 from eomirror.errors import UnreachableError
-from eomirror.formats.control import ControlView, Generation, Stopped
-from eomirror.formats.mm2 import Checkpoint
-from eomirror.formats.position import Position
-from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.sight import Sight
-from eomirror.status import LinkStatus, Observed, groups_status, link_status, planes_line
+from eomirror.link.liveness import Sight
+from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line
+from eomirror.records.control import ControlView, Generation, Stopped
+from eomirror.records.mm2 import Checkpoint
+from eomirror.records.position import Position
+from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition
 
 ORDERS = SourcePartition("orders", 0)

@@ -8,10 +8,10 @@ import pytest
 
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
-from eomirror.kafka.facts import ClusterFacts, TopicFacts
-from eomirror.kafka.groups import GroupState
-from eomirror.offsets import import_offsets, transfer
-from eomirror.sync.groups import Committed
+from eomirror.groups import import_offsets, transfer
+from eomirror.groups.followed_groups import Committed
+from eomirror.kafka.cluster_metadata import ClusterFacts, TopicFacts
+from eomirror.kafka.consumer_groups_proxy import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.cli.offsets import _draw_groups, _draw_imported
 from eomirror.cli.render import say
-from eomirror.offsets import GroupPartition, ImportedGroup
+from eomirror.groups import GroupPartition, ImportedGroup
 
 if TYPE_CHECKING:
     import pytest

@@ -9,9 +9,9 @@ import pytest
 
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
-from eomirror.kafka import away
-from eomirror.sync import discovery
-from eomirror.sync.plan import Plan
+from eomirror.kafka import reachability as away
+from eomirror.topics import discovery
+from eomirror.topics.plan import Plan
 from two_links import TWO_LINKS
 
 if TYPE_CHECKING:

@@ -9,8 +9,15 @@ from rich.console import Console
 
 from eomirror.cli.progress import ProgressDisplay, _draw, _fields, groups_line
 from eomirror.cli.verify_tables import VerifyDisplay
+from eomirror.driver.snapshot import (
+    GroupsSnapshot,
+    LinkReport,
+    LinkSnapshot,
+    RunReport,
+    Snapshot,
+    TopicSnapshot,
+)
 from eomirror.log import configure_logging
-from eomirror.progress import GroupsSnapshot, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
     import pytest

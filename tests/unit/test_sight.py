@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from claims import claim
-from eomirror.sight import Sight, look_at_claim
+from eomirror.link.liveness import Sight, look_at_claim
 
 if TYPE_CHECKING:
-    from eomirror.formats.control import Claim
+    from eomirror.records.control import Claim
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

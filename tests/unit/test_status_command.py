@@ -9,8 +9,8 @@ import pytest
 
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
-from eomirror.kafka import status_reader
-from eomirror.status import LinkStatus
+from eomirror.link import status_reader
+from eomirror.link.status import LinkStatus
 from two_links import TWO_LINKS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ LONG = "a-topic-with-a-very-long-name.that-was-given-to-it.because.it.was.possib
 STATUS = f"""
 from eomirror.cli.render import stdout_console
 from eomirror.cli.status import _draw
-from eomirror.status import LinkStatus, PartitionStatus
+from eomirror.link.status import LinkStatus, PartitionStatus
 def partition(name, n):
     return PartitionStatus(topic=name, partition=n, target_topic=f"east.{{name}}", lane=n, position=123456789,
                            source_lso=1, last_commit=1, lag_records=1234567, lag_seconds=3700.0, rate=1.5,
@@ -50,7 +50,7 @@ _draw([N(link="east->west", topic=name, partition=n, offset=123456789, to_topic=
 PLAN = f"""
 from types import SimpleNamespace as N
 from eomirror.cli.plan import _draw
-from eomirror.sync.diff import CreateTopic
+from eomirror.topics.diff import CreateTopic
 def create(name):
     return CreateTopic(name=name, partitions=3, replication_factor=1,
                        configs={{"cleanup.policy": "delete", "retention.ms": "604800000"}})

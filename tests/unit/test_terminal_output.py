@@ -126,7 +126,7 @@ SHOW_A_DEMO = """
 from types import SimpleNamespace
 from eomirror.cli.demo import _print_next
 from eomirror.demo.display import DemoDisplay
-from eomirror.demo.progress import Step, show_progress
+from eomirror.localkafka.progress import Step, show_progress
 with DemoDisplay() as display, show_progress() as on_step:
     display.phase("starting"); display.note("seed 7"); display.live({"records": "7"})
     on_step(Step("fetching", 0, 1)); on_step(Step("fetching", 1, 1))

@@ -10,7 +10,7 @@ from eomirror.cli.mm2_flow import flow_options, named_flow
 from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
 
 if TYPE_CHECKING:
-    from eomirror.adopt.mm2 import Adoption
+    from eomirror.mm2.adopt import Adoption
 
 __all__ = ["adopt"]
 
@@ -57,10 +57,10 @@ def adopt(
     positions are committed in one transaction.  Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs or a partition is
     not certain, 5 a mirror runs the link, 78 the configuration is refused.
     """
-    from eomirror.adopt.mm2 import adopt_mm2
     from eomirror.cli.run import parse_offsets
     from eomirror.config import load_config
-    from eomirror.kafka.away import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.mm2.adopt import adopt_mm2
 
     chosen = parse_offsets("--at", at)
     loaded = load_config(config, overrides=overrides)

@@ -51,7 +51,7 @@ def check(config: str, overrides: tuple[str, ...], output: str | None) -> int:
     Exit codes: 0 no fault, 78 the configuration is refused.
     """
     from eomirror.config import inspect_config
-    from eomirror.kafka.properties import property_faults
+    from eomirror.kafka.client_check import property_faults
 
     found = inspect_config(config, overrides=overrides)
     faults = [*found.faults, *property_faults(found.clusters, found.lines)]

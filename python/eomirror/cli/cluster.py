@@ -14,8 +14,8 @@ from eomirror.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eomirror.demo.registry import ClusterRecord
-    from eomirror.demo.spec import ClusterSpec
+    from eomirror.localkafka.registry import ClusterRecord
+    from eomirror.localkafka.spec import ClusterSpec
 
 __all__ = ["cluster"]
 
@@ -82,8 +82,8 @@ def up(
     `eomirror cluster down`.  One that runs already is left as it is; one that has stopped is started again on its
     data.
     """
-    from eomirror.demo.registry import ClusterRegistry, state_folder
-    from eomirror.demo.spec import ClusterSpec
+    from eomirror.localkafka.registry import ClusterRegistry, state_folder
+    from eomirror.localkafka.spec import ClusterSpec
 
     port_of = _pairs(ports, "--port", "NAME=PORT")
     for name, port in port_of.items():
@@ -118,7 +118,7 @@ def up(
 @output_option
 def status(names: tuple[str, ...], output: str | None) -> None:
     """Show clusters that were started here, running or stopped; all without a NAME."""
-    from eomirror.demo.registry import ClusterRegistry, state_folder
+    from eomirror.localkafka.registry import ClusterRegistry, state_folder
 
     registry = ClusterRegistry(state_folder())
     records = [registry.get(name) for name in names or registry.names()]
@@ -155,7 +155,7 @@ def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str 
 
     Data in a folder chosen with `up --data-dir` stays in any case.
     """
-    from eomirror.demo.registry import ClusterRegistry, state_folder
+    from eomirror.localkafka.registry import ClusterRegistry, state_folder
 
     if bool(names) == everything:
         raise UsageError("which clusters?", fix="give names, or --all")
@@ -175,8 +175,8 @@ def _start_all(registry: Any, specs: Sequence[ClusterSpec]) -> list[ClusterRecor
     """Start side by side; those that came up stay up when another fails."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from eomirror.demo.jars import class_path
-    from eomirror.demo.progress import show_progress
+    from eomirror.localkafka.jars import class_path
+    from eomirror.localkafka.progress import show_progress
 
     with show_progress() as on_progress:
         class_path(specs[0].kafka_version, on_progress=on_progress)

@@ -63,8 +63,8 @@ def demo(
     """
     from eomirror.clock import new_token
     from eomirror.demo.display import DemoDisplay
-    from eomirror.demo.progress import show_progress
     from eomirror.demo.scenario import Demo, DemoOptions
+    from eomirror.localkafka.progress import show_progress
 
     chosen = int(new_token()[:8], 16) if seed is None else seed
     options = DemoOptions(

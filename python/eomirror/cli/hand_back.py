@@ -10,7 +10,7 @@ from eomirror.cli.mm2_flow import flow_options, named_flow
 from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
 
 if TYPE_CHECKING:
-    from eomirror.adopt.hand_back import HandBack
+    from eomirror.mm2.hand_back import HandBack
 
 __all__ = ["hand_back"]
 
@@ -41,9 +41,9 @@ def hand_back(
     run from then on, because it would copy what MirrorMaker 2 copies; `eomirror adopt` takes it back.  Exit codes: 0
     done, 1 failed, 3 MirrorMaker 2 runs, 5 the mirror runs, 78 the configuration is refused.
     """
-    from eomirror.adopt.hand_back import hand_back_to_mm2
     from eomirror.config import load_config
-    from eomirror.kafka.away import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.mm2.hand_back import hand_back_to_mm2
 
     loaded = load_config(config, overrides=overrides)
     flow = named_flow(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eomirror.config import Config
-    from eomirror.formats.connect import Mm2Flow
+    from eomirror.records.connect_offsets import Mm2Flow
 
 __all__ = ["flow_options", "named_flow"]
 
@@ -45,12 +45,12 @@ def named_flow(
         link: Name of the link; None for the only one.
         source: MM2's alias of the source; None for ours.
         target: MM2's alias of the target; None for ours.
-        told: Attributes of `eomirror.formats.connect.Mm2Flow`; None for what dedicated mode has.
+        told: Attributes of `eomirror.records.connect_offsets.Mm2Flow`; None for what dedicated mode has.
 
     Raises:
         UsageError: There are several links, and none was named.
     """
-    from eomirror.formats.connect import Mm2Flow
+    from eomirror.records.connect_offsets import Mm2Flow
 
     chosen = config.only_link(link)
     flow = Mm2Flow.dedicated(source or chosen.source, target or chosen.target)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Config, Link
-    from eomirror.offsets import GroupPartition, ImportedGroup, Translation
-    from eomirror.offsets.checkpointed import Away
+    from eomirror.groups import GroupPartition, ImportedGroup, Translation
+    from eomirror.groups.from_checkpoints import Away
 
 __all__ = ["offsets"]
 
@@ -100,7 +100,7 @@ def translate(
     all are known, 1 failed, 3 one is not known, or the group has no offset in the link's topics.
     """
     from eomirror.config import load_config
-    from eomirror.offsets import translate as translated
+    from eomirror.groups import translate as translated
 
     loaded = load_config(config, overrides=overrides)
     found = translated(
@@ -149,7 +149,7 @@ def groups(
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.offsets import group_offsets
+    from eomirror.groups import group_offsets
 
     loaded = load_config(config, overrides=overrides)
     found = group_offsets(
@@ -196,7 +196,7 @@ def export_(
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.offsets import export_offsets
+    from eomirror.groups import export_offsets
 
     loaded = load_config(config, overrides=overrides)
     document, left_out = export_offsets(
@@ -247,7 +247,7 @@ def import_(
 
     from eomirror.config import load_config
     from eomirror.errors import UsageError
-    from eomirror.offsets import import_offsets
+    from eomirror.groups import import_offsets
 
     try:
         document = orjson.loads(file.read_bytes())
@@ -268,7 +268,7 @@ def import_(
 def _away(config: Config, *, sources: bool) -> Away:
     """Make what asks the clusters of links at the same time, before anything is asked of them one after the other."""
     from eomirror.errors import UnreachableError
-    from eomirror.kafka.away import away
+    from eomirror.kafka.reachability import away
 
     def ask(links: Sequence[Link]) -> Mapping[str, UnreachableError]:
         targets = {link.target for link in links}

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.errors import MirrorError
-    from eomirror.sync.diff import Change
-    from eomirror.sync.plan import Plan
+    from eomirror.topics.diff import Change
+    from eomirror.topics.plan import Plan
 
 __all__ = ["plan"]
 
@@ -37,7 +37,7 @@ def plan(
     """
     from eomirror.config import load_config
     from eomirror.errors import MirrorError
-    from eomirror.kafka.away import away, clusters_of
+    from eomirror.kafka.reachability import away, clusters_of
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
@@ -70,7 +70,7 @@ def plan(
 
 
 def _plan_of(config: Config, link: Link) -> Plan:
-    from eomirror.sync.discovery import Discovery
+    from eomirror.topics.discovery import Discovery
 
     discovery = Discovery(link, config.clusters[link.source], config.clusters[link.target])
     try:
@@ -114,7 +114,7 @@ def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
 
 
 def _row(source: str | None, change: Change) -> dict[str, Any]:
-    from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+    from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
 
     if isinstance(change, CreateTopic):
         return {
@@ -153,7 +153,7 @@ def _row(source: str | None, change: Change) -> dict[str, Any]:
 
 
 def _what(change: Change) -> str:
-    from eomirror.sync.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+    from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
 
     if isinstance(change, CreateTopic):
         copies = "replica" if change.replication_factor == 1 else "replicas"
@@ -181,7 +181,7 @@ def _draw_problem(link: Link, error: MirrorError) -> None:
 
 def _settings(plan_: Plan) -> dict[str, list[str]]:
     """Topics that would be created, by their settings: most have the same."""
-    from eomirror.sync.diff import CreateTopic
+    from eomirror.topics.diff import CreateTopic
 
     found: dict[str, list[str]] = {}
     for _, change in _all_changes(plan_):

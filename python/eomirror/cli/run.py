@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from eomirror.driver.snapshot import Snapshot
     from eomirror.mirror import Mirror
-    from eomirror.progress import Snapshot
 
 __all__ = ["parse_conf", "parse_offsets", "parse_until", "run"]
 

@@ -23,8 +23,8 @@ from eomirror.cli.render import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eomirror.kafka.status_reader import StatusReader
-    from eomirror.status import GroupsStatus, LinkStatus, PartitionStatus
+    from eomirror.link.status import GroupsStatus, LinkStatus, PartitionStatus
+    from eomirror.link.status_reader import StatusReader
 
 __all__ = ["status"]
 
@@ -58,8 +58,8 @@ def status(
 
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.kafka.status_reader import StatusReader
-    from eomirror.native.hanging import HangingTransactions
+    from eomirror.link.hanging_scan import HangingTransactions
+    from eomirror.link.status_reader import StatusReader
     from eomirror.screen import LiveFrame
 
     loaded = load_config(config, overrides=overrides)
@@ -103,7 +103,7 @@ def status(
 
 def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[LinkStatus]:
     """Return where each link stands; all are asked at the same time, so that one that is away delays no other."""
-    from eomirror.kafka.at_once import run_all
+    from eomirror.kafka.parallel import run_all
 
     found: dict[int, LinkStatus] = {}
 
@@ -117,7 +117,7 @@ def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[L
 def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
     """Where a link stands; one that cannot be looked at must not hide the others."""
     from eomirror.errors import MirrorError
-    from eomirror.status import LinkStatus
+    from eomirror.link.status import LinkStatus
 
     try:
         return reader.read()
@@ -140,7 +140,7 @@ def _drawn(found: list[LinkStatus], *, columns: int) -> str:
 def _draw(found: list[LinkStatus], console: Console) -> None:
     from rich.markup import escape
 
-    from eomirror.status import planes_line
+    from eomirror.link.status import planes_line
 
     for item in found:
         _draw_head(console, item)

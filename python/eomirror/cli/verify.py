@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
-    from eomirror.audit.survey import Bound
-    from eomirror.audit.verifier import Elsewhere, Spread, Verifier
-    from eomirror.audit.verify import LinkVerdict, Scope
     from eomirror.cli.verify_tables import VerifyDisplay
     from eomirror.clock import Clock
     from eomirror.config import Config, Link
     from eomirror.spark.context import SparkEngine
+    from eomirror.verify.runner import Elsewhere, Spread, Verifier
+    from eomirror.verify.scope import Bound
+    from eomirror.verify.verdict import LinkVerdict, Scope
 
 __all__ = ["parse_since", "rest", "verify"]
 
@@ -121,11 +121,11 @@ def verify(
     transaction that records, positions and offset map were decided together, that the positions form one chain, and
     (--at-rest) that nothing is left open.  Ends with 3 if it is not clean.
     """
-    from eomirror.audit.origins import with_origins
-    from eomirror.audit.survey import Bound
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.kafka.away import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.verify.origins import with_origins
+    from eomirror.verify.scope import Bound
 
     if at_rest and not transactions:
         raise UsageError("--at-rest is about transactions", fix="give --transactions with it")
@@ -231,7 +231,7 @@ class _Run:
         asked: dict[str, Any],
         spark: _Spark,
     ) -> None:
-        from eomirror.audit.resume import ResumeFile
+        from eomirror.verify.resume import ResumeFile
 
         self._config = config
         self._links = links
@@ -310,8 +310,8 @@ class _Run:
         def spread(scopes: Sequence[Scope]) -> Elsewhere | None:
             if not self._spark.wanted(scopes):
                 return None
-            from eomirror.audit.comparer import MOST_KEYS
             from eomirror.spark.verify import SparkComparison
+            from eomirror.verify.partition import MOST_KEYS
 
             clusters = self._config.clusters
             comparison = SparkComparison(
@@ -330,7 +330,7 @@ class _Run:
         return spread
 
     def _verifier(self, link: Link, display: VerifyDisplay) -> Verifier:
-        from eomirror.audit.verifier import Verifier
+        from eomirror.verify.runner import Verifier
 
         clusters = self._config.clusters
         verifier = Verifier(

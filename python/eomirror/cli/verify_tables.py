@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from eomirror.audit.tally import Tally
-    from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Scope
+    from eomirror.verify.counts import Tally
+    from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Scope
 
 __all__ = ["VerifyDisplay", "draw_verdicts"]
 

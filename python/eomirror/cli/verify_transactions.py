@@ -18,8 +18,8 @@ from eomirror.cli.render import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eomirror.audit.transactions import TransactionAudit
     from eomirror.config import Config, Link
+    from eomirror.verify.transactions import TransactionAudit
 
 __all__ = ["audit_transactions"]
 
@@ -55,8 +55,8 @@ def audit_transactions(config: Config, links: Sequence[Link], *, at_rest: bool, 
 
 
 def _audit(config: Config, link: Link, *, at_rest: bool) -> TransactionAudit:
-    from eomirror.audit.transactions import audit_link
     from eomirror.clock import SYSTEM_CLOCK, Deadline
+    from eomirror.verify.transactions import audit_link
 
     due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
 

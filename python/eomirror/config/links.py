@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from eomirror.config.values import duration_text, quoted
-from eomirror.formats.names import LinkNames
+from eomirror.records.names import LinkNames
 from eomirror.topology.filters import is_literal
 from eomirror.topology.flow import covers, overlap
 from eomirror.topology.graph import topology

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.config.frozen import FrozenMapping
 from eomirror.errors import Fault, StateError, TopicError, UsageError
-from eomirror.formats.mm2 import Mm2Names
+from eomirror.records.mm2 import Mm2Names
 from eomirror.topology.filters import TopicFilter, is_literal, topic_filter
 from eomirror.topology.flow import LoopRules
 from eomirror.topology.naming import Naming, TargetNaming

@@ -123,7 +123,7 @@ def property_fault(key: str, value: str | Secret) -> tuple[str, str]:
     Why a client property is refused, and what to do instead; empty texts when it is not.
 
     Only what the mirror itself needs is decided here; whether librdkafka knows the property is asked of
-    librdkafka (`eomirror.kafka.properties`).
+    librdkafka (`eomirror.kafka.client_check`).
     """
     name = _ALIASES.get(key, key)
     if name in _OURS:

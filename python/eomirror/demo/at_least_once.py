@@ -53,7 +53,7 @@ class CopierSpec:
 
 def main(path: str) -> None:
     """Copy until killed; SIGTERM commits the positions first."""
-    from eomirror.kafka.demo_clients import AtLeastOnceCopier
+    from eomirror.demo.clients import AtLeastOnceCopier
 
     spec = CopierSpec(**orjson.loads(Path(path).read_bytes()))
     positions = Path(spec.positions)

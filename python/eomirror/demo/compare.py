@@ -24,7 +24,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eomirror.demo.traffic import Stamp
-from eomirror.formats.names import HOPS_HEADER
+from eomirror.records.names import HOPS_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ _MOST_DETAILS = 20
 
 
 class Comparable(Protocol):
-    """A record that was read; see `eomirror.kafka.demo_clients.ReadRecord`."""
+    """A record that was read; see `eomirror.demo.clients.ReadRecord`."""
 
     @property
     def partition(self) -> int:

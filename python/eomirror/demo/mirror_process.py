@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_token
-from eomirror.demo import reaper
-from eomirror.demo.broker import end_processes, has_ended
 from eomirror.errors import MirrorError
+from eomirror.localkafka import orphans as reaper
+from eomirror.localkafka.broker import end_processes, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -24,17 +24,17 @@ import yaml
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.demo.at_least_once import CopierSpec
-from eomirror.demo.cluster import ClusterSpec, LocalCluster
-from eomirror.demo.jars import DEFAULT_KAFKA, class_path
-from eomirror.demo.judge import judge
+from eomirror.demo.checker import judge
+from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
-from eomirror.demo.progress import OnProgress, quiet
 from eomirror.demo.report import Copy, DemoReport, Kill, Outage, latency_outside, peak_rate
 from eomirror.demo.traffic import TrafficPlan, mix
 from eomirror.demo.watch import TopicWatcher, Traffic, TransactionCounter
 from eomirror.errors import MirrorError
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.demo_clients import Offsets, create_topic
+from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
+from eomirror.localkafka.jars import DEFAULT_KAFKA, class_path
+from eomirror.localkafka.progress import OnProgress, quiet
+from eomirror.records.names import LinkNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable

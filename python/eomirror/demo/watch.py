@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.demo.clients import CommittedReader, Offsets, ReadRecord, TrafficProducer
 from eomirror.demo.compare import History
 from eomirror.demo.traffic import Stamp
-from eomirror.kafka.demo_clients import (
-    CommittedReader,
-    Offsets,
-    ReadRecord,
-    TrafficProducer,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

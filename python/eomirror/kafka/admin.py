@@ -2,7 +2,7 @@
 A thin adapter over confluent-kafka's AdminClient: describes, creates, alters; decides nothing.
 
 Futures of an AdminClient die with it, so the client lives as long as this object.  How it is asked, again where that
-helps, is in `eomirror.kafka.asking`.
+helps, is in `eomirror.kafka.admin_client`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from confluent_kafka.admin import (
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.asking import MISSING, OPERATION_SECONDS, Asking, code_of, try_seconds
-from eomirror.kafka.classify import Right
-from eomirror.kafka.facts import (
+from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, Asking, code_of, try_seconds
+from eomirror.kafka.cluster_metadata import (
     ClusterFacts,
     ConfigValue,
     TopicFacts,
@@ -40,13 +39,14 @@ from eomirror.kafka.facts import (
     topic_facts,
     without_leader,
 )
+from eomirror.kafka.errors import Right
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.sync.diff import CreateTopic
+    from eomirror.topics.diff import CreateTopic
 
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 
@@ -211,7 +211,7 @@ class ClusterAdmin:
         return self._asking.will_pass(raised)
 
     def renew(self) -> None:
-        """Replace a client whose requests are not answered (`eomirror.kafka.asking`)."""
+        """Replace a client whose requests are not answered (`eomirror.kafka.admin_client`)."""
         self._asking.renew()
 
     def visible_topics(

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from eomirror.kafka.said import without_values
+from eomirror.kafka.error_text import without_values
 
 __all__ = ["ClientLog"]
 

@@ -13,14 +13,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
 from eomirror.errors import MirrorError
-from eomirror.kafka.making import made
-from eomirror.kafka.said import said
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.error_text import said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eomirror.config import Cluster
-    from eomirror.formats.mm2 import OffsetSync
+    from eomirror.records.mm2 import OffsetSync
 
 __all__ = ["PlainProducer", "SourceSyncs"]
 

@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror._native import PartitionMap
-from eomirror.formats.mm2 import Checkpoint
+from eomirror.records.mm2 import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from eomirror.formats.position import Position
-    from eomirror.lane.plane import Account
     from eomirror.lane.spec import GroupOffset
+    from eomirror.plane.protocol import Account
+    from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 __all__ = ["Checkpoints", "PlannedCheckpoints"]

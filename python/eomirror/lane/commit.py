@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror.errors import TransactionFailedError
-from eomirror.formats.control import Gap
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition
-from eomirror.formats.position import AttemptClaim
-from eomirror.lane.plane import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Seen, Serving
-from eomirror.lane.recover import copy_cut_error
+from eomirror.plane.protocol import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Seen, Serving
+from eomirror.records.control import Gap
+from eomirror.records.offset_map import offset_map_key, offset_map_partition
+from eomirror.records.position import AttemptClaim
+from eomirror.recovery.resume import copy_cut_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eomirror.errors import DataLossError
-    from eomirror.formats.position import Position
     from eomirror.lane.spec import LaneSpec
+    from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -343,7 +343,7 @@ def _check_copies(sealed: Sealed, current: Mapping[SourcePartition, Position]) -
         raise CopiesCutError(tuple(cut.values()))
     if in_doubt:
         # Behind a lane's record stands the marker of its transaction.  A broker left it out, or the record is lost and
-        # the marker stands in its place: the next attempt looks (`eomirror.lane.mending`), and finds this one's records
+        # the marker stands in its place: the next attempt looks (`eomirror.recovery.resolve_hanging`), and finds this one's records
         # behind it.
         raise TransactionFailedError(f"EO-5: no marker stands behind the record {in_doubt} of the target")
 

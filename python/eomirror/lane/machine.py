@@ -3,7 +3,7 @@ The lane's state machine.
 
 Rule 1 of this file: every change of a lane's state is an entry of `TRANSITIONS`.  Rule 2: nothing here does
 I/O, knows a client, or reads a clock; facts come in as events, with the time where it matters, and commands
-go out.  `eomirror.lane.pump` carries them out against a plane and answers each with the next event.
+go out.  `eomirror.lane.runner` carries them out against a plane and answers each with the next event.
 
 The way up
 ----------
@@ -24,11 +24,11 @@ its claim (CLAIMING): a transaction of its own before the first data.  The claim
 and tells an audit which producer wrote what follows.
 
 Before control is read, and again before positions are believed of data, it looks for transactions whose end the target
-left out (`eomirror.lane.left_open`).  What it finds it ends (MENDING), which takes its own producer from it, so
+left out (`eomirror.recovery.hanging`).  What it finds it ends (MENDING), which takes its own producer from it, so
 it begins again.
 
 An attempt that follows an epoch in the same process may go on with what that left, producer included
-(`eomirror.lane.parking`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
+(`eomirror.spark.handover`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
 claim does not commit.  Until that attempt comes, the lane goes on as it is: it begins in IDLE.
 
 The circle
@@ -55,7 +55,7 @@ The ways out
   rebuild, that is, a new attempt which reads what is true.
 * A record that the target refuses must be found, for it fails its whole batch.  The transaction is aborted
   (DISCARDING), and the attempt begins again with a new producer, and with smaller ranges of that partition, or
-  without the record, or with a raised limit: `eomirror.lane.refusal` decides, and lets nobody go round for ever.
+  without the record, or with a raised limit: `eomirror.lane.poison_records` decides, and lets nobody go round for ever.
   Only what it cannot go on with ends the attempt, as a failure that names the topic to leave out.
 * A fencing error in any state ends the attempt.  Control says whether it was our own driver.
 """
@@ -305,7 +305,7 @@ class LaneMachine:
 
     Args:
         begins: STARTING; or CLAIMING, where an attempt goes on with the producer of the epoch before
-            (`eomirror.lane.parking`), whose commit is fenced if anybody else took the lane in between; or IDLE, where
+            (`eomirror.spark.handover`), whose commit is fenced if anybody else took the lane in between; or IDLE, where
             an attempt goes on behind its own epoch.
     """
 

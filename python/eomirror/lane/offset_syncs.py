@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from eomirror.formats.mm2 import OffsetSync
+from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -17,18 +17,18 @@ from eomirror.errors import (
     MirrorError,
     UnreachableError,
 )
-from eomirror.formats.control import Gap
 from eomirror.lane.commit import behind_gap
-from eomirror.lane.plane import Sealed, Start
-from eomirror.lane.recover import Stop, decide_resume
+from eomirror.plane.protocol import Sealed, Start
+from eomirror.records.control import Gap
+from eomirror.recovery.resume import Stop, decide_resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eomirror.formats.position import Position
     from eomirror.lane.commit import TransactionStamp
-    from eomirror.lane.recover import Resume, SourceFacts, TargetFacts
     from eomirror.lane.spec import AssignedPartition
+    from eomirror.records.position import Position
+    from eomirror.recovery.resume import Resume, SourceFacts, TargetFacts
     from eomirror.types import SourcePartition
 
 __all__ = ["LanePartitions", "Resumed"]

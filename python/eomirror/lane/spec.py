@@ -235,7 +235,7 @@ class LaneReport:
         overdue: Whether it gave up a transaction that was open for longer than it may be.
         damaged: What it and the attempts before it could not read.
         goes_on: Whether the lane mirrors on in its process until another attempt comes for it
-            (`eomirror.lane.parking`).
+            (`eomirror.spark.handover`).
     """
 
     lane: int

@@ -128,10 +128,10 @@ class LaneTask:
         yield self._attempt()
 
     def _attempt(self) -> LaneReport:
-        from eomirror.lane.run import leave_parked
         from eomirror.log import configure_logging
         from eomirror.spark.allocator import keep_freed_memory
-        from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
+        from eomirror.spark.attempt import leave_parked
+        from eomirror.spark.mailbox import ChannelMailbox, NoLineError
 
         if (unfit := self._unfit()) is not None:
             return unfit
@@ -168,7 +168,7 @@ class LaneTask:
             else:
                 return report
             finally:
-                # one that goes on keeps its line (`eomirror.lane.parking`)
+                # one that goes on keeps its line (`eomirror.spark.handover`)
                 if report is None or not report.goes_on:
                     mailbox.close()
 
@@ -213,7 +213,7 @@ class LaneTask:
 class WarmUpTask:
     """Makes PySpark start its daemon and fork workers that have imported what a lane needs."""
 
-    modules: tuple[str, ...] = ("eomirror.log", "eomirror.spark.lane_mailbox", "eomirror.lane.run")
+    modules: tuple[str, ...] = ("eomirror.log", "eomirror.spark.mailbox", "eomirror.spark.attempt")
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         """Import; gives the worker's process id."""
@@ -252,7 +252,7 @@ class _Interrupts:
     """
 
     def __init__(self) -> None:
-        from eomirror.lane.run import LaneInterruptedError
+        from eomirror.spark.attempt import LaneInterruptedError
 
         self.kind: type[BaseException] = LaneInterruptedError
         self._raised = False

@@ -22,8 +22,8 @@ from eomirror.spark.master import is_local
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eomirror.audit.verify import PartitionVerdict, Scope
     from eomirror.config import Cluster, Link
+    from eomirror.verify.verdict import PartitionVerdict, Scope
 
 __all__ = ["SparkComparison", "deal"]
 
@@ -67,7 +67,7 @@ class VerifyTask:
     ) -> Iterator[tuple[int, PartitionVerdict | MirrorError]]:
         """Give each verdict with the place of its partition; the first failure ends the task."""
         # clients must not be imported where PySpark forks its workers from
-        from eomirror.audit.comparer import Comparer
+        from eomirror.verify.partition import Comparer
 
         work = pickle.loads(zlib.decompress(self.packed))  # noqa: S301  came in the same closure as this code's name
         # all input is read first: a worker that leaves some of it exits, and the next task pays for a new one

@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eomirror.topology.endless_names import growing_names
 from eomirror.topology.flow import Flow, GraphFault, LinkShape, LoopRules, flow, overlap
-from eomirror.topology.growth import growing_names
-from eomirror.topology.trees import forwarding
+from eomirror.topology.forwarding import forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -16,7 +16,7 @@ mod python {
     pyo3::import_exception!(eomirror.errors, TransactionFailedError);
     pyo3::import_exception!(eomirror.errors, UnreachableError);
     pyo3::import_exception!(eomirror.errors, UnrepresentableRecordError);
-    pyo3::import_exception!(eomirror.native.failure, NativeFailureError);
+    pyo3::import_exception!(eomirror.plane.native.errors, NativeFailureError);
 }
 
 /// The exception that says the same as `error`.

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.adopt.alignment import Alignment, LoggedRecord
-from eomirror.adopt.verdict import PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.errors import UsageError
-from eomirror.formats.mm2 import OffsetSync
+from eomirror.mm2.alignment import Alignment, LoggedRecord
+from eomirror.mm2.resume_offset import PartitionFacts, furthest_sync, judge, refuse_unknown
+from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
 FACTS = PartitionFacts(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.adopt.alignment import LoggedRecord, align
+from eomirror.mm2.alignment import LoggedRecord, align
 
 if TYPE_CHECKING:
     import random

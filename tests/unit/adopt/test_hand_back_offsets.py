@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eomirror.adopt.hand_back import goes_on, source_offsets
-from eomirror.formats.connect import Mm2Flow, decode_source_offset
-from eomirror.formats.position import Position
-from eomirror.kafka.facts import TopicFacts
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.mm2.hand_back import goes_on, source_offsets
+from eomirror.records.connect_offsets import Mm2Flow, decode_source_offset
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 FLOW = Mm2Flow.dedicated("east", "west")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from eomirror.audit import transactions
 from eomirror.config import Link
 from eomirror.kafka.admin import TopicFacts
-from eomirror.kafka.compact_log import LogRecord
+from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.verify import transactions
 
 if TYPE_CHECKING:
     import pytest

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror._native import PartitionComparison, Planner, Policy
-from eomirror.audit.comparer import Comparer
-from eomirror.audit.verify import Range, Scope
 from eomirror.clock import SYSTEM_CLOCK
+from eomirror.verify.partition import Comparer
+from eomirror.verify.verdict import Range, Scope
 
 if TYPE_CHECKING:
-    from eomirror.audit.tally import Tally
+    from eomirror.verify.counts import Tally
 
 MOST = 1000
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from eomirror._native import encode_offset_map
-from eomirror.audit import map_cuts
-from eomirror.audit.map_cuts import MapCuts
-from eomirror.formats.offset_map import merged_chunk_key, offset_map_key
-from eomirror.formats.position import Position
-from eomirror.kafka.compact_log import LogRecord
+from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.records.offset_map import merged_chunk_key, offset_map_key
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
+from eomirror.verify import retention as map_cuts
+from eomirror.verify.retention import MapCuts
 
 SOURCE = SourcePartition("t", 0)
 POSITION = Position(

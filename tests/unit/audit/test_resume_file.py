@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from eomirror.audit.resume import LinkResume, ResumeFile
-from eomirror.audit.tally import KINDS, Tally
-from eomirror.audit.verify import Range, Scope
 from eomirror.errors import UsageError
+from eomirror.verify.counts import KINDS, Tally
+from eomirror.verify.resume import LinkResume, ResumeFile
+from eomirror.verify.verdict import Range, Scope
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka import verify_client
-from eomirror.kafka.verify_client import CommittedPartition
+from eomirror.kafka import record_reader as verify_client
+from eomirror.kafka.record_reader import CommittedPartition
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from eomirror.audit.origins import with_origins
 from eomirror.config import Link
 from eomirror.topology.flow import LoopRules
+from eomirror.verify.origins import with_origins
 
 
 def test_a_link_that_forwards_other_clusters_records_can_tell_them_apart() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eomirror.audit.verify import PartitionFacts, needed_ranges, scope
-from eomirror.formats.position import Position
+from eomirror.records.position import Position
+from eomirror.verify.verdict import PartitionFacts, needed_ranges, scope
 
 # source 10..19 -> target 100..109, source 25..29 -> target 112..116; markers between
 MAPPED = ((10, 100, 10), (25, 112, 5))

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.audit.log_end import stalled
-from eomirror.audit.standing import Standing
-from eomirror.audit.survey import Bound, behind
-from eomirror.audit.verify import LinkVerdict, PartitionVerdict, Range, Scope
 from eomirror.cli.verify import _settled
 from eomirror.errors import UsageError
-from eomirror.formats.position import Position
+from eomirror.records.position import Position
+from eomirror.verify.end_offsets import stalled
+from eomirror.verify.last_verdicts import Standing
+from eomirror.verify.scope import Bound, behind
+from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

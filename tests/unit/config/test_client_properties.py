@@ -11,7 +11,7 @@ import pytest
 
 from eomirror.config import inspect_config
 from eomirror.config.clients import CONSUMER_ONLY, PRODUCER_ONLY
-from eomirror.kafka.properties import property_faults
+from eomirror.kafka.client_check import property_faults
 
 if TYPE_CHECKING:
     from eomirror.errors import Fault

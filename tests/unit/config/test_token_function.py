@@ -14,8 +14,8 @@ from eomirror.config import inspect_config, load_config, masked
 from eomirror.config.clients import admin_properties, consumer_properties
 from eomirror.config.token_function import TokenFunction
 from eomirror.errors import ClusterError
-from eomirror.kafka.properties import property_faults
-from eomirror.native.tokens import as_text, with_tokens
+from eomirror.kafka.client_check import property_faults
+from eomirror.plane.native.oauth import as_text, with_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo import jars
 from eomirror.errors import MirrorError, UsageError
+from eomirror.localkafka import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_lock_pins_every_jar_once(line: str) -> None:
     """Every jar has a full digest, no file name comes twice, and Kafka itself is the announced release."""
     locked = jars.parse_lock(
-        resources.files("eomirror.demo").joinpath(f"kafka-{line}.lock").read_text("utf-8")
+        resources.files("eomirror.localkafka").joinpath(f"kafka-{line}.lock").read_text("utf-8")
     )
     names = [jar.file_name for jar in locked]
     assert len(names) == len(set(names))

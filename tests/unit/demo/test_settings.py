@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from eomirror.demo.settings import KeyStore, NodePorts, broker_properties, jvm_arguments, render_properties
-from eomirror.demo.spec import ClusterSpec, Listener
 from eomirror.errors import UsageError
+from eomirror.localkafka.settings import (
+    KeyStore,
+    NodePorts,
+    broker_properties,
+    jvm_arguments,
+    render_properties,
+)
+from eomirror.localkafka.spec import ClusterSpec, Listener
 
 DATA = Path("/data")
 

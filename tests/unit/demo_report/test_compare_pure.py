@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eomirror.demo.clients import ReadRecord
 from eomirror.demo.compare import History, compare_partition, fingerprint
 from eomirror.demo.traffic import Stamp, TrafficPlan, checksum
-from eomirror.formats.names import HOPS_HEADER
-from eomirror.kafka.demo_clients import ReadRecord
+from eomirror.records.names import HOPS_HEADER
 
 if TYPE_CHECKING:
     import random

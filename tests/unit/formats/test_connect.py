@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.errors import StateError
-from eomirror.formats.connect import (
+from eomirror.records.connect_offsets import (
     Mm2Flow,
     SourceOffset,
     connect_partition,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eomirror.errors import StateError
-from eomirror.formats.mm2 import (
+from eomirror.records.mm2 import (
     Checkpoint,
     Heartbeat,
     Mm2Names,

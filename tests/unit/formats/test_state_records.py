@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from eomirror.errors import StateError
-from eomirror.formats.control import Adopted, Claim, Gap, Generation, HandedOver, Stopped, decode_control
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_key, offset_map_partition, read_offset_map_key
-from eomirror.formats.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
+from eomirror.records.control import Adopted, Claim, Gap, Generation, HandedOver, Stopped, decode_control
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_key, offset_map_partition, read_offset_map_key
+from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
 from eomirror.types import Assignment, SourcePartition
 
 ORDERS = SourcePartition("orders", 3)

@@ -15,8 +15,8 @@ import pytest
 import structlog
 
 from eomirror.errors import AuthorizationError
-from eomirror.kafka import apart
-from eomirror.kafka.apart import Apart, DiedError
+from eomirror.kafka import isolated_process as apart
+from eomirror.kafka.isolated_process import Apart, DiedError
 from records import wait_for
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_it_ends_when_the_program_is_killed() -> None:
     """Kill -9 of the program leaves no process behind that could still write to a cluster."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}; from test_apart import Fragile; "
-        "from eomirror.kafka.apart import Apart; one = Apart(Fragile, 'x'); "
+        "from eomirror.kafka.isolated_process import Apart; one = Apart(Fragile, 'x'); "
         "print(one.ask('where')[1], flush=True); one.ask('echo', 1, after=600.0)"
     )
     started = subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, text=True)

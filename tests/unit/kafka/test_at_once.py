@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from eomirror.kafka.at_once import run_all
+from eomirror.kafka.parallel import run_all
 
 
 def test_every_item_is_called_and_waited_for() -> None:
@@ -38,7 +38,7 @@ def test_a_call_that_hangs_does_not_keep_the_process_alive() -> None:
     """The interpreter ends although a thread of it waits for a cluster that stands still."""
     program = (
         "import threading, time\n"
-        "from eomirror.kafka.at_once import run_all\n"
+        "from eomirror.kafka.parallel import run_all\n"
         "hang = lambda item: time.sleep(60)\n"
         "threading.Thread(target=run_all, args=(hang, [1]), kwargs={'threads': 1, 'name': 't'}, daemon=True).start()\n"
         "time.sleep(0.2)\n"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.kafka import claim as module
-from eomirror.kafka.claim import is_dead, own_claim
+from eomirror.link import claim as module
+from eomirror.link.claim import is_dead, own_claim
 
 if TYPE_CHECKING:
-    from eomirror.formats.control import Claim
+    from eomirror.records.control import Claim
 
 
 def is_dead_where(claim: Claim, *, refused: bool) -> bool:
@@ -36,7 +36,7 @@ def test_our_own_process_is_alive() -> None:
 def test_a_killed_process_is_dead_before_and_after_it_is_reaped() -> None:
     """A zombie does not mirror."""
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    from eomirror.kafka.claim import _started
+    from eomirror.link.claim import _started
 
     claim = replace(
         own_claim("r", 1, 5.0, released=False, now_ms=0), pid=child.pid, started=_started(child.pid)

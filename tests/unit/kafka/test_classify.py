@@ -14,8 +14,8 @@ from eomirror.errors import (
     HandshakeError,
     UnreachableError,
 )
-from eomirror.kafka import classify
-from eomirror.kafka.classify import (
+from eomirror.kafka import errors as classify
+from eomirror.kafka.errors import (
     Action,
     Right,
     classify_admin,

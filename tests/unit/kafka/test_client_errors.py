@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eomirror.kafka.classify import Action, classify_transaction
-from eomirror.kafka.producer import _error_of
+from eomirror.kafka.errors import Action, classify_transaction
+from eomirror.plane.client.producer import _error_of
 
 
 def test_the_cause_of_a_system_error_is_what_counts() -> None:

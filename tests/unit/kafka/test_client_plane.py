@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError
 
-import eomirror.kafka.control_producer
-import eomirror.kafka.plane
+import eomirror.link.control_producer
+import eomirror.plane.client.plane
 from eomirror._native import Acks, digest_behind
 from eomirror.config import Cluster, Link
 from eomirror.errors import SourceDamagedError, UnreachableError
-from eomirror.kafka.ownership import LinkOwner
-from eomirror.kafka.plane import ClientPlane
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.lane.plane import History, Holes, RecordMark, Start, Treatment
 from eomirror.lane.spec import LaneSpec
+from eomirror.link.owner import LinkOwner
+from eomirror.plane.client.plane import ClientPlane
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.protocol import History, Holes, RecordMark, Start, Treatment
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def test_a_producer_that_cannot_be_replaced_is_closed_once(
     spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt ends as it should, and not in an error of ours."""
-    monkeypatch.setattr(eomirror.kafka.plane, "TransactionalProducer", away)
+    monkeypatch.setattr(eomirror.plane.client.plane, "TransactionalProducer", away)
     plane: Any = ClientPlane(spec)
     plane._consumer, plane._producer = FakeConsumer(), open_producer()
 
@@ -234,7 +234,7 @@ def test_a_control_producer_that_cannot_be_replaced_is_closed_once(
     spec: LaneSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ends the link goes through to its end."""
-    monkeypatch.setattr(eomirror.kafka.control_producer, "TransactionalProducer", away)
+    monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", away)
     owner: Any = LinkOwner(spec.link, spec.source, spec.target, run="r")
     owner._control._producer = open_producer()
 
@@ -248,8 +248,8 @@ def test_an_end_from_before_a_lost_connection_proves_nothing(
 ) -> None:
     """EO-5: what came with the error comes again behind the last mirrored record, the end of the partition included."""
     sought: list[int] = []
-    monkeypatch.setattr("eomirror.kafka.plane.connect", lambda *_, **__: None)
-    monkeypatch.setattr("eomirror.kafka.plane.seek_to_compare", lambda *_, **__: None)
+    monkeypatch.setattr("eomirror.plane.client.plane.connect", lambda *_, **__: None)
+    monkeypatch.setattr("eomirror.plane.client.plane.seek_to_compare", lambda *_, **__: None)
     mirrored = FakeMessage(ORDERS, 149)
     mark = RecordMark(149, START, digest_behind(START, mirrored))
     end = KafkaError(KafkaError._PARTITION_EOF)

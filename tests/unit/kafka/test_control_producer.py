@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-import eomirror.kafka.control_producer
+import eomirror.link.control_producer
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import MirrorError, UnreachableError
-from eomirror.formats.control import ControlView
-from eomirror.kafka.control_producer import ControlProducer
+from eomirror.link.control_producer import ControlProducer
+from eomirror.records.control import ControlView
 
 
 class FakeProducer:
@@ -40,7 +40,7 @@ class SilentLeftovers:
 
 def test_a_producer_that_nobody_could_look_for_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """EO-10: who finds it goes on without asking control whether somebody else was fenced by its InitProducerId."""
-    monkeypatch.setattr(eomirror.kafka.control_producer, "TransactionalProducer", FakeProducer)
+    monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", FakeProducer)
     leftovers: Any = SilentLeftovers()
     control = ControlProducer(
         Link(name="l", source="east", target="west", topics=("t",)),

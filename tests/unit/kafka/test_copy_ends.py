@@ -10,8 +10,8 @@ import pytest
 from clocks import PlayedClock
 from eomirror.config import Cluster
 from eomirror.errors import TopicError, UnreachableError
-from eomirror.formats.position import Position
-from eomirror.kafka.copy_ends import CopyEnds
+from eomirror.link.target_log_ends import CopyEnds
+from eomirror.records.position import Position
 from records import wait_for
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def position(topic: str, last: int | None) -> Position:
 def watching(admins: Admins, monkeypatch: pytest.MonkeyPatch) -> tuple[CopyEnds, PlayedClock]:
     """A watch over these clients."""
     clock = PlayedClock()
-    monkeypatch.setattr("eomirror.kafka.copy_ends.ClusterAdmin", admins)
+    monkeypatch.setattr("eomirror.link.target_log_ends.ClusterAdmin", admins)
     return CopyEnds(NOWHERE, client_id="c", clock=clock), clock
 
 

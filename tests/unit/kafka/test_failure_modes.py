@@ -19,12 +19,7 @@ from confluent_kafka import KafkaError
 from eomirror.config import load_config
 from eomirror.config.clients import CONSUMER_FORCED, PRODUCER_FORCED
 from eomirror.errors import ConfigError
-from eomirror.kafka.classify import (
-    Action,
-    classify_delivery,
-    classify_fetch,
-    classify_transaction,
-)
+from eomirror.kafka.errors import Action, classify_delivery, classify_fetch, classify_transaction
 
 TESTS = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from eomirror.errors import (
     SourceUnreadableError,
     TransactionFailedError,
 )
-from eomirror.kafka.fetch_errors import fetch_failure, sort_out
+from eomirror.plane.client.fetch_errors import fetch_failure, sort_out
 
 
 class Message:

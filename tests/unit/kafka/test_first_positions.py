@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from eomirror.config import Link
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.first_positions import FirstPositions, without_filled
-from eomirror.lane.plane import ProducerIdentity
 from eomirror.lane.spec import AssignedPartition
+from eomirror.link.first_positions import FirstPositions, without_filled
+from eomirror.plane.protocol import ProducerIdentity
+from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 T0, T1 = SourcePartition("t", 0), SourcePartition("t", 1)

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eomirror.errors import TransactionFailedError
-from eomirror.kafka.producer import TransactionalProducer
-from eomirror.kafka.refused import TargetRefusedError
-from eomirror.lane.refusal import Ground
+from eomirror.lane.poison_records import Ground
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.client.rejected_record import TargetRefusedError
 
 _ROOM = 2
 

@@ -11,8 +11,8 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from eomirror.config import Cluster
 from eomirror.errors import MirrorError
-from eomirror.kafka.group_coordinators import GroupCoordinators
-from eomirror.sync.groups import TargetGroup
+from eomirror.groups.followed_groups import TargetGroup
+from eomirror.kafka.consumer_groups import GroupCoordinators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.kafka.jumps import Jumps
+from eomirror.plane.client.offset_gaps import Jumps
 from eomirror.types import SourcePartition
 
 ONE, OTHER = SourcePartition("orders", 0), SourcePartition("orders", 1)

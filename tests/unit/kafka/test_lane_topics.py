@@ -9,12 +9,12 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import DataLossError, TopicError
-from eomirror.formats.position import Position
-from eomirror.kafka.facts import ConfigValue, TopicFacts
-from eomirror.kafka.lane_adapters import LaneTopics
-from eomirror.kafka.status_reader import StatusReader
-from eomirror.lane.recover import Stop, decide_resume
+from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
 from eomirror.lane.spec import LaneSpec
+from eomirror.link.lane_state import LaneTopics
+from eomirror.link.status_reader import StatusReader
+from eomirror.records.position import Position
+from eomirror.recovery.resume import Stop, decide_resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

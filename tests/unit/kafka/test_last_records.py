@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 
 from eomirror._native import digest_behind
 from eomirror.errors import DataLossError
-from eomirror.kafka.last_records import LastRecords
-from eomirror.lane.plane import RecordMark
+from eomirror.plane.client.last_records import LastRecords
+from eomirror.plane.protocol import RecordMark
 from eomirror.types import SourcePartition
 
 ONE, OTHER = SourcePartition("orders", 0), SourcePartition("orders", 1)

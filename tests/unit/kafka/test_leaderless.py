@@ -12,11 +12,11 @@ import pytest
 from clocks import PlayedClock
 from eomirror.config import Cluster, Link
 from eomirror.errors import UnreachableError
-from eomirror.formats.position import Position
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.lane_adapters import LaneTopics
-from eomirror.kafka.status_reader import StatusReader
 from eomirror.lane.spec import LaneSpec
+from eomirror.link.lane_state import LaneTopics
+from eomirror.link.status_reader import StatusReader
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 from kafka_answers import described
 

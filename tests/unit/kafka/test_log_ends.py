@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.kafka import log_ends
-from eomirror.kafka.log_ends import LogEnds
+from eomirror.plane.client import end_offsets as log_ends
+from eomirror.plane.client.end_offsets import LogEnds
 from eomirror.types import SourcePartition
 
 MANY = [SourcePartition(f"t{number % 50}", number // 50) for number in range(100)]

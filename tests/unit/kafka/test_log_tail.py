@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eomirror.kafka.log_tail import _digest
+from eomirror.kafka.record_digests import _digest
 
 
 class Message:

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.config import Cluster, Link, Secret
 from eomirror.errors import ClusterError, UnreachableError
-from eomirror.kafka.making import made
-from eomirror.lane.run import run_lane
+from eomirror.kafka.client_factory import made
 from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
+from eomirror.spark.attempt import run_lane
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eomirror.kafka.marker_pause import MarkerPause
+from eomirror.plane.client.commit_backoff import MarkerPause
 
 
 def settled(markers: float, *, spread: float = 0.0, transactions: int = 3_000) -> tuple[MarkerPause, float]:

@@ -8,11 +8,11 @@ import pytest
 
 from eomirror._native import encode_offset_map
 from eomirror.config import Cluster, Link
-from eomirror.formats.offset_map import merged_chunk_key, offset_map_key
-from eomirror.formats.position import Position
-from eomirror.kafka.compact_log import LogRecord
-from eomirror.kafka.facts import TopicFacts
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.records.offset_map import merged_chunk_key, offset_map_key
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
@@ -112,7 +112,7 @@ def test_what_the_map_knows_behind_a_position(
     def window(topic: str, part: int, low: int, high: int, **_: Any) -> list[LogRecord]:
         return [LogRecord(topic, part, at, *held[at]) for at in range(low, high)]
 
-    monkeypatch.setattr("eomirror.kafka.offset_map_reader.connect", lambda *_: None)
+    monkeypatch.setattr("eomirror.link.offset_map_reader.connect", lambda *_: None)
     monkeypatch.setattr(reader, "_window", window)
     monkeypatch.setattr(reader, "_first_window", 1)
     monkeypatch.setattr(reader._admin, "end", len(held))

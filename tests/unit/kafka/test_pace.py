@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.kafka.pace import MOST_RECORDS, Pace
+from eomirror.plane.transaction_size import MOST_RECORDS, Pace
 
 if TYPE_CHECKING:
     import random

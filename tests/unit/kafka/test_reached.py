@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from eomirror.kafka import reached
-from eomirror.kafka.reached import Reached
-from eomirror.lane.plane import Advance
+from eomirror.plane.client import fetch_progress as reached
+from eomirror.plane.client.fetch_progress import Reached
+from eomirror.plane.protocol import Advance
 from eomirror.types import SourcePartition
 
 ONE = SourcePartition("t", 0)

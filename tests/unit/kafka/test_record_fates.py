@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import eomirror.kafka.record_fates
+import eomirror.recovery.record_state
 from eomirror.config import Cluster
-from eomirror.kafka.record_fates import RecordFates
+from eomirror.recovery.record_state import RecordFates
 
 if TYPE_CHECKING:
     import pytest
@@ -80,8 +80,8 @@ class FarConsumer:
 def test_a_long_range_over_a_long_way_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of many partitions hang; a lane that cannot read them never starts again, however often it tries."""
     clock: Any = SlowClock()
-    monkeypatch.setattr(eomirror.kafka.record_fates, "made", lambda *_: FarConsumer(clock))
-    monkeypatch.setattr(eomirror.kafka.record_fates, "connect", lambda *_: None)
+    monkeypatch.setattr(eomirror.recovery.record_state, "made", lambda *_: FarConsumer(clock))
+    monkeypatch.setattr(eomirror.recovery.record_state, "connect", lambda *_: None)
     cluster, nobody = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), object()
     admin: Any = nobody
 

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
-from eomirror.kafka.compact_log import CompactLogReader
-from eomirror.kafka.facts import TopicFacts
-from eomirror.kafka.lane_adapters import LaneState
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.kafka.compacted_topic import CompactLogReader
 from eomirror.lane.spec import LaneSpec
+from eomirror.link.lane_state import LaneState
 
 NOWHERE = Cluster("west", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 

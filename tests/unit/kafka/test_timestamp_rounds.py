@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from clocks import PlayedClock
 from eomirror.config import Cluster
-from eomirror.kafka.timestamps import TimestampReader
+from eomirror.kafka.record_timestamps import TimestampReader
 
 
 class Consumer:

@@ -13,8 +13,8 @@ import pytest
 from fakes import ORDERS, position
 
 from eomirror.errors import StateError
-from eomirror.kafka.compact_log import LogRecord
-from eomirror.kafka.positions import valid_positions
+from eomirror.kafka.compacted_topic import LogRecord
+from eomirror.link.valid_positions import valid_positions
 
 
 def record(partition: int, at: int, offset: int, **changes: Any) -> LogRecord:

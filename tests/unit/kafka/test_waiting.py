@@ -12,9 +12,10 @@ import structlog
 
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
-from eomirror.kafka import asking, waiting
-from eomirror.kafka.away import away, refuse_away
-from eomirror.kafka.waiting import waiting_for
+from eomirror.kafka import admin_client as asking
+from eomirror.kafka import wait_notice as waiting
+from eomirror.kafka.reachability import away, refuse_away
+from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

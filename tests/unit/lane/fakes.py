@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from clocks import PlayedClock
 from eomirror._native import encode_offset_map
-from eomirror.formats.control import ControlView, Generation
-from eomirror.formats.position import Position
 from eomirror.lane.commit import StateTopics
-from eomirror.lane.plane import (
+from eomirror.lane.poison_records import Limits
+from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
+from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
@@ -23,16 +23,16 @@ from eomirror.lane.plane import (
     Start,
     Treatment,
 )
-from eomirror.lane.recover import SourceFacts, TargetFacts
-from eomirror.lane.refusal import Limits
-from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
+from eomirror.records.control import ControlView, Generation
+from eomirror.records.position import Position
+from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from eomirror.formats.dead_letter import DeadLetter
+    from eomirror.records.dead_letter import DeadLetter
 
 ORDERS = SourcePartition("orders", 0)
 PAYMENTS = SourcePartition("payments", 0)

@@ -17,11 +17,11 @@ from fakes import (
     spec,
 )
 
-from eomirror.lane.pump import LanePump
+from eomirror.lane.runner import LanePump
 
 if TYPE_CHECKING:
+    from eomirror.lane.ports import CopyWatch
     from eomirror.lane.spec import LaneReport, LaneSpec
-    from eomirror.lane.surroundings import CopyWatch
 
 
 class Rig:

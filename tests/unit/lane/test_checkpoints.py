@@ -19,8 +19,8 @@ from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.spec import GroupOffset
 
 if TYPE_CHECKING:
-    from eomirror.formats.position import Position
-    from eomirror.lane.plane import Account
+    from eomirror.plane.protocol import Account
+    from eomirror.records.position import Position
 
 
 class Lane:

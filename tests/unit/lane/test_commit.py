@@ -25,11 +25,11 @@ from eomirror.lane.commit import (
     grant,
     state_records,
 )
-from eomirror.lane.plane import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
+from eomirror.plane.protocol import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
 
 STAMP = TransactionStamp(
     generation=2, lane=9, run="new", epoch=1, attempt=1, identity=ProducerIdentity(7, 3), txn=5, timestamp=99

@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, account, position
 
 from eomirror._native import encode_offset_map
-from eomirror.formats.mm2 import OffsetSync
-from eomirror.lane.companions import Companions
+from eomirror.lane.mm2_records import Companions
 from eomirror.lane.offset_syncs import TAIL_SECONDS
-from eomirror.lane.plane import MetadataRecord
 from eomirror.lane.spec import GroupOffset
+from eomirror.plane.protocol import MetadataRecord
+from eomirror.records.mm2 import OffsetSync
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eomirror.formats.position import Position
-from eomirror.lane.copies import (
+from eomirror.lane.spec import AssignedPartition
+from eomirror.link.filled_targets import (
     Copy,
     Held,
     filled,
@@ -18,8 +18,8 @@ from eomirror.lane.copies import (
     sharers,
     twins,
 )
-from eomirror.lane.opposite import Opposite
-from eomirror.lane.spec import AssignedPartition
+from eomirror.link.reverse_link import Opposite
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 ITEM = AssignedPartition(SourcePartition("orders", 0), "id-s", "east.orders", "id-t")

@@ -18,7 +18,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.lane.commit import TopicsChangedError
-from eomirror.lane.endings import judge
+from eomirror.lane.errors import judge
 from eomirror.lane.machine import TRANSITIONS, Command, Event, LaneState
 from eomirror.lane.spec import Ending
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eomirror.lane.foresight import Foresight
-from eomirror.lane.plane import MetadataRecord
+from eomirror.lane.speculative_state import Foresight
+from eomirror.plane.protocol import MetadataRecord
 
 
 def _record(

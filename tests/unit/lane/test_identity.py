@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import FakeClock, FakePlane, position
 
-from eomirror.lane.identity import AskedTopics
+from eomirror.lane.topic_ids import AskedTopics
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.lane.partitions import LanePartitions
-from eomirror.lane.plane import Advance, Sealed
-from eomirror.lane.recover import SourceFacts, TargetFacts
+from eomirror.plane.protocol import Advance, Sealed
+from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import SourcePartition
 
 MORE = SourcePartition("orders", 1)

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, position
 
 from eomirror.errors import DataLossError, UnreachableError
-from eomirror.lane.left_open import (
+from eomirror.recovery.hanging import (
     Fate,
     OpenRange,
     ahead_error,

@@ -15,20 +15,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, FakeState, position
 
 from eomirror.errors import FencedError, TransactionFailedError, UnreachableError
-from eomirror.formats.mm2 import Checkpoint, OffsetSync
-from eomirror.formats.names import LinkNames
-from eomirror.formats.offset_map import offset_map_partition
-from eomirror.lane.companions import ReadersTopics
-from eomirror.lane.left_open import Fate, OpenRange
-from eomirror.lane.mending import Mending
-from eomirror.lane.plane import ProducerIdentity
+from eomirror.lane.mm2_records import ReadersTopics
+from eomirror.plane.protocol import ProducerIdentity
+from eomirror.records.mm2 import Checkpoint, OffsetSync
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import offset_map_partition
+from eomirror.recovery.hanging import Fate, OpenRange
+from eomirror.recovery.resolve_hanging import Mending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.errors import MirrorError
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
 
 NAMES = LinkNames("east.west")
 POSITIONS, CONTROL, COPY = (NAMES.positions_topic, 0), (NAMES.control_topic, 0), ("east.orders", 0)

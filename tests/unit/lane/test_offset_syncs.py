@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eomirror.formats.mm2 import OffsetSync
 from eomirror.lane.offset_syncs import MAX_LAG, Mirrored, OffsetSyncs
+from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 1)

@@ -9,8 +9,8 @@ import pytest
 
 import claims
 from eomirror.config import Link
-from eomirror.formats.position import Position
-from eomirror.lane.opposite import (
+from eomirror.lane.spec import AssignedPartition
+from eomirror.link.reverse_link import (
     Opposite,
     copies_back,
     meetings,
@@ -19,7 +19,7 @@ from eomirror.lane.opposite import (
     still_marking,
     unmoved,
 )
-from eomirror.lane.spec import AssignedPartition
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 T0 = SourcePartition("t", 0)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.formats.position import Position
-from eomirror.lane.overslept import Overslept, overslept
+from eomirror.link.tombstones import Overslept, overslept
+from eomirror.records.position import Position
 
 HOUR = 3_600_000
 NOW = 100 * HOUR

@@ -15,8 +15,7 @@ from fakes import ORDERS, PAYMENTS, position
 
 import claims
 from eomirror.errors import StateError, SupersededError
-from eomirror.formats.control import Claim, ControlView, Generation, HandedOver
-from eomirror.lane.ownership import (
+from eomirror.link.ownership import (
     AfterFencing,
     Looked,
     after_fencing,
@@ -29,10 +28,11 @@ from eomirror.lane.ownership import (
     superseded_by,
     unpublished,
 )
+from eomirror.records.control import Claim, ControlView, Generation, HandedOver
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
 
 
 # no layout knows it

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, spec
 
-from eomirror.lane.parking import ParkedLane, Parking, is_successor
 from eomirror.lane.spec import Ending, LaneReport
+from eomirror.spark.handover import ParkedLane, Parking, is_successor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

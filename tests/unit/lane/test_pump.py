@@ -25,16 +25,16 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.damage import MOST_DAMAGED
-from eomirror.lane.plane import CommitOutcome
-from eomirror.lane.recover import SourceFacts
 from eomirror.lane.spec import AssignedPartition, Damage, Ending
+from eomirror.plane.protocol import CommitOutcome
+from eomirror.recovery.corrupt_batches import MOST_DAMAGED
+from eomirror.recovery.resume import SourceFacts
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
 
 
 def test_the_claim_is_committed_before_any_data() -> None:

@@ -13,13 +13,13 @@ from fakes import ORDERS, PAYMENTS
 from pump_rig import Rig
 
 from eomirror.errors import DataLossError
-from eomirror.lane.recover import copy_cut_error
 from eomirror.lane.spec import Ending
+from eomirror.recovery.resume import copy_cut_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.formats.position import Position
+    from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
 from pump_rig import Rig
 
-from eomirror.formats.names import LinkNames
-from eomirror.lane.left_open import OpenRange
-from eomirror.lane.mending import Mending
 from eomirror.lane.spec import Ending
+from eomirror.records.names import LinkNames
+from eomirror.recovery.hanging import OpenRange
+from eomirror.recovery.resolve_hanging import Mending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -15,11 +15,11 @@ from fakes import ORDERS, PAYMENTS, spec
 from pump_rig import Rig
 
 from eomirror.errors import AuthorizationError, PlaneChangedError
-from eomirror.formats.dead_letter import DeadLetter
 from eomirror.lane.machine import Event, LaneState
-from eomirror.lane.plane import CommitOutcome
-from eomirror.lane.refusal import Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.lane.spec import Ending
+from eomirror.plane.protocol import CommitOutcome
+from eomirror.records.dead_letter import DeadLetter
 
 
 def refusal(**changes: Any) -> RangeRefusedError:

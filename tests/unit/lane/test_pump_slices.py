@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, FakePlane, spec
 from pump_rig import Rig
 
-from eomirror.lane.parking import HAND_OVER_SECONDS
-from eomirror.lane.plane import Pumped
 from eomirror.lane.spec import Ending, LaneSpec, StopReason
+from eomirror.plane.protocol import Pumped
+from eomirror.spark.handover import HAND_OVER_SECONDS
 
 if TYPE_CHECKING:
     import pytest

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, position
 
 from eomirror.errors import AuthorizationError, DataLossError, TopicError
-from eomirror.lane.plane import BatchMark, History, Holes, RecordMark
-from eomirror.lane.recover import Resume, SourceFacts, Stop, TargetFacts, decide_resume
+from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark
+from eomirror.recovery.resume import Resume, SourceFacts, Stop, TargetFacts, decide_resume
 
 POSITION = position(ORDERS, 100, leader_epoch=4, target_offset=120)
 SOURCE = SourceFacts("id-orders", 0, 500)

@@ -11,8 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position
 
-from eomirror.lane.plane import Treatment
-from eomirror.lane.refusal import (
+from eomirror.lane.poison_records import (
     Ground,
     LeaveOut,
     Limits,
@@ -23,6 +22,7 @@ from eomirror.lane.refusal import (
     RefusedRecord,
     Stopped,
 )
+from eomirror.plane.protocol import Treatment
 
 LIMITS = Limits({"max.message.bytes": "3000"}, {"max.message.bytes": "1000", "cleanup.policy": "compact"})
 

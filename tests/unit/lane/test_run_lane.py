@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, spec
 
-import eomirror.lane.run
-from eomirror.lane.parking import ParkedLane, Parking
-from eomirror.lane.run import run_lane
+import eomirror.spark.attempt
 from eomirror.lane.spec import Ending, LaneReport
+from eomirror.spark.attempt import run_lane
+from eomirror.spark.handover import ParkedLane, Parking
 
 if TYPE_CHECKING:
     import pytest
@@ -55,8 +55,8 @@ def test_a_lane_that_went_on_for_very_many_epochs_is_closed_like_any_other(
         clients.add(lambda: closed.append("closed"))
         return ParkedLane(lane, pump, mailbox, clients.close)
 
-    monkeypatch.setattr(eomirror.lane.run, "_build", build)
-    monkeypatch.setattr(eomirror.lane.run, "_PARKING", Parking())
+    monkeypatch.setattr(eomirror.spark.attempt, "_build", build)
+    monkeypatch.setattr(eomirror.spark.attempt, "_PARKING", Parking())
 
     reports = [run_lane(replace(first, epoch=1 + number), mailbox) for number in range(EPOCHS + 1)]
 

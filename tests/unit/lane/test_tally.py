@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position, spec
 
-from eomirror.lane.plane import Serving
-from eomirror.lane.tally import AttemptTally
+from eomirror.lane.stats import AttemptTally
+from eomirror.plane.protocol import Serving
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

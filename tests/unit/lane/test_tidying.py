@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, account, position
 
 from eomirror._native import PartitionMap, decode_offset_map, encode_offset_map
-from eomirror.formats.offset_map import chunk_prefix, offset_map_key, prefix_of_chunk, read_offset_map_key
 from eomirror.lane.commit import StateTopics
-from eomirror.lane.tidying import MOST, TIDY_SECONDS, MapTidying, unreadable
+from eomirror.lane.offset_map_compaction import MOST, TIDY_SECONDS, MapTidying, unreadable
+from eomirror.records.offset_map import chunk_prefix, offset_map_key, prefix_of_chunk, read_offset_map_key
 
 if TYPE_CHECKING:
-    from eomirror.lane.plane import MetadataRecord
+    from eomirror.plane.protocol import MetadataRecord
 
 TOPICS = StateTopics("positions", 8, "offset-map", 8)
 Range = tuple[int, int, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eomirror.lane.machine import CutRule, LaneState
-from eomirror.lane.plane import Pumped
-from eomirror.lane.transaction_watch import TransactionWatch
+from eomirror.lane.transaction_timer import TransactionWatch
+from eomirror.plane.protocol import Pumped
 
 CUT = CutRule(interval=0.1, interval_min=0.01)
 

@@ -11,10 +11,10 @@ import pytest
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import load_config
 from eomirror.errors import ClusterError
-from eomirror.kafka.plane import ClientPlane
 from eomirror.lane.spec import LaneSpec
-from eomirror.native.choice import choose_plane, unhonoured
-from eomirror.native.switch import SwitchingPlane
+from eomirror.plane.client.plane import ClientPlane
+from eomirror.plane.fallback import SwitchingPlane
+from eomirror.plane.select import choose_plane, unhonoured
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,8 +20,8 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.refusal import Ground, RangeRefusedError
-from eomirror.native.failure import KINDS, NativeFailureError, lane_error
+from eomirror.lane.poison_records import Ground, RangeRefusedError
+from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
 
 EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "unhonoured": ClusterError,

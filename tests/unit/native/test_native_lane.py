@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror._native import NativeLane
-from eomirror.native.failure import NativeFailureError
-from eomirror.native.plane import delays_text
+from eomirror.plane.native.errors import NativeFailureError
+from eomirror.plane.native.plane import delays_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FORKED = """
 import os
 from eomirror._native import NativeLane
-from eomirror.native.failure import NativeFailureError
+from eomirror.plane.native.errors import NativeFailureError
 
 nobody = {"bootstrap.servers": "127.0.0.1:1"}
 lane = NativeLane(

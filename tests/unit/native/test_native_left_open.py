@@ -9,9 +9,9 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
-from eomirror.lane.left_open import Fate
-from eomirror.lane.plane import ProducerIdentity
-from eomirror.native.left_open import TargetLeftovers
+from eomirror.plane.protocol import ProducerIdentity
+from eomirror.recovery.hanging import Fate
+from eomirror.recovery.hanging_client import TargetLeftovers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eomirror.errors import ClusterError, PlaneChangedError, TopicError
-from eomirror.lane.plane import CommitOutcome, ProducerIdentity, Serving, Treatment
-from eomirror.native.failure import NativeFailureError, lane_error
-from eomirror.native.switch import SwitchingPlane
+from eomirror.plane.fallback import SwitchingPlane
+from eomirror.plane.native.errors import NativeFailureError, lane_error
+from eomirror.plane.protocol import CommitOutcome, ProducerIdentity, Serving, Treatment
 from eomirror.types import SourcePartition
 
 SEARCH = Treatment(ranges={SourcePartition("orders", 0): ((100, 10),)})

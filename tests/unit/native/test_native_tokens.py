@@ -10,7 +10,7 @@ import pytest
 
 from eomirror._native import PlaneReader
 from eomirror.errors import ClusterError, UnreachableError
-from eomirror.native.tokens import ClientCredentials, with_tokens
+from eomirror.plane.native.oauth import ClientCredentials, with_tokens
 from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eomirror.formats.position import Position
-from eomirror.offsets.both_sides import Bound, bound_of_copies, bound_of_originals, settle
+from eomirror.groups.bidirectional import Bound, bound_of_copies, bound_of_originals, settle
+from eomirror.records.position import Position
 
 
 def position(offset: int, target_offset: int | None) -> Any:

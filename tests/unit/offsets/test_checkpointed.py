@@ -10,13 +10,25 @@ import pytest
 
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
-from eomirror.formats.mm2 import Checkpoint
-from eomirror.formats.position import Position
-from eomirror.kafka.groups import GroupState
-from eomirror.offsets import checkpointed, group_offsets, groups, query, translate
+from eomirror.groups import (
+    from_checkpoints as checkpointed,
+)
+from eomirror.groups import (
+    group_offsets,
+    translate,
+)
+from eomirror.groups import (
+    group_translator as groups,
+)
+from eomirror.groups import (
+    translator as query,
+)
+from eomirror.kafka.consumer_groups_proxy import GroupState
+from eomirror.records.mm2 import Checkpoint
+from eomirror.records.position import Position
 
 if TYPE_CHECKING:
-    from eomirror.sync.groups import Committed
+    from eomirror.groups.followed_groups import Committed
     from eomirror.types import SourcePartition
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}

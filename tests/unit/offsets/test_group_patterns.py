@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.config import Link
 from eomirror.errors import UsageError
-from eomirror.offsets.groups import _Look
+from eomirror.groups.group_translator import _Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable

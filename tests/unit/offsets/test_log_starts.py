@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eomirror.offsets.log_starts import not_below
-from eomirror.offsets.translation import Translation
+from eomirror.groups.log_start import not_below
+from eomirror.groups.translation import Translation
 
 EXACT = Translation(
     link="a-b", group="g", topic="t", partition=0, offset=5, to_topic="a.t", to_partition=0, to_offset=7,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from eomirror.formats.position import Position
-from eomirror.kafka.offset_map_reader import OffsetMapReader, Question
-from eomirror.offsets.nothing_mirrored import from_end_to_end
+from eomirror.groups.empty_partition import from_end_to_end
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.records.position import Position
 
 if TYPE_CHECKING:
     from eomirror.types import SourcePartition

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror.config import Cluster
 from eomirror.errors import AuthorizationError
-from eomirror.formats.position import Position
-from eomirror.kafka.facts import TopicFacts
-from eomirror.offsets import replaced as module
-from eomirror.offsets.replaced import replaced
+from eomirror.groups import recreated_topic as module
+from eomirror.groups.recreated_topic import replaced
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.records.position import Position
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

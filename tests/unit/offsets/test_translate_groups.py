@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror import UsageError, load_config
-from eomirror.formats.position import Position
-from eomirror.kafka.groups import GroupState
-from eomirror.offsets import export_offsets, group_offsets, groups, log_starts, query, translate
-from eomirror.sync.groups import Committed
+from eomirror.groups import (
+    export_offsets,
+    group_offsets,
+    translate,
+)
+from eomirror.groups import (
+    group_translator as groups,
+)
+from eomirror.groups import (
+    log_start as log_starts,
+)
+from eomirror.groups import (
+    translator as query,
+)
+from eomirror.groups.followed_groups import Committed
+from eomirror.kafka.consumer_groups_proxy import GroupState
+from eomirror.records.position import Position
 
 if TYPE_CHECKING:
-    from eomirror.offsets import Translation
+    from eomirror.groups import Translation
     from eomirror.types import SourcePartition
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}
@@ -117,7 +130,7 @@ def test_a_partition_that_was_never_mirrored_is_not_passed_over(monkeypatch: pyt
     assert never.skipped == "the link has no position of this partition: it was never mirrored"
 
     monkeypatch.setattr(
-        "eomirror.offsets.transfer.ClusterAdmin",
+        "eomirror.groups.transfer.ClusterAdmin",
         lambda *_, **__: SimpleNamespace(
             describe_cluster=lambda: SimpleNamespace(cluster_id="W"),
             visible_topics=lambda names: (dict.fromkeys(names), {}),

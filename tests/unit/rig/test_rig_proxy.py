@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.demo.ports import free_ports
+from eomirror.localkafka.ports import free_ports
 from rig.apart import proxy_apart
 from rig.frames import Api, FrameSplitter
 from rig.proxy import FaultProxy

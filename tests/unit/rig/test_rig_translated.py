@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.formats.mm2 import Checkpoint, OffsetSync
+from eomirror.records.mm2 import Checkpoint, OffsetSync
 from rig import translated
 
 if TYPE_CHECKING:

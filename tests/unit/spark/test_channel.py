@@ -13,6 +13,7 @@ import pytest
 
 from eomirror.clock import SYSTEM_CLOCK, new_token
 from eomirror.config import Cluster, Link
+from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.lane.spec import (
     AssignedPartition,
     GroupOffset,
@@ -21,8 +22,7 @@ from eomirror.lane.spec import (
     PartitionProgress,
     StopReason,
 )
-from eomirror.spark import lane_mailbox
-from eomirror.spark.channel import AttemptId, LaneChannel
+from eomirror.spark import mailbox as lane_mailbox
 from eomirror.spark.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
@@ -36,7 +36,7 @@ from eomirror.spark.frames import (
     encode_progress,
     greeting,
 )
-from eomirror.spark.lane_mailbox import ChannelMailbox, NoLineError
+from eomirror.spark.mailbox import ChannelMailbox, NoLineError
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.config import Cluster, Link
+from eomirror.driver import driver as driver_module
+from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.errors import MirrorError, StoppedError, UnreachableError
-from eomirror.spark import driver as driver_module
-from eomirror.spark.driver import DriverOptions, MirrorDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

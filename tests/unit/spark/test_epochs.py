@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.lane.spec import Ending
-from eomirror.spark.epochs import (
+from eomirror.driver.retry import (
     AFTER,
     MAX_RAISES,
     Action,
@@ -15,6 +14,7 @@ from eomirror.spark.epochs import (
     epoch_seconds,
     next_action,
 )
+from eomirror.lane.spec import Ending
 
 ROWS = [
     (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),

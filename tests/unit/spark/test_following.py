@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.progress import GroupsSnapshot
-from eomirror.spark.following import Following
-from eomirror.spark.helpers import Helpers
+from eomirror.driver.background import Helpers
+from eomirror.driver.group_thread import Following
+from eomirror.driver.snapshot import GroupsSnapshot
 from records import wait_for
 
 if TYPE_CHECKING:

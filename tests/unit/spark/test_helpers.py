@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from eomirror.driver import background as module
+from eomirror.driver.background import Helpers
 from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
-from eomirror.spark import helpers as module
-from eomirror.spark.helpers import Helpers
 
 
 class Link:

@@ -18,8 +18,8 @@ from pyspark.serializers import CloudPickleSerializer
 
 from eomirror import __version__
 from eomirror.config import Cluster, Link, Secret, load_config
-from eomirror.lane.run import run_lane
 from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
+from eomirror.spark.attempt import run_lane
 from eomirror.spark.jobs import LaneCrashedError, LaneJobs
 from eomirror.spark.task import LaneTask, WarmUpTask, pack_spec, unpack_spec
 from eomirror.types import SourcePartition

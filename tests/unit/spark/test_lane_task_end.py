@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import eomirror.lane.run
 import eomirror.log
+import eomirror.spark.attempt
 from eomirror import __version__
 from eomirror.config import Cluster, Link
-from eomirror.lane.run import LaneInterruptedError
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
-from eomirror.spark.lane_mailbox import ChannelMailbox
+from eomirror.spark.attempt import LaneInterruptedError
+from eomirror.spark.mailbox import ChannelMailbox
 from eomirror.spark.task import LaneTask, pack_spec
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     line = SimpleNamespace(added=lambda: made.append("mirrors"), close=lambda: made.append("line closed"))
     monkeypatch.setattr(ChannelMailbox, "connect", lambda *_, **__: line)
-    monkeypatch.setattr(eomirror.lane.run, "leave_parked", lambda: made.append("left"))
+    monkeypatch.setattr(eomirror.spark.attempt, "leave_parked", lambda: made.append("left"))
     monkeypatch.setattr(eomirror.log, "configure_logging", lambda _: None)
     return made
 

@@ -10,9 +10,9 @@ import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
+from eomirror.driver.channel import AttemptId
+from eomirror.driver.lane import LaneThread
 from eomirror.lane.spec import AssignedPartition, Damage, Ending, LaneReport, LaneSpec
-from eomirror.spark.channel import AttemptId
-from eomirror.spark.lanes import LaneThread
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.config.java_properties import parse_properties
 from eomirror.errors import UsageError
-from eomirror.java import find_java
+from eomirror.jvm import find_java
 from eomirror.spark.launch import argument_file, java_options, properties_file
 
 if TYPE_CHECKING:

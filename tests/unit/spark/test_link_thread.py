@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.spark.links import LinkThread
+from eomirror.driver.link import LinkThread
 
 
 def link(*, silent: bool) -> LinkThread:

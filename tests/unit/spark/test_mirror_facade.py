@@ -13,8 +13,8 @@ import pytest
 import eomirror
 from eomirror import Mirror, SourcePartition, UsageError
 from eomirror.config import Cluster, Config, Link
+from eomirror.driver.lane import error_of
 from eomirror.lane.spec import Ending, LaneReport
-from eomirror.spark.lanes import error_of
 
 
 def config() -> Config:

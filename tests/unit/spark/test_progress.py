@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 
 from eomirror.cli.progress import lanes_line, progress_line
+from eomirror.driver.progress import SILENT_SECONDS, Progress
+from eomirror.driver.snapshot import Counters, PartitionSnapshot, Snapshot
 from eomirror.lane.spec import Ending, LaneProgress, LaneReport, PartitionProgress
-from eomirror.progress import SILENT_SECONDS, Counters, PartitionSnapshot, Progress, Snapshot
 from eomirror.types import SourcePartition
 
 

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from clocks import PlayedClock
+from eomirror.driver.cluster_retry import Reaching
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -18,7 +19,6 @@ from eomirror.errors import (
     StoppedError,
     UnreachableError,
 )
-from eomirror.spark.reaching import Reaching
 
 
 class PlayedEvent(threading.Event):

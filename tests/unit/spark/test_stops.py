@@ -9,17 +9,17 @@ import pytest
 
 from clocks import PlayedClock
 from eomirror.config import Cluster, Link, Secret
+from eomirror.driver.stopped_topics import SETTLED_SECONDS, StopRecords
 from eomirror.errors import DataLossError, TopicError
-from eomirror.formats.control import Stopped, decode_control
 from eomirror.lane.machine import LaneState
 from eomirror.lane.spec import LaneProgress, LaneSpec, PartitionProgress
-from eomirror.spark.stops import SETTLED_SECONDS, StopRecords
+from eomirror.records.control import Stopped, decode_control
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eomirror.lane.plane import MetadataRecord
+    from eomirror.plane.protocol import MetadataRecord
 
 LOSS = DataLossError("east.orders-1: the target lost records 50 to 99", fix="say --adopt orders-1=50")
 MIRRORED = [SourcePartition("orders", 0), SourcePartition("orders", 1), SourcePartition("pay", 0)]

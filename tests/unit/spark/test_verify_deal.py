@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from eomirror.audit.verify import Range, Scope
 from eomirror.spark.verify import deal
+from eomirror.verify.verdict import Range, Scope
 
 
 def scope(number: int, offsets: int) -> Scope:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eomirror.kafka.facts import ConfigValue, TopicFacts
-from eomirror.sync.diff import (
+from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
+from eomirror.topics.diff import (
     AddPartitions,
     AlterConfig,
     CreateTopic,

@@ -8,16 +8,16 @@ import pytest
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
+from eomirror.groups import follower as module
+from eomirror.groups.followed_groups import GONE_SECONDS, Committed, Mirrored, TargetGroup
+from eomirror.groups.follower import GroupFollower
 from eomirror.lane.spec import GroupOffset
-from eomirror.sync import follower as module
-from eomirror.sync.follower import GroupFollower
-from eomirror.sync.groups import GONE_SECONDS, Committed, Mirrored, TargetGroup
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from eomirror.kafka.offset_map_reader import Question
+    from eomirror.link.offset_map_reader import Question
 
 ORDERS, PAYMENTS = SourcePartition("orders", 0), SourcePartition("payments", 0)
 LANES = {ORDERS: 0, PAYMENTS: 0}

@@ -8,9 +8,9 @@ import pytest
 from test_group_follower_refusals import LANES, ORDERS, Flow
 
 from eomirror.errors import ClusterError
+from eomirror.groups import follower as module
+from eomirror.groups.followed_groups import GONE_SECONDS, Committed, Mirrored
 from eomirror.lane.spec import GroupOffset
-from eomirror.sync import follower as module
-from eomirror.sync.groups import GONE_SECONDS, Committed, Mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.lane.spec import GroupOffset
-from eomirror.sync.groups import (
+from eomirror.groups.followed_groups import (
     GONE_SECONDS,
     RETELL_SECONDS,
     Committed,
@@ -17,6 +16,7 @@ from eomirror.sync.groups import (
     decide_deletion,
     decide_sync,
 )
+from eomirror.lane.spec import GroupOffset
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
-from eomirror.kafka.facts import ClusterFacts, ConfigValue, TopicFacts
-from eomirror.sync.discovery import Discovery
-from eomirror.sync.own_topics import OwnTopics
-from eomirror.sync.topics import TargetTopics
+from eomirror.kafka.cluster_metadata import ClusterFacts, ConfigValue, TopicFacts
+from eomirror.topics.apply import TargetTopics
+from eomirror.topics.discovery import Discovery
+from eomirror.topics.state_topics_check import OwnTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

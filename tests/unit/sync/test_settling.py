@@ -8,8 +8,8 @@ import pytest
 
 from clocks import PlayedClock
 from eomirror.errors import ClusterError
-from eomirror.kafka.facts import TopicFacts
-from eomirror.sync.topics import TargetTopics
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.topics.apply import TargetTopics
 
 
 class Admin:

@@ -6,11 +6,11 @@ import pytest
 
 from eomirror.config import load_config
 from eomirror.errors import StateError
-from eomirror.formats.names import LinkNames
-from eomirror.kafka.facts import TopicFacts
-from eomirror.sync.diff import AddPartitions
-from eomirror.sync.mm2_topics import mm2_source_topics, mm2_target_topics
-from eomirror.sync.state_topics import Drift, state_changes, state_drift, state_topics
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.records.names import LinkNames
+from eomirror.topics.diff import AddPartitions
+from eomirror.topics.mm2_topics import mm2_source_topics, mm2_target_topics
+from eomirror.topics.state_topics import Drift, state_changes, state_drift, state_topics
 
 NAMES = LinkNames("east.west")
 

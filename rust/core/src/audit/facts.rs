@@ -1,6 +1,6 @@
 //! What the records of the state topics say, as far as the audit asks.
 //!
-//! The formats are those of `eomirror.formats.position` and `eomirror.formats.offset_map` in Python, and of
+//! The formats are those of `eomirror.records.position` and `eomirror.records.offset_map` in Python, and of
 //! [`crate::offset_map`]. A value of another version is not read as if it were this one.
 
 use std::borrow::Cow;

@@ -3,7 +3,7 @@
 //! Chunks are read in log order, each whole. A later one counts where two disagree: a position that was moved back by
 //! the user, or a target that was replaced, has the same source offsets mirrored again, to other target offsets. A
 //! chunk that only repeats what is known (it was merged into another, and has not been compacted away) is the same map
-//! again, so that any prefix of the log gives a consistent map. What is merged, and when: `eomirror.lane.tidying`.
+//! again, so that any prefix of the log gives a consistent map. What is merged, and when: `eomirror.lane.offset_map_compaction`.
 
 use super::{OffsetMap, Range};
 use crate::error::Error;

@@ -309,7 +309,7 @@ impl Cover {
 }
 
 /// The partition of the offset map that holds all chunks of a source partition: crc32 of name and number, as
-/// `eomirror.formats.offset_map` has it.
+/// `eomirror.records.offset_map` has it.
 fn home(source: &Source, partitions: usize) -> i64 {
     let mut crc = Crc::new();
     crc.update(format!("{}\0{}", source.topic, source.partition).as_bytes());

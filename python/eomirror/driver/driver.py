@@ -1,0 +1,433 @@
+"""
+The driver of a run: Spark, the channel, and one `LinkThread` per link, watched from the caller's thread.
+
+Links fail one by one.  When one does, the others go on; the failure is logged at once, shown in every snapshot,
+and raised by `run` when all links have ended.  A run with ``until`` does not wait for a failed link.
+
+A cluster that is away fails no link, neither at the start nor later: the link waits for it and comes up by itself,
+and a run that is to end caught up goes on until it has.  A run whose time is over before a link began exits 1.
+
+A stop takes at most 5 s: lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
+cancelled; the claims are released; what still hangs after that (a cluster that does not answer) is left behind.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
+from eomirror.driver.channel import AttemptId, LaneChannel
+from eomirror.driver.link import LinkThread
+from eomirror.driver.protocols import Copies, Discoverer, Engine, Follower, Heart, LinkTools, Owner
+from eomirror.driver.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot
+from eomirror.errors import MirrorError
+from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
+from eomirror.spark.attempt import run_lane
+from eomirror.spark.context import SparkEngine, channel_addresses, open_engine
+from eomirror.spark.jobs import LaneJobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.spark.task import LaneFunction
+
+__all__ = ["CAUGHT_UP", "DriverOptions", "MirrorDriver"]
+
+log = structlog.get_logger(__name__)
+
+CAUGHT_UP = "caught-up"
+
+_PROGRESS_SECONDS = 0.5
+_STOP_SECONDS = 3.6
+
+
+def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Discoverer:
+    from eomirror.topics.discovery import Discovery
+
+    made: Discoverer = Discovery(link, source, target, clock=clock)
+    return made
+
+
+def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
+    from eomirror.link.owner import LinkOwner
+    from eomirror.recovery.hanging_client import TargetLeftovers
+
+    made: Owner = LinkOwner(link, source, target, leftovers=TargetLeftovers, **options)
+    return made
+
+
+def _heart(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Heart | None:
+    from eomirror.link.heartbeats import Heartbeats
+
+    if link.heartbeats == "source" or link.beats_on_target:
+        return Heartbeats(link, source, target, clock)
+    return None
+
+
+def _follower(
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    clock: Clock,
+    tell: Callable[[int, Sequence[GroupOffset]], None],
+) -> Follower | None:
+    from eomirror.groups.follower import GroupFollower
+
+    return GroupFollower(link, source, target, tell=tell, clock=clock) if link.groups else None
+
+
+def _identify(cluster: Cluster) -> str:
+    from eomirror.kafka.admin import identify
+
+    return identify(cluster, client_id="eomirror.identify")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOptions:
+    """
+    How to run; tests replace the makers.
+
+    Attributes:
+        version: Our release.
+        settings: For an own Spark context, from `eomirror.spark.context.engine_settings`.
+        spark: The user's SparkContext or SparkSession, or None.
+        take_over: Take links even from a living owner.
+        adopt: Where to go on, for partitions whose position is missing or void.
+        into_filled: Whether records in copies without a position are meant to stay there.
+        on_event: Told in words what is being done; called from several threads.
+        on_report: Told every attempt's spec and report (None if it crashed); called from the lanes' threads.
+        clusters: All clusters of the configuration by alias: a link may forward records of any of them.
+        lane: What runs a lane on a worker.
+        discovery: Makes a link's discovery.
+        owner: Makes a link's owner.
+        heart: Makes what writes a link's heartbeats; None where nobody does.
+        follower: Makes what follows a link's groups; None where nobody does.
+        identify: Asks a cluster for its id.
+        clock: Where time comes from.
+    """
+
+    version: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spark: Any = None
+    take_over: bool = False
+    adopt: Mapping[Any, int] = field(default_factory=dict)
+    into_filled: bool = False
+    on_event: Callable[[str], None] | None = None
+    on_report: Callable[[LaneSpec, LaneReport | None], None] | None = None
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    lane: LaneFunction = run_lane
+    discovery: Callable[[Link, Cluster, Cluster, Clock], Discoverer] = _discovery
+    owner: Callable[..., Owner] = _owner
+    heart: Callable[[Link, Cluster, Cluster, Clock], Heart | None] = _heart
+    follower: Callable[..., Follower | None] = _follower
+    identify: Callable[[Cluster], str] = _identify
+    clock: Clock = SYSTEM_CLOCK
+
+
+class MirrorDriver:
+    """
+    Runs links once.
+
+    Args:
+        links: Each link with its source and target cluster.
+        options: How.
+    """
+
+    def __init__(self, links: Sequence[tuple[Link, Cluster, Cluster]], options: DriverOptions) -> None:
+        self._options = options
+        self._clock = options.clock
+        self._run_id = new_run_id()
+        # SimpleQueue.put may be called from a signal handler at any moment; Event.set may not
+        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._engine: Future[Engine] = Future()
+        self._spark: SparkEngine | None = None
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._fatal: BaseException | None = None
+        self._until: str | float | None = None
+        self._lanes = sum(link.lanes for link, _, _ in links)
+        self._given = list(links)
+        self._links: dict[str, LinkThread] = {}
+        self._copies = Copies()
+
+    def request_stop(self) -> None:
+        """Ask the run to stop; returns at once, and may be called from a signal handler."""
+        self._inbox.put("stop")
+
+    def run(
+        self, until: str | float | None = None, on_progress: Callable[[Snapshot], None] | None = None
+    ) -> RunReport:
+        """
+        Run until told to stop, until ``until``, or until every link has failed.
+
+        Args:
+            until: ``caught-up``; or seconds from now; or None for ever.
+            on_progress: Called in this thread, about twice a second.
+
+        Raises:
+            MirrorError: The first link's failure, or Spark's.
+        """
+        self._until = until
+        began = self._clock.monotonic()
+        self._links = {link.name: self._link_thread(link, *ends) for link, *ends in self._given}
+        if not self._inbox.empty():
+            # told to stop before there was anything to stop: neither Spark nor a cluster is asked for anything
+            return self._report("stopped", 0.0)
+        threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
+        for thread in self._links.values():
+            thread.start()
+        why = "failed"
+        try:
+            why = self._watch(began, on_progress)
+        finally:
+            try:
+                self._stop_links(began, on_progress)
+            finally:
+                self._stop_engine()
+        self._raise_first_error()
+        return self._report(why, self._clock.monotonic() - began)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    def _watch(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> str:
+        """Wait for the end; gives why it came."""
+        until = self._until
+        while True:
+            tick = _PROGRESS_SECONDS
+            if isinstance(until, int | float):
+                left = began + until - self._clock.monotonic()
+                if left <= 0:
+                    return "time over"
+                tick = min(tick, left)
+            try:
+                word = self._inbox.get(timeout=tick)
+            except queue.Empty:
+                word = "tick"
+            if word == "stop":
+                return "stopped"
+            if on_progress is not None:
+                on_progress(self._snapshot(began))
+            if self._failed():
+                return "failed"
+            if all(link.over or link.idle_for_good for link in self._links.values()):
+                return "every topic is stopped"
+            going = [link for link in self._links.values() if link.error is None]
+            if until == CAUGHT_UP and going and all(link.caught_up for link in going):
+                return "caught up"
+
+    def _failed(self) -> bool:
+        """Whether nothing goes on."""
+        if self._fatal is not None or all(link.over for link in self._links.values()):
+            return True
+        return self._engine.done() and self._engine.exception() is not None
+
+    def _snapshot(self, began: float) -> Snapshot:
+        links: tuple[LinkSnapshot, ...] = tuple(link.snapshot() for link in self._links.values())
+        return Snapshot(seconds=self._clock.monotonic() - began, links=links)
+
+    # -- starting and stopping -------------------------------------------------------------------
+
+    def _link_thread(self, link: Link, source: Cluster, target: Cluster) -> LinkThread:
+        options = self._options
+        spec = LaneSpec(
+            link=link,
+            source=source,
+            target=target,
+            source_cluster_id="",
+            target_cluster_id="",
+            run=self._run_id,
+            generation=0,
+            lane=0,
+            epoch=0,
+            attempt=0,
+            seconds=link.epoch,
+            partitions=(),
+        )
+        tell = options.on_event or (lambda _: None)
+        tools = LinkTools(
+            run=self._run_id,
+            clock=self._clock,
+            engine=self._engine,
+            tell=tell,
+            wake=lambda: self._inbox.put("look"),
+            fail_mirror=self._fail,
+            on_report=options.on_report or (lambda _, __: None),
+            wants_goals=self._until == CAUGHT_UP,
+            identify=lambda alias: options.identify(options.clusters[alias]),
+            copies=self._copies,
+        )
+        return LinkThread(
+            spec,
+            discovery=lambda: options.discovery(link, source, target, self._clock),
+            owner=lambda take_over: options.owner(
+                link,
+                source,
+                target,
+                run=self._run_id,
+                clock=self._clock,
+                take_over=take_over and options.take_over,
+                adopt=options.adopt,
+                into_filled=options.into_filled,
+                on_event=lambda text: tell(f"{link.name}: {text}"),
+            ),
+            heart=lambda: options.heart(link, source, target, self._clock),
+            follower=lambda reach: options.follower(link, source, target, self._clock, reach),
+            tools=tools,
+        )
+
+    def _start_engine(self) -> None:
+        # not in the caller's thread: SparkContext takes SIGINT for itself there, and stop must be heard meanwhile
+        try:
+            if self._options.on_event is not None:
+                self._options.on_event("starting spark")
+            spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+            try:
+                engine = self._line_up(spark)
+            except BaseException:
+                spark.close()
+                raise
+            with self._lock:
+                late = self._abandoned
+                if not late:
+                    self._spark = spark
+                    self._engine.set_result(engine)
+            if late:
+                engine.channel.close()
+                spark.close()
+        except BaseException as error:  # noqa: BLE001  whoever waits for the engine must hear of it
+            with self._lock:
+                if not self._abandoned:
+                    self._engine.set_exception(error)
+            self._inbox.put("look")
+
+    def _line_up(self, spark: SparkEngine) -> Engine:
+        token = new_token()
+        try:
+            bind, host, port = channel_addresses(spark.settings, spark.context.master)
+            channel = LaneChannel(
+                bind,
+                port,
+                token=token,
+                on_hello=self._greet,
+                on_progress=self._hear,
+                on_groups=self._hear_groups,
+                clock=self._clock,
+            )
+        except (OSError, ValueError) as error:
+            raise MirrorError(
+                f"the driver cannot listen for its lanes: {error}",
+                fix="choose a free spark.eomirror.channel.port, and a spark.driver.host that workers can reach",
+            ) from error
+        jobs = LaneJobs(
+            spark.context,
+            host=host,
+            port=channel.port,
+            token=token,
+            version=self._options.version,
+            log_level=_log_level(),
+            lane=self._options.lane,
+        )
+        return Engine(jobs, channel, jobs.warm_up(self._lanes))
+
+    def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
+        deadline = Deadline(_STOP_SECONDS, self._clock)
+        if self._options.on_event is not None:
+            self._options.on_event("finishing open transactions")
+        with self._lock:
+            self._abandoned = True
+            # wakes links that wait for it; the starting thread closes what it may still open
+            self._engine.cancel()
+        for link in self._links.values():
+            link.request_stop()
+        for link in self._links.values():
+            if not link.join(deadline.remaining()):
+                log.warning("link_left_behind", link=link.name)
+        if on_progress is not None:
+            on_progress(self._snapshot(began))
+
+    def _stop_engine(self) -> None:
+        if self._spark is not None:
+            self._engine.result().channel.close()
+            self._spark.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._fatal = self._fatal or error
+        self._inbox.put("look")
+
+    # -- the channel's callbacks -----------------------------------------------------------------
+
+    def _greet(self, attempt: AttemptId) -> Iterable[Mapping[str, Any]]:
+        link = self._links.get(attempt.link)
+        return () if link is None else link.greeting(attempt)
+
+    def _hear(self, attempt: AttemptId, progress: LaneProgress) -> None:
+        link = self._links.get(attempt.link)
+        if link is not None:
+            link.heard(attempt, progress)
+
+    def _hear_groups(self, attempt: AttemptId, offsets: tuple[GroupOffset, ...]) -> None:
+        link = self._links.get(attempt.link)
+        if link is not None:
+            link.heard_groups(offsets)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _raise_first_error(self) -> None:
+        engine_error = (
+            self._engine.exception() if self._engine.done() and not self._engine.cancelled() else None
+        )
+        links = [link for link in self._links.values() if link.error is not None]
+        errors = [error for error in (engine_error, self._fatal, *(link.error for link in links)) if error]
+        if not errors:
+            return
+        first = errors[0]
+        others = {id(error): error for error in errors[1:] if error is not first and str(error) != str(first)}
+        for error in others.values():
+            first.add_note(f"also: {error}")
+        raise first
+
+    def _report(self, why: str, seconds: float) -> RunReport:
+        links = tuple(self._link_report(link, why) for link in self._links.values())
+        codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
+        stopped = any(link.stopped_topics or link.error for link in links)
+        # a run that ends by itself must not look well when it left topics behind, or a link that never began; one
+        # that was stopped did its part
+        exit_code = max(codes, default=1) if why != "stopped" and stopped else 0
+        return RunReport(
+            run=self._run_id,
+            seconds=seconds,
+            exit_code=exit_code,
+            aborted=any(link.aborted for link in self._links.values()),
+            links=links,
+        )
+
+    @staticmethod
+    def _link_report(link: LinkThread, why: str) -> LinkReport:
+        snapshot = link.snapshot()
+        counters: Counters = snapshot.counters
+        return LinkReport(
+            link=link.name,
+            outcome=why,
+            generation=link.generation,
+            counters=counters,
+            lag_records=snapshot.lag_records,
+            retries=sum(lane.retries for lane in snapshot.lanes),
+            stopped_topics=snapshot.stopped_topics,
+            error=snapshot.error or snapshot.waiting,
+        )
+
+
+def _log_level() -> str:
+    """The level of this process's log, for the workers: their logs end up in the same place."""
+    if not structlog.is_configured():
+        return "info"
+    logger: Any = structlog.get_logger()
+    level = getattr(logger.bind(), "get_effective_level", lambda: 20)()
+    return {10: "debug", 20: "info", 30: "warning", 40: "error"}.get(int(level), "info")

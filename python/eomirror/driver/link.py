@@ -1,0 +1,505 @@
+"""
+One link, seen from the driver: takes it, runs its lanes, finds new partitions, renews the claim, gives it up.
+
+Three threads beside those of the lanes: the link's own does everything in order; the planner looks for partitions;
+the keeper renews the claim.  What they meet that may pass (a cluster that does not answer, and for the last two a right
+that was revoked) is logged and tried again; anything else fails the link, and only this link.  A run that is to
+end when it has caught up does not wait for rights, because only a person can grant them; it does wait for a cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror.clock import Deadline
+from eomirror.config.frozen import FrozenMapping
+from eomirror.driver.authorization_retry import UnauthorizedTopics
+from eomirror.driver.background import Helpers
+from eomirror.driver.claim_renewal import Keeping
+from eomirror.driver.cluster_retry import Reaching
+from eomirror.driver.group_thread import Following
+from eomirror.driver.lane import LaneThread
+from eomirror.driver.progress import Progress
+from eomirror.driver.protocols import refuse_left_out, without_lane
+from eomirror.driver.snapshot import LinkSnapshot
+from eomirror.driver.stopped_topics import StopRecords
+from eomirror.errors import StoppedError, TopicError
+from eomirror.groups.followed_groups import Mirrored
+from eomirror.spark.frames import encode_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from eomirror.driver.channel import AttemptId
+    from eomirror.driver.protocols import (
+        Discoverer,
+        Engine,
+        Follower,
+        Heart,
+        LinkTools,
+        Owner,
+        PublishedLayout,
+    )
+    from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
+    from eomirror.types import SourcePartition
+
+__all__ = ["LinkThread"]
+
+log = structlog.get_logger(__name__)
+
+#: New topics and partitions are looked for so often.
+REFRESH_SECONDS = 5.0
+
+# of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
+_LANES_SECONDS = 2.8
+_LAST_SECONDS = 0.3
+# of these, for a lane that goes on behind its epoch
+_SILENCE_SECONDS = 1.5
+
+# a cluster may be slow to give executors; lanes then queue for them like the warm-up does
+_WARM_UP_SECONDS = 20.0
+
+
+class LinkThread:
+    """
+    Runs one link until it is told to stop or cannot go on.  It is the `LaneHost` of its lanes.
+
+    Args:
+        spec: Spec of the link's lanes; ids and generation are filled in here.
+        discovery: Makes the link's discovery.
+        owner: Makes the link's owner.
+        heart: Makes what writes the link's heartbeats; None where nobody does.
+        follower: Makes what follows the link's groups, told how to reach a lane; None where nobody does.
+        tools: What all links share.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        *,
+        discovery: Callable[[], Discoverer],
+        owner: Callable[[bool], Owner],
+        heart: Callable[[], Heart | None],
+        follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], Follower | None],
+        tools: LinkTools,
+    ) -> None:
+        self.name = spec.link.name
+        self.error: BaseException | None = None
+        self.aborted = False
+        self.generation: int | None = None
+        self.aimed = False
+        self._spec = spec
+        self._make_discovery = discovery
+        self._make_owner = owner
+        self._published = False
+        self._tools = tools
+        self._lock = threading.RLock()
+        self._progress = Progress(self.name)
+        self._unauthorized = UnauthorizedTopics()
+        self._over = threading.Event()
+        self._quit = threading.Event()
+        self._deadline: Deadline | None = None
+        self._discovery: Discoverer | None = None
+        self._owner: Owner | None = None
+        self._engine: Engine | None = None
+        self._lanes: dict[int, LaneThread] = {}
+        self._known: set[SourcePartition] = set()
+        self._helpers = Helpers(self, self._over)
+        self._reaching = Reaching(self.name, self._over, clock=tools.clock, say=self._wait_for)
+        self._stops = StopRecords(spec, tools.clock)
+        self._keeping = Keeping(self._helpers, self._stops, heart, quit_=self._quit)
+        self._following = Following(
+            self._helpers,
+            lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
+            self._mirrored,
+            over=self._over,
+            clock=tools.clock,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the link's thread."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Ask the link to stop; returns at once."""
+        with self._lock:
+            self._deadline = self._deadline or Deadline(_LANES_SECONDS, self._tools.clock)
+        self._over.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end for at most so many seconds; whether it came."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def over(self) -> bool:
+        """Whether the link's thread is done."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all goals are reached, and the groups are where they stood then."""
+        with self._lock:
+            reached = self.aimed and self._progress.caught_up
+        return reached and self._following.settled()
+
+    @property
+    def idle_for_good(self) -> bool:
+        """Whether every topic that the link mirrors has been stopped."""
+        if not self.stopped_codes:
+            return False
+        with self._lock:
+            if self._unauthorized:
+                return False
+        topics = self.snapshot().topics
+        return bool(topics) and all(topic.stopped for topic in topics)
+
+    @property
+    def stopped_codes(self) -> dict[str, int]:
+        """Exit codes that stopped topics ask for."""
+        with self._lock:
+            return dict(self._progress.stopped_codes)
+
+    def snapshot(self) -> LinkSnapshot:
+        """Where the link stands."""
+        with self._lock:
+            shown = self._progress.snapshot(self._tools.clock.monotonic())
+        groups = self._following.snapshot()
+        return shown if groups is None else replace(shown, groups=groups)
+
+    # -- the channel's callbacks -----------------------------------------------------------------
+
+    def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
+        """What an attempt that has just connected must know."""
+        lane = self._lanes.get(attempt.lane)
+        with self._lock:
+            lanes = self._progress.lanes
+        self._following.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
+        return [] if lane is None else lane.greeting(attempt)
+
+    def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
+        """Progress of an attempt."""
+        lane = self._lanes.get(attempt.lane)
+        stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
+        self._stops.heard(progress, stopped)
+        progress = replace(
+            progress,
+            stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped},
+            unauthorized_topics=tuple(stopped.intersection(progress.unauthorized_topics)),
+        )
+        self._await_rights(progress.unauthorized_topics)
+        with self._lock:
+            before = self._progress.caught_up
+            self._progress.take(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
+            reached = self.aimed and not before and self._progress.caught_up
+        self._drop(progress.stopped_topics, but=attempt.lane)
+        if reached:
+            self._tools.wake()
+
+    def heard_groups(self, offsets: tuple[GroupOffset, ...]) -> None:
+        """What a lane says about offsets of groups."""
+        self._following.heard(offsets)
+
+    # -- LaneHost --------------------------------------------------------------------------------
+
+    def run_attempt(self, spec: LaneSpec) -> LaneReport:
+        """Run it on Spark."""
+        return self._tools.engine.result().jobs.run(spec)
+
+    def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Send messages to the lane's running attempt, if it is connected."""
+        if self._engine is not None:
+            self._engine.channel.tell(self.name, lane, messages)
+
+    def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Send messages to every attempt of the lane that is connected."""
+        if self._engine is not None:
+            self._engine.channel.tell(self.name, lane, messages, everybody=True)
+
+    def await_silence(self, lane: int) -> None:
+        """Wait a while until no attempt of the lane is connected."""
+        channel = None if self._engine is None else self._engine.channel
+        if channel is not None and not channel.await_silence(self.name, lane, _SILENCE_SECONDS):
+            self.aborted = True
+            log.warning("lane_still_connected", link=self.name, lane=lane)
+
+    def check_owner(self) -> None:
+        """Find out who fenced a lane."""
+        if self._owner is not None:
+            self._owner.check()
+
+    def attempt_begun(self, spec: LaneSpec) -> None:
+        """An attempt starts."""
+        log.info(
+            "lane_starts",
+            link=self.name,
+            lane=spec.lane,
+            epoch=spec.epoch,
+            attempt=spec.attempt,
+            partitions=len(spec.partitions),
+            seconds=round(spec.seconds, 1),
+        )
+        with self._lock:
+            self._progress.begin(spec.lane, epoch=spec.epoch, attempt=spec.attempt)
+
+    def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
+        """An attempt ended."""
+        now = self._tools.clock.monotonic()
+        self._await_rights(report.unauthorized_topics if report else ())
+        with self._lock:
+            if report is not None:
+                self._progress.end(report, failure=failure, now=now)
+            elif failure:
+                self._progress.fail_attempt(spec.lane, failure)
+        for topic, (code, reason) in (report.stopped_topics if report else {}).items():
+            log.error(
+                "topic_stopped", link=self.name, lane=spec.lane, topic=topic, exit_code=code, reason=reason
+            )
+        self._stops.stopped(report.stopped_topics if report else {}, spec.lane)
+        self._drop(report.stopped_topics if report else (), but=spec.lane)
+        self._tools.on_report(spec, report)
+        self._tools.wake()
+
+    def rests(self, lane: int, state: str) -> None:
+        """No worker runs the lane now."""
+        with self._lock:
+            self._progress.say(lane, state)
+
+    @property
+    def patient(self) -> bool:
+        """Whether the run waits for rights that are missing: one that ends when it has caught up would never end."""
+        return not self._tools.wants_goals
+
+    def committed(self, lane: int) -> bool:
+        """Whether the lane's present attempt has committed anything."""
+        with self._lock:
+            return self._progress.committed(lane)
+
+    def fail(self, error: BaseException, *, everything: bool = False) -> None:
+        """The link cannot go on; or nothing can."""
+        with self._lock:
+            if self.error is None:
+                self.error = error
+                self._progress.error = str(error)
+                self._progress.state = "failed"
+        self.request_stop()
+        log.error("link_failed", link=self.name, reason=str(error))
+        if everything:
+            self._tools.fail_mirror(error)
+
+    # -- the link's own thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._say("preparing")
+            discovery, layout = self._reaching.do(self._take)
+            self._mirror(discovery, layout)
+        except StoppedError:
+            # the caller may begin another run, which takes the link from this one: nothing goes on here
+            pass
+        except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
+            self.fail(error)
+        finally:
+            self._end()
+            self._tools.wake()
+
+    def _refuse_twins(self, partitions: Sequence[AssignedPartition]) -> None:
+        for topic, other in self._tools.copies.take(self.name, partitions).items():
+            raise TopicError(
+                f"link {self.name}: topic {topic} is mirrored to the same target topic by link {other} already; "
+                "every record would be written twice",
+                fix="exclude the topic from one of the two links",
+            )
+
+    def _take(self) -> tuple[Discoverer, PublishedLayout]:
+        """Prepare the topics and take the link; from the beginning each time, as a mirror does that starts again."""
+        # a claim that an earlier try has left is this run's own, so it needs no release
+        self._close()
+        self._discovery = discovery = self._make_discovery()
+        # a run that ends when everything is mirrored must not end without some of it
+        partitions = discovery.prepare(strict=self._tools.wants_goals)
+        self._refuse_twins(partitions)
+        if self._over.is_set():
+            raise StoppedError(f"link {self.name}: told to stop before it was taken")
+        self._say("acquiring")
+        # a try that published has taken the link over; whatever mirror owns it since was told to, later (EO-10)
+        self._owner = owner = self._make_owner(not self._published)
+        layout = owner.acquire(self._spec.link.lanes, partitions, stopped=self._over.is_set)
+        self._known = {item.source for item in partitions}
+        return discovery, layout
+
+    def _close(self) -> None:
+        if self._owner is not None:
+            self._published = self._published or self._owner.published
+        for tool in (self._owner, self._discovery):
+            if tool is not None:
+                tool.close()
+        self._owner = self._discovery = None
+
+    def _mirror(self, discovery: Discoverer, layout: PublishedLayout) -> None:
+        link = self._spec.link
+        self.generation = layout.generation
+        if self._over.is_set():
+            return
+        self._stops.inherit(layout.stopped, self._known)
+        self._stops.stopped(without_lane(self._known, layout.lanes), None)
+        self._stops.left_out(discovery.left_out())
+        if self._owner is not None:
+            self._keeping.begin(self._owner)
+        with self._lock:
+            for lane, items in layout.lanes.items():
+                self._assign(lane, items)
+        if self._tools.wants_goals:
+            refuse_left_out(self.name, self._known, layout)
+            goals = self._reaching.do(discovery.goals)
+            with self._lock:
+                self._progress.aim(goals)
+                self.aimed = True
+        self._say("running")
+        try:
+            self._engine = engine = self._tools.engine.result()
+        except CancelledError:
+            return  # stopped before Spark was up
+        ids = {
+            **link.cluster_ids,
+            link.source: layout.source_cluster_id,
+            link.target: layout.target_cluster_id,
+        }
+        # records name their origin by cluster id, and a link may forward those of clusters that are not its own two
+        for alias in link.origins or ():
+            if alias not in ids:
+                ids[alias] = self._identified(alias)
+        loops = replace(link.loops, provenance_header=layout.provenance_header)
+        spec = replace(
+            self._spec,
+            link=replace(link, cluster_ids=FrozenMapping(ids), loops=loops),
+            generation=layout.generation,
+            source_cluster_id=layout.source_cluster_id,
+            target_cluster_id=layout.target_cluster_id,
+        )
+        for lane in range(link.lanes):
+            template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
+            self._lanes[lane] = LaneThread(template, lanes=link.lanes, host=self, clock=self._tools.clock)
+        self._await_workers(engine)
+        for thread in self._lanes.values():
+            thread.start(engine.jobs.thread)
+        self._helpers.start(lambda: self._plan(discovery), "planner")
+        self._helpers.start(
+            lambda: self._helpers.guard("groups_not_followed", self._following.run), "follower"
+        )
+        self._tools.wake()
+        self._over.wait()
+
+    def _identified(self, alias: str) -> str:
+        """The id of a cluster whose records are forwarded; it may be down just now, and leaving it out is a loss."""
+        return self._reaching.do(lambda: self._tools.identify(alias))
+
+    def _await_workers(self, engine: Engine) -> None:
+        # a lane that starts before them gets a worker of its own, and twice as many then import at the same time
+        deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
+        while engine.warm_up.is_alive() and not self._over.is_set() and not deadline.passed:
+            engine.warm_up.join(0.05)
+
+    def _end(self) -> None:
+        self.request_stop()
+        deadline = self._deadline or Deadline(0, self._tools.clock)
+        self._say("stopping")
+        for lane in self._lanes.values():
+            lane.stop()
+        late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
+        for lane in late:
+            # its transaction stays open until the next owner of its id aborts it; nothing of it is visible
+            log.warning("lane_cut_off", link=self.name, lane=lane.lane)
+            self.aborted = self.aborted or lane.connected
+            if self._engine is not None:
+                self._engine.jobs.cancel(self.name, lane.lane)
+        last = Deadline(_LAST_SECONDS, self._tools.clock)
+        for lane in late:
+            lane.join(last.remaining())
+        self._quit.set()
+        self._helpers.join(Deadline(_LAST_SECONDS, self._tools.clock))
+        if self._owner is not None:
+            self._stops.write(self._owner.release)
+        self._close()
+        self._say("done")
+
+    # -- its helpers -----------------------------------------------------------------------------
+
+    def _mirrored(self) -> Mirrored:
+        with self._lock:
+            return Mirrored(self._progress.lanes, self._progress.stopped)
+
+    def _plan(self, discovery: Discoverer) -> None:
+        while not self._over.wait(REFRESH_SECONDS):
+            self._helpers.guard("refresh_failed", lambda: self._refresh(discovery))
+            self._helpers.guard("topics_not_retaken", self._retake)
+
+    def _refresh(self, discovery: Discoverer) -> None:
+        found = discovery.refresh()
+        self._stops.left_out(discovery.left_out())
+        new = [item for item in found if item.source not in self._known]
+        for topic, other in self._tools.copies.take(self.name, new).items():
+            reason = f"link {other} makes the same copy already"
+            log.error("topic_left_out", link=self.name, topic=topic, reason=reason)
+            self._stops.stopped({topic: (1, f"topic {topic} is left out: {reason}")}, None)
+            self._known.update(item.source for item in new if item.source.topic == topic)
+            new = [item for item in new if item.source.topic != topic]
+        if not new or self._over.is_set() or self._owner is None:
+            return
+        by_lane = self._owner.extend(new)
+        self._stops.stopped(without_lane((item.source for item in new), by_lane), None)
+        self._known.update(item.source for item in new)
+        for lane, items in by_lane.items():
+            log.info(
+                "partitions_added", link=self.name, lane=lane, partitions=[str(item.source) for item in items]
+            )
+            with self._lock:
+                self._assign(lane, items)
+            self._lanes[lane].add(items)
+
+    def _await_rights(self, topics: Collection[str]) -> None:
+        if not topics or not self.patient:
+            return
+        with self._lock:
+            self._unauthorized.stopped(topics, self._tools.clock.monotonic())
+
+    def _retake(self) -> None:
+        """Try topics again that lacked a right, or a leader."""
+        with self._lock:
+            topics = self._unauthorized.due(self._tools.clock.monotonic())
+            self._progress.resume(topics)
+            self._stops.tried_again(topics, self._progress.lanes)
+        if topics:
+            log.info("topics_tried_again", link=self.name, topics=topics)
+            for thread in list(self._lanes.values()):
+                thread.retake(topics)
+
+    def _drop(self, topics: Collection[str], *, but: int) -> None:
+        """What one lane stopped, the others stop too."""
+        if topics:
+            for lane, thread in list(self._lanes.items()):
+                if lane != but:
+                    thread.drop(topics)
+
+    def _assign(self, lane: int, items: Sequence[AssignedPartition]) -> None:
+        for item in items:
+            self._progress.assign(lane, item.source, item.target_topic)
+
+    def _wait_for(self, reason: str) -> None:
+        """Note what keeps the link from starting; empty once nothing does."""
+        with self._lock:
+            self._progress.wait(reason)
+            state = self._progress.state
+        self._tools.tell(f"{self.name}: {state}" + (f": {reason}" if reason else ""))
+
+    def _say(self, state: str) -> None:
+        with self._lock:
+            if self._progress.state != "failed":
+                self._progress.state = state
+        self._tools.tell(f"{self.name}: {state}")

@@ -1,0 +1,31 @@
+"""
+Where the offset of one side of a link is on the other, record by record.
+
+::
+
+    from eomirror import load_config
+    from eomirror.groups import translate
+
+    for each in translate(load_config("mirror.yaml"), group="billing"):
+        print(each.to_topic, each.to_partition, each.to_offset)
+
+The answers come from the target alone (positions and offset map), whether or not a mirror runs; only the offsets of a
+group on the source are asked for there.
+"""
+
+from __future__ import annotations
+
+from eomirror.groups.group_translator import GroupPartition, group_offsets
+from eomirror.groups.transfer import ImportedGroup, export_offsets, import_offsets
+from eomirror.groups.translation import Translation
+from eomirror.groups.translator import translate
+
+__all__ = [
+    "GroupPartition",
+    "ImportedGroup",
+    "Translation",
+    "export_offsets",
+    "group_offsets",
+    "import_offsets",
+    "translate",
+]

@@ -1,0 +1,202 @@
+"""Asks both links of a pair where equal names meet, and puts their answers together (`eomirror.groups.bidirectional`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eomirror.groups.bidirectional import Bound, Settled, bound_of_copies, bound_of_originals, settle
+from eomirror.kafka.record_digests import LogTailReader
+from eomirror.link.offset_map_reader import OffsetMapReader, Question
+from eomirror.records.names import LinkNames
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.config import Config, Link
+    from eomirror.groups.translation import Translation
+    from eomirror.records.position import Position
+
+__all__ = ["Meeting", "opposite_link"]
+
+Name = tuple[str, int]
+
+# records to look at between the two answers of one partition; behind them the count becomes an upper bound
+_MOST_RECORDS = 20_000
+
+
+def opposite_link(config: Config, link: Link) -> Link | None:
+    """The link that brings records of the same names back, if there is one."""
+    for other in config.links:
+        if (other.source, other.target) == (link.target, link.source) and link.guard and other.guard:
+            return other
+    return None
+
+
+class Meeting:
+    """
+    Two links between the same clusters, of which each writes what the other reads.
+
+    Args:
+        config: The configuration.
+        link: The link that was asked for.
+        opposite: The other.
+        reverse: From the link's target to its source.
+    """
+
+    def __init__(self, config: Config, link: Link, opposite: Link, *, reverse: bool) -> None:
+        there, back = (opposite, link) if reverse else (link, opposite)
+        self._there, self._back = there, back
+        self._copies = OffsetMapReader(there, config.clusters[there.target])
+        self._originals = OffsetMapReader(back, config.clusters[back.target])
+        role = LinkNames(link.state_name).client_id("offsets")
+        self._log = LogTailReader(config.clusters[there.target], client_id=role)
+        self._others = [
+            each
+            for each in config.links
+            if each.guard
+            and each.target in {link.source, link.target}
+            and each.source not in {link.source, link.target}
+        ]
+
+    def settle(self, asked: Sequence[Translation]) -> list[tuple[Translation, int]]:
+        """
+        Where consumers go on, and how much they read again.
+
+        Args:
+            asked: What one link alone says; its offsets are those of the side that the consumers come from.
+
+        Raises:
+            StateError: A record in the links' topics is not readable.
+            ClusterError: A cluster cannot be asked.
+        """
+        meeting = [each for each in asked if self._meets(each)]
+        if not meeting:
+            return [(each, 0) for each in asked]
+        # first the end, then positions, then the maps: whatever comes in between lies behind the end
+        ends = self._copies.stable_ends(sorted({(each.to_topic, each.to_partition) for each in meeting}))
+        positions = {
+            (source.topic, source.partition): each for source, each in self._copies.positions().items()
+        }
+        back = {
+            (each.target_topic, each.target_partition): each for each in self._originals.positions().values()
+        }
+        here_ends = self._originals.stable_ends(sorted({(each.topic, each.partition) for each in meeting}))
+        copies = self._bounds_of_copies(meeting, positions, ends)
+        originals = self._bounds_of_originals(meeting, back, here_ends)
+        found = {
+            id(each): self._settled(each, positions, ends, first, second)
+            for each, first, second in zip(meeting, copies, originals, strict=True)
+        }
+        return [found.get(id(each), (each, 0)) for each in asked]
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._copies.close()
+        self._originals.close()
+        self._log.close()
+
+    def _meets(self, each: Translation) -> bool:
+        """Whether the opposite link brings the records back under the very name."""
+        back = self._back
+        return back.mirrors(each.to_topic) and back.target_naming.target_topic(each.to_topic) == each.topic
+
+    def _bounds_of_copies(
+        self, meeting: Sequence[Translation], positions: Mapping[Name, Position], ends: Mapping[Name, int]
+    ) -> list[Bound | None]:
+        known = [each for each in meeting if (each.topic, each.partition) in positions]
+        answers = self._answers(
+            self._copies,
+            [Question(positions[each.topic, each.partition], each.offset) for each in known],
+            reverse=False,
+        )
+        found = {
+            id(each): bound_of_copies(
+                answer,
+                first,
+                positions[each.topic, each.partition],
+                ends[each.to_topic, each.to_partition],
+            )
+            for each, (answer, first) in zip(known, answers, strict=True)
+        }
+        return [found.get(id(each)) for each in meeting]
+
+    def _bounds_of_originals(
+        self, meeting: Sequence[Translation], back: Mapping[Name, Position], ends: Mapping[Name, int]
+    ) -> list[Bound | None]:
+        known = [each for each in meeting if (each.topic, each.partition) in back]
+        answers = self._answers(
+            self._originals,
+            [
+                Question(back[each.topic, each.partition], each.offset, ends[each.topic, each.partition])
+                for each in known
+            ],
+            reverse=True,
+        )
+        found = {
+            id(each): bound_of_originals(answer, first, back[each.topic, each.partition], each.offset)
+            for each, (answer, first) in zip(known, answers, strict=True)
+        }
+        unseen = bound_of_originals(("nothing", -1), None, None, 0)
+        return [found.get(id(each), unseen) for each in meeting]
+
+    @staticmethod
+    def _answers(
+        reader: OffsetMapReader, questions: Sequence[Question], *, reverse: bool
+    ) -> list[tuple[tuple[str, int], int | None]]:
+        """Answers; for one that lies before the first known record also where that record is."""
+        if not questions:
+            return []
+        answers = reader.answers(questions, reverse=reverse)
+        early = [index for index, (kind, _) in enumerate(answers) if kind == "before"]
+        firsts: dict[int, int | None] = {}
+        if early:
+            again = reader.answers(
+                [replace(questions[index], offset=answers[index][1]) for index in early], reverse=reverse
+            )
+            firsts = {
+                index: at if kind == "exact" else None for index, (kind, at) in zip(early, again, strict=True)
+            }
+        return [(answer, firsts.get(index)) for index, answer in enumerate(answers)]
+
+    def _settled(
+        self,
+        each: Translation,
+        positions: Mapping[Name, Position],
+        ends: Mapping[Name, int],
+        copies: Bound | None,
+        originals: Bound | None,
+    ) -> tuple[Translation, int]:
+        if self._others:
+            others = ", ".join(sorted({other.source for other in self._others}))
+            reason = f"records of {others} arrive under the same name: no offset is known that skips none"
+            return replace(each, to_offset=None, kind="unknown", reason=reason), 0
+        if copies is None or originals is None:
+            # `each` says why it is not known, unless it is the opposite link that does not know
+            reason = each.reason or f"link {self._back.name} does not know the records before {each.offset}"
+            return replace(each, to_offset=None, kind="unknown", reason=reason), 0
+        found = self._looked(each, positions[each.topic, each.partition], ends, copies, originals)
+        kind = "earlier" if found.again else "exact" if found.exact else "next"
+        return replace(each, to_offset=found.offset, kind=kind, reason=""), found.again
+
+    def _looked(
+        self,
+        each: Translation,
+        position: Position,
+        ends: Mapping[Name, int],
+        copies: Bound,
+        originals: Bound,
+    ) -> Settled:
+        """Look at the records between both answers, if they differ."""
+        where = each.to_topic, each.to_partition
+        low, high = min(copies.unread, originals.unread), max(copies.read, originals.read)
+        if low >= high:
+            return settle(copies, originals, [], whole=True)
+        low = max(low, self._copies.log_starts([where])[where])
+        logged = self._log.read(*where, low, high, most=_MOST_RECORDS, timestamps=False)
+        offsets = [record.offset for record in logged]
+        answers = self._copies.answers(
+            [Question(position, offset, ends[where]) for offset in offsets], reverse=True
+        ) if offsets else []  # fmt: skip
+        records = [(offset, kind == "exact") for offset, (kind, _) in zip(offsets, answers, strict=True)]
+        return settle(copies, originals, records, whole=len(records) < _MOST_RECORDS)

@@ -1,0 +1,322 @@
+"""
+Exact offsets of groups as a file: `export_offsets` makes it, `import_offsets` sets them, group by group.
+
+The file is JSON, so that it can be looked at, kept and edited::
+
+    {"v": 1, "cluster": "west", "cluster_id": "...", "made": 1700000000000, "link": "east->west",
+     "topic_ids": {"east.orders": "..."},
+     "groups": {"billing": [{"topic": "east.orders", "partition": 0, "offset": 998,
+                             "from_topic": "orders", "from_partition": 0, "from_offset": 1000,
+                             "metadata": ""}]}}
+
+An import takes a group whole or not at all: its offsets go to the coordinator in one request, after everything that
+could be wrong with one of them was looked at.  A topic that was created anew since the file was made is another one,
+although its offsets have the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.errors import MirrorError, UsageError
+from eomirror.groups.followed_groups import Committed
+from eomirror.groups.from_checkpoints import Away, none_away
+from eomirror.groups.group_translator import group_offsets
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.consumer_groups_proxy import ClusterGroups
+from eomirror.records.names import LinkNames
+from eomirror.topology.naming import illegal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from eomirror.config import Config
+    from eomirror.kafka.consumer_groups_proxy import GroupState
+
+__all__ = ["ImportedGroup", "export_offsets", "import_offsets"]
+
+VERSION = 1
+
+Name = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedGroup:
+    """
+    What became of one group of a file.
+
+    Attributes:
+        group: The group.
+        offsets: Topic, partition, offset that it had (None for none), offset that it gets.
+        written: Whether they were committed; with ``dry_run``, whether they would be.
+        problem: Why not; empty if nothing is in the way.
+    """
+
+    group: str
+    offsets: tuple[tuple[str, int, int | None, int], ...]
+    written: bool
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        return {
+            "group": self.group,
+            "written": self.written,
+            "problem": self.problem,
+            "offsets": [
+                {"topic": topic, "partition": partition, "had": had, "offset": offset}
+                for topic, partition, had, offset in self.offsets
+            ],
+        }
+
+
+def export_offsets(
+    config: Config,
+    *,
+    link: str | None = None,
+    group: str | None = None,
+    groups: str | None = None,
+    reverse: bool = False,
+    source_gone: bool = False,
+    away: Away = none_away,
+    now_ms: int,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """
+    Where groups go on on the other side of one link, as a document for `import_offsets`.
+
+    Args:
+        config: The configuration that the mirror runs with.
+        link: Name of the link; needed where there are several.
+        group: Only this group.
+        groups: Only groups that this regular expression matches whole.
+        reverse: From target to source.
+        source_gone: Ask the groups' checkpoints on the target, as for a source that does not answer.
+        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
+        now_ms: Wall clock, for ``made``.
+
+    Returns:
+        The document, and why groups were left out: one of which an offset is not known is left out whole.
+
+    Raises:
+        UsageError: The configuration has several links and none was named.
+        MirrorError: A cluster cannot be asked.
+    """
+    if link is None and len(config.links) != 1:
+        raise UsageError(
+            "the configuration has several links, and a file holds offsets of one",
+            fix="name one with --link",
+        )
+    chosen = config.link(link) if link is not None else config.links[0]
+    found = group_offsets(
+        config,
+        group=group,
+        groups=groups,
+        link=chosen.name,
+        reverse=reverse,
+        source_gone=source_gone,
+        away=away,
+    )
+    left_out = {
+        each.group: f"{each.topic}-{each.partition}: {each.skipped}"
+        for each in found
+        if each.to_offset is None
+    }
+    documents: dict[str, list[dict[str, Any]]] = {}
+    for each in found:
+        if each.group not in left_out:
+            documents.setdefault(each.group, []).append(
+                {
+                    "topic": each.to_topic,
+                    "partition": each.to_partition,
+                    "offset": each.to_offset,
+                    "from_topic": each.topic,
+                    "from_partition": each.partition,
+                    "from_offset": each.offset,
+                    "again": each.again,
+                    "metadata": each.metadata,
+                }
+            )
+    alias = chosen.source if reverse else chosen.target
+    admin = ClusterAdmin(config.clusters[alias], client_id=LinkNames(chosen.state_name).client_id("offsets"))
+    topics = {row["topic"] for rows in documents.values() for row in rows}
+    try:
+        cluster_id = admin.describe_cluster().cluster_id
+        facts, _ = admin.visible_topics(sorted(topics))
+    finally:
+        admin.close()
+    return (
+        {
+            "v": VERSION,
+            "cluster": alias,
+            "cluster_id": cluster_id,
+            "made": now_ms,
+            "link": chosen.name,
+            "topic_ids": {topic: each.topic_id for topic, each in facts.items() if each is not None},
+            "groups": documents,
+        },
+        left_out,
+    )
+
+
+def import_offsets(
+    config: Config, document: Mapping[str, Any], *, group: str | None = None, dry_run: bool = False
+) -> list[ImportedGroup]:
+    """
+    Commit the offsets of a file for groups that are idle; each group whole or not at all.
+
+    Args:
+        config: The configuration that the file was made with.
+        document: What `export_offsets` gave.
+        group: Only this group of the file.
+        dry_run: Look at everything, commit nothing.
+
+    Returns:
+        One per group, sorted.
+
+    Raises:
+        UsageError: The document is none of ours, is for another cluster, or does not have the group.
+        MirrorError: The cluster cannot be asked.
+    """
+    alias, wanted = _read(config, document)
+    if group is not None:
+        if group not in wanted:
+            raise UsageError(f"the file has no group {group}", fix="see the file's `groups`")
+        wanted = {group: wanted[group]}
+    client_id = "eomirror.groups"
+    admin = ClusterAdmin(config.clusters[alias], client_id=client_id)
+    groups = ClusterGroups(config.clusters[alias], client_id=client_id)
+    try:
+        found = admin.describe_cluster().cluster_id
+        if found != document.get("cluster_id"):
+            raise UsageError(
+                f"the file was made for cluster id {document.get('cluster_id')}, but {alias} is {found}",
+                fix="export the offsets again",
+            )
+        names = sorted({name for offsets in wanted.values() for name in offsets})
+        facts = admin.describe_topics(sorted({topic for topic, _ in names}))
+        # a file of a release that did not note them, or that somebody wrote by hand, has none
+        noted = document.get("topic_ids", {})
+        other = {
+            topic
+            for topic, known in facts.items()
+            if known is not None and noted.get(topic, known.topic_id) != known.topic_id
+        }
+        there = [
+            (topic, number)
+            for topic, number in names
+            if (known := facts[topic]) is not None and number < known.partitions
+        ]
+        starts = admin.offsets(there, at="earliest", read_committed=False) if there else {}
+        ends = admin.offsets(there, at="latest", read_committed=False) if there else {}
+        spans = {name: (start, ends[name]) for name, start in starts.items()}
+        states, had = groups.states(wanted), groups.committed(wanted)
+        done = []
+        for name, offsets in sorted(wanted.items()):
+            problem = _problem(offsets, states[name], spans, other)
+            if not problem and not dry_run:
+                # it may have got a member since we looked
+                problem = _written(groups, name, offsets)
+            rows = tuple(
+                (where[0], where[1], _offset(had[name].get(where)), offsets[where].offset)
+                for where in sorted(offsets)
+            )
+            done.append(ImportedGroup(group=name, offsets=rows, written=not problem, problem=problem))
+        return done
+    finally:
+        groups.close()
+        admin.close()
+
+
+def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, Committed]) -> str:
+    """Commit them; why they are not, empty if they are: what became of the other groups has to be told all the same."""
+    try:
+        return groups.write(group, offsets)
+    except MirrorError as error:
+        return error.message
+
+
+def _offset(committed: Committed | None) -> int | None:
+    return None if committed is None else committed.offset
+
+
+def _problem(
+    offsets: Mapping[Name, Committed],
+    state: GroupState,
+    spans: Mapping[Name, tuple[int, int]],
+    other: Collection[str],
+) -> str:
+    if not state.idle:
+        return f"it is active: {state.name}, {state.members} members; stop its consumers first"
+    for topic, number in sorted(offsets):
+        offset = offsets[topic, number].offset
+        if (topic, number) not in spans:
+            return f"{topic}-{number} does not exist"
+        if topic in other:
+            return f"{topic} was deleted and created again since the file was made; export the offsets again"
+        start, end = spans[topic, number]
+        if not start <= offset <= end:
+            return f"{topic}-{number} holds [{start}, {end}), and not {offset}"
+    return ""
+
+
+def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, dict[Name, Committed]]]:
+    try:
+        if document["v"] != VERSION:
+            raise UsageError(
+                f"the file has version {document['v']}, this release knows {VERSION}",
+                fix="use the release of eomirror that made it, or a newer one",
+            )
+        alias = str(document["cluster"])
+        wanted = {group: _offsets_of(group, rows) for group, rows in document["groups"].items()}
+        if not isinstance(document.get("topic_ids", {}), dict):
+            raise TypeError("topic_ids is no object")  # noqa: TRY301  one of several ways not to be ours
+    except MirrorError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"the file is none that `eomirror offsets export` has made: {_words(error)}",
+            fix="make one: eomirror offsets export CONFIG",
+        ) from error
+    if alias not in config.clusters:
+        raise UsageError(
+            f"the file is for cluster {alias}, which the configuration does not have",
+            fix="use the configuration that it was made with",
+        )
+    return alias, wanted
+
+
+class _NotOursError(ValueError):
+    """Something that an export does not write; in words."""
+
+
+def _offsets_of(group: str, rows: Any) -> dict[Name, Committed]:
+    """
+    What a group is to stand at; read as strictly as it is written, because a file may have been edited by hand.
+
+    An offset that is half right would move a group to where nobody wanted it.
+    """
+    found: dict[Name, Committed] = {}
+    for row in rows:
+        topic, partition, offset = row["topic"], row["partition"], row["offset"]
+        if not isinstance(topic, str) or illegal_name(topic):
+            raise _NotOursError(f"group {group}: {topic!r} is no topic")
+        # true is an int in Python
+        if type(partition) is not int or partition < 0:
+            raise _NotOursError(f"group {group}: {topic} has no partition {partition!r}")
+        if type(offset) is not int:
+            raise _NotOursError(f"group {group}: {topic}-{partition} has no offset {offset!r}")
+        if (topic, partition) in found:
+            raise _NotOursError(f"group {group}: {topic}-{partition} is there twice")
+        # a file of an older release, or that somebody wrote by hand, has none
+        metadata = row.get("metadata", "")
+        if not isinstance(metadata, str):
+            raise _NotOursError(f"group {group}: {topic}-{partition} has no metadata {metadata!r}")
+        found[topic, partition] = Committed(offset, metadata)
+    if not group or not found:
+        raise _NotOursError(f"group {group!r} has no name, or no offset")
+    return found
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, _NotOursError) else repr(error)

@@ -1,0 +1,337 @@
+"""
+How an AdminClient is asked: again, while what is in the way passes by itself, and with the reason when it does not.
+
+A request that only reads gets a part of the time first.  librdkafka (2.16) keeps it for one broker, the controller or
+a leader as its cache names them, and when that broker has died or stands still, waits for it for as long as the request
+may take; nothing refreshes the cache of an AdminClient meanwhile.  Measured when one of three brokers was killed, whose
+partitions had other leaders 4 s later: ListOffsets took its 30 s, and so did each description of a topic.  So an
+unanswered request is followed by one of a new client, which learns from any broker who is there.
+
+librdkafka retries a connection for ever and only tells its log and its error callback why; both are served by `poll`
+alone.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eomirror.clock import Clock, Deadline
+from eomirror.config.clients import admin_properties
+from eomirror.errors import MirrorError, TopicError, UnreachableError
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+from eomirror.kafka.wait_notice import waiting_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from eomirror.config import Cluster
+
+__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of", "try_seconds", "where_there"]
+
+log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
+Key = TypeVar("Key")
+
+# the connection that carried a request broke; everything that is asked here may be asked again
+_BROKE = frozenset({KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER})
+# a command that meets a cluster that is away ends within 10 s, its own start and other requests included
+_CONNECT_SECONDS = 7.0
+#: What one operation may take, repetitions included.
+OPERATION_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+# The part of that time that the first try of a reading request gets, and so much more for each thing that is asked for;
+# every further try gets twice as long
+_TRY_SECONDS = 2.0
+_TRY_SECONDS_EACH = 0.002
+# how long after a refused handshake or login another bootstrap server may still let us in
+_GRACE_SECONDS = 2.0
+
+#: A topic or a partition is not there.
+MISSING = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
+_UNANSWERED = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+_LOGIN = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+
+
+class Asking:
+    """
+    An AdminClient, and how it is asked.
+
+    Args:
+        cluster: The cluster.
+        client_id: What brokers see.
+        timeout: Seconds that one operation may take, repetitions included.
+        clock: Where time comes from.
+
+    Attributes:
+        client: The AdminClient; None once closed.
+        broken: How many failed or lost connections librdkafka has reported.
+
+    Raises:
+        ClusterError: librdkafka does not take the cluster's properties.
+    """
+
+    def __init__(self, cluster: Cluster, *, client_id: str, timeout: float, clock: Clock) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._clock = clock
+        self._client_id = client_id
+        self._reason: KafkaError | None = None
+        self.broken = 0
+        self.client: Any = self._new_client()
+
+    @property
+    def name(self) -> str:
+        """The cluster's alias and address, for messages."""
+        return f"{self._cluster.alias} ({self._cluster.bootstrap_servers})"
+
+    @property
+    def principal(self) -> str:
+        """Who we are to the brokers, as far as the configuration tells; empty when it does not."""
+        name = self._cluster.properties.get("sasl.username", "")
+        return name if isinstance(name, str) else ""
+
+    def close(self) -> None:
+        """Let go of the client: its destructor closes the connections."""
+        self.client = None
+
+    def renew(self) -> None:
+        """Replaces a client whose requests are not answered; those of other threads end with an error that passes."""
+        if self.client is not None:
+            log.debug(
+                "client_replaced", cluster=self._cluster.alias, reason="a request was not answered in time"
+            )
+            self.client = self._new_client()
+
+    def connected(self, ask: Callable[[float], Any]) -> Any:
+        """
+        The answer to a first question, which shows whether the cluster can be reached.
+
+        Args:
+            ask: Gives a future; takes the seconds that it may take.
+
+        Raises:
+            AuthorizationError: The credentials are refused.
+            ClusterError: No broker answers in time, and why as far as librdkafka tells.
+        """
+        try:
+            with waiting_for(self._cluster, clock=self._clock):
+                future = ask(_CONNECT_SECONDS)
+                self._await_connection(future)
+                found = future.result(_PAUSE_SECONDS)
+        except (KafkaException, FutureTimeoutError) as raised:
+            raise self.translated(raised, "") from raised
+        self._served()
+        return found
+
+    def translated(self, raised: Exception, doing: str, right: Right | None = None) -> MirrorError:
+        """The user's error for what the client raised."""
+        if self.client is not None:
+            self.client.poll(0)
+        error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+        return to_mirror_error(
+            error, doing=doing, cluster=self.name, reason=self._reason, right=right, principal=self.principal
+        )
+
+    def about_topic(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
+        """Likewise, of what concerns one topic; names it where it does not exist."""
+        error = self.translated(raised, doing, right)
+        if code_of(raised) in MISSING:
+            return TopicError(error.message, fix=error.fix, topic=topic)
+        return error
+
+    def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
+        """Ask again while what is in the way passes by itself, such as a controller that moves."""
+        with waiting_for(self._cluster, clock=self._clock):
+            return self._patiently(ask, doing, right)
+
+    def _patiently(self, ask: Callable[[], Result], doing: str, right: Right | None) -> Result:
+        deadline = Deadline(self._timeout, self._clock)
+        while True:
+            try:
+                answer = ask()
+            except (KafkaException, FutureTimeoutError) as raised:
+                if not self._worth_repeating(raised, deadline):
+                    raise self.translated(raised, doing, right) from raised
+                self._clock.sleep(_PAUSE_SECONDS)
+            else:
+                self._served()
+                return answer
+
+    def each(
+        self,
+        keys: Sequence[Key],
+        send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
+        failed: Callable[[Key, Exception], None],
+        passes: Callable[[Key, Exception], bool] = lambda _, __: False,
+        *,
+        reads: bool = False,
+        seconds: float | None = None,
+    ) -> dict[Key, Any]:
+        """
+        Send one request for all keys; ask again only for those that are in the way of a moving leader.
+
+        Args:
+            keys: What to ask for.
+            send: Gives a future for each key; takes the seconds that are left.
+            failed: Raises the user's error, or returns where None is an answer.
+            passes: Whether an error will pass by itself, besides those that always do.
+            reads: The request changes nothing, and gets a part of the time first.
+            seconds: How long all of it may take; that of all operations by default.
+        """
+        limit = self._timeout if seconds is None else seconds
+        with waiting_for(self._cluster, clock=self._clock):
+            return self._each(keys, send, failed, passes, reads=reads, seconds=limit)
+
+    def _each(
+        self,
+        keys: Sequence[Key],
+        send: Callable[[Sequence[Key], float], Mapping[Key, Any]],
+        failed: Callable[[Key, Exception], None],
+        passes: Callable[[Key, Exception], bool],
+        *,
+        reads: bool,
+        seconds: float,
+    ) -> dict[Key, Any]:
+        deadline = Deadline(seconds, self._clock)
+        patience = try_seconds(len(keys)) if reads else seconds
+        found: dict[Key, Any] = {}
+        waiting = keys
+        while waiting:
+            again = []
+            left = max(0.1, min(patience, deadline.remaining()))
+            patience *= 2
+            answered = Deadline(left, self._clock)
+            for key, future in send(waiting, left).items():
+                try:
+                    found[key] = future.result(answered.remaining() + 1)
+                except (KafkaException, FutureTimeoutError) as raised:
+                    in_vain = reads and not deadline.passed and code_of(raised) in _UNANSWERED
+                    if (
+                        in_vain
+                        or self._worth_repeating(raised, deadline)
+                        or (not deadline.passed and passes(key, raised))
+                    ):
+                        again.append(key)
+                    else:
+                        failed(key, raised)
+                        found[key] = None
+            waiting = again
+            if waiting:
+                if reads and answered.passed:
+                    self.renew()
+                self._clock.sleep(_PAUSE_SECONDS)
+        self._served()
+        return found
+
+    def will_pass(self, raised: Exception) -> bool:
+        """Returns whether a reading request that ended so is worth another one."""
+        return code_of(raised) in _UNANSWERED or self._passes(raised)
+
+    def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
+        return not deadline.passed and self._passes(raised)
+
+    def _passes(self, raised: Exception) -> bool:
+        if not isinstance(raised, KafkaException):
+            return False
+        if raised.args[0].code() in _BROKE:
+            # one connection of a cluster that serves; a refused login and a failed handshake say so before
+            return self._reason is None or self._reason.code() in _BROKE
+        return classify_admin(raised.args[0]).action is Action.RETRY
+
+    def _new_client(self) -> Any:
+        return made(
+            AdminClient,
+            self._cluster,
+            {
+                **admin_properties(self._cluster, client_id=self._client_id),
+                "error_cb": self._on_error,
+                "logger": ClientLog(cluster=self._cluster.alias),
+            },
+        )
+
+    def _await_connection(self, future: Any) -> None:
+        """Wait for an answer, but not for long after a refused login: librdkafka would try for ever."""
+        deadline = Deadline(_CONNECT_SECONDS, self._clock)
+        refused: Deadline | None = None
+        while not future.done() and not deadline.passed:
+            self.client.poll(0.05)
+            if refused is None and self._reason is not None and self._reason.code() in _LOGIN:
+                refused = Deadline(_GRACE_SECONDS, self._clock)
+            if refused is not None and refused.passed:
+                return
+
+    def _served(self) -> None:
+        """A request went through: what was said before explains nothing any more."""
+        self.client.poll(0)
+        self._reason = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "all brokers are down" follows every failure and never says why; a refused login is followed by
+        # the connection's end, which says less
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        self.broken += 1
+        if self._reason is None or self._reason.code() not in _LOGIN or error.code() in _LOGIN:
+            self._reason = error
+
+
+def try_seconds(things: int) -> float:
+    """Returns how long to wait for a first answer about so many things."""
+    return _TRY_SECONDS + _TRY_SECONDS_EACH * things
+
+
+def code_of(raised: Exception) -> int:
+    """Librdkafka's code of what an operation raised; a future that was not answered in time has none of its own."""
+    return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
+
+
+def where_there(
+    ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
+    partitions: Collection[tuple[str, int]],
+    *,
+    passing: tuple[type[MirrorError], ...] = (TopicError, UnreachableError),
+) -> Mapping[tuple[str, int], int]:
+    """
+    What is asked of partitions, without the topics that cannot be asked.
+
+    Args:
+        ask: Asks about all of them, or names the topic that it could not ask about.
+        partitions: Topic and number.
+        passing: Errors that speak against that topic alone: by default it is gone, or a partition has no leader.
+
+    Raises:
+        MirrorError: What else ``ask`` raises, and what it says of no topic of these.
+    """
+    while partitions:
+        try:
+            return ask(sorted(partitions))
+        except passing as error:
+            kept = {where for where in partitions if where[0] != error.topic}
+            if len(kept) == len(partitions):
+                raise
+            partitions = kept
+    return {}

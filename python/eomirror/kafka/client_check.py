@@ -1,0 +1,119 @@
+"""
+Asks librdkafka, without connecting, whether it knows the properties of a configuration and takes their values.
+
+Its own parser decides, so that no copy of its list can grow old here.  A property is offered together with one
+that no version can know: properties are taken in order, so a complaint about ours means that the first was
+accepted, and no client is ever created for the question.  What is only checked on creation (ranges, properties
+that exclude each other, certificates) is asked of a client without brokers, which is destroyed at once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from eomirror.config import Cluster, Secret
+from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.config.token_function import OAUTH_CB, TokenFunction
+from eomirror.errors import ClusterError, Fault
+from eomirror.kafka.client_factory import holds_secret
+from eomirror.kafka.error_text import said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+__all__ = ["property_faults"]
+
+_SENTINEL = "eomirror.no.such.property"
+
+# creating a client with these starts what talks to others: a token request, kinit, a broker connection
+_CONNECTS = re.compile(r"^(sasl\.|oauth_cb$|bootstrap\.servers$|security\.protocol$|https\.|ssl\.engine)")
+
+
+def property_faults(clusters: Iterable[Cluster], lines: Mapping[str, int] | None = None) -> list[Fault]:
+    """
+    Client properties that librdkafka does not know, or whose values it does not take.
+
+    Values never reach a fault: librdkafka's own text is shown only where it cannot hold a secret.
+
+    Args:
+        clusters: Clusters of a configuration.
+        lines: Line of every property by its path (`eomirror.config.Inspection.lines`).
+    """
+    found = []
+    for cluster in clusters:
+        unknown = [
+            *_unknown(f"clusters.{cluster.alias}", cluster.properties, lines or {}),
+            *_unknown(f"clusters.{cluster.alias}.consumer", cluster.consumer, lines or {}),
+            *_unknown(f"clusters.{cluster.alias}.producer", cluster.producer, lines or {}),
+        ]
+        found += unknown or _refused_together(cluster, lines or {})
+    return found
+
+
+def _unknown(path: str, properties: Mapping[str, str | Secret], lines: Mapping[str, int]) -> Iterator[Fault]:
+    for key, value in properties.items():
+        text = value.reveal() if isinstance(value, Secret) else value
+        if key == OAUTH_CB:
+            try:
+                TokenFunction.load(text)
+            except ClusterError as error:
+                yield Fault(f"{path}.{key}", error.message, error.fix, lines.get(f"{path}.{key}", 0))
+            continue
+        complaint = _complaint(Producer, {key: text, _SENTINEL: ""})
+        if _SENTINEL in complaint:
+            continue
+        what, fix = "librdkafka does not take this value", "see what it allows in its CONFIGURATION.md"
+        if "No such configuration property" in complaint:
+            what = "librdkafka does not know this property"
+            fix = "look it up in librdkafka's CONFIGURATION.md; names of the Java client differ"
+            dotted = key.replace("_", ".")
+            if dotted != key and _SENTINEL in _complaint(Producer, {dotted: text, _SENTINEL: ""}):
+                fix = f"did you mean {dotted}?"
+        yield Fault(f"{path}.{key}", what, fix, lines.get(f"{path}.{key}", 0))
+
+
+def _refused_together(cluster: Cluster, lines: Mapping[str, int]) -> list[Fault]:
+    consumer = consumer_properties(cluster, client_id="check")
+    producer = producer_properties(
+        cluster, client_id="check", transactional_id="check", transaction_timeout_ms=15_000
+    )
+    found = []
+    for role, kind, properties in (("consumer", Consumer, consumer), ("producer", Producer, producer)):
+        offline = {key: value for key, value in properties.items() if not _CONNECTS.match(key)}
+        offline["log_level"] = 0
+        if str(properties.get("security.protocol", "")).lower() in ("ssl", "sasl_ssl"):
+            offline["security.protocol"] = "ssl"  # loads certificates and keys, still without a broker
+        if complaint := _complaint(kind, offline):
+            path = _guilty(cluster, role, complaint)
+            shown = f": {complaint}" if not holds_secret(cluster, complaint) else ""
+            fix = "correct these properties" if shown else "check certificates, keys and their passwords"
+            found.append(Fault(path, f"no {role} can be made of this{shown}", fix, lines.get(path, 0)))
+    # what is wrong for both roles is wrong once
+    return found[:1] if len({fault.path for fault in found}) == 1 else found
+
+
+def _guilty(cluster: Cluster, role: str, complaint: str) -> str:
+    """Path of the property that a complaint names first, or of the cluster."""
+    path = f"clusters.{cluster.alias}"
+    own = cluster.consumer if role == "consumer" else cluster.producer
+    named = [(complaint.find(key), key) for key in (*cluster.properties, *own) if key in complaint]
+    if not named:
+        return path
+    key = min(named)[1]
+    return f"{path}.{role}.{key}" if key in own else f"{path}.{key}"
+
+
+def _complaint(kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> str:
+    """What librdkafka says against making a client of these properties; empty when it makes one."""
+    try:
+        client = kind(properties)
+    except KafkaException as error:
+        return said(error.args[0])
+    except (TypeError, ValueError) as error:
+        return str(error)
+    if kind is Consumer:
+        client.close()
+    return ""

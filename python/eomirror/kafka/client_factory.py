@@ -1,0 +1,69 @@
+"""
+Makes librdkafka's clients, and says for the user why it does not make one.
+
+A client reads its certificates and keys when it is made.  So a mirror whose properties were right at its start may
+meet a file later that is away, or half written, because somebody replaces it: that passes, and the mirror tries again
+(`eomirror.kafka.errors.classify_making`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from eomirror.config import Secret
+from eomirror.errors import ClusterError, UnreachableError
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import Action, classify_making
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eomirror.config import Cluster
+
+__all__ = ["holds_secret", "made"]
+
+Client = TypeVar("Client")
+
+
+def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]) -> Client:
+    """
+    A client of one cluster; nothing is sent yet.  What librdkafka says goes to our log, not to stderr.
+
+    Args:
+        kind: ``Consumer``, ``Producer`` or ``AdminClient``.
+        cluster: Whose properties they are, for messages.
+        properties: What `eomirror.config.clients` makes of them, and what the caller adds.
+
+    Raises:
+        UnreachableError: A certificate or key cannot be read now.
+        ClusterError: librdkafka does not take the properties.
+    """
+    try:
+        return kind({"logger": ClientLog(client=properties.get("client.id", cluster.alias)), **properties})
+    except KafkaException as raised:
+        error = raised.args[0]
+        text = said(error)
+        if holds_secret(cluster, text):
+            text = "(the reason is left out, for it shows a secret)"
+        verdict = classify_making(error)
+        if verdict.action is Action.UNREACHABLE:
+            raise UnreachableError(
+                f"cluster {cluster.alias}: {verdict.reason}: {text}",
+                fix="put the file of that property back; a mirror that runs tries again by itself",
+            ) from None
+        raise ClusterError(
+            f"cluster {cluster.alias}: librdkafka does not take its properties: {text}",
+            fix=f"correct them under clusters.{cluster.alias}; `eomirror check` names each one",
+        ) from None
+
+
+def holds_secret(cluster: Cluster, text: str) -> bool:
+    """Whether a text shows the value of a secret property of the cluster."""
+    return any(
+        isinstance(value, Secret) and value.reveal() and value.reveal() in text
+        for properties in (cluster.properties, cluster.consumer, cluster.producer)
+        for value in properties.values()
+    )

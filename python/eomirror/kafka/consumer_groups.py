@@ -1,0 +1,366 @@
+"""
+Consumer groups of one cluster: who there is, where they stand, moving one that is idle, and deleting one.
+
+librdkafka (2.16) takes one group per request, so that many of them are on their way at a time.  All offsets of a group
+are written with one OffsetCommit, which a coordinator appends as one batch: all of them or none.  It refuses the
+request for a group with members, so that one that wakes up meanwhile is safe.
+
+There are two ways to ask.  A command is `strict`: it wants all of it, settled, or an error.  Who follows groups all the
+time is not: one broker or one group may be missing this time, and is looked at again in a second.
+
+Nothing in a mirror uses this class where it runs: librdkafka may end the process (`eomirror.kafka.consumer_groups_proxy`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import admin_properties
+from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.groups.followed_groups import Committed, TargetGroup
+from eomirror.kafka.admin_client import code_of
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.error_text import said, without_values
+from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from eomirror.config import Cluster
+
+__all__ = ["GroupCoordinators", "GroupState", "Offsets", "batches"]
+
+log = structlog.get_logger(__name__)
+
+_SECONDS = 30.0
+# requests on their way at a time; brokers answer them from memory
+_AT_ONCE = 200
+_PAUSE_SECONDS = 0.2
+_DAY_SECONDS = 86_400.0
+
+# in these states a group has no members, and its offsets may be set from outside
+_IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+_HAS_MEMBERS = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+
+#: Of one group, by topic and partition.
+Offsets = dict[tuple[str, int], Committed]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """
+    A group as its coordinator describes it.
+
+    Attributes:
+        name: Of the state, such as ``EMPTY``; ``DEAD`` for a group that does not exist.
+        members: How many it has.
+        idle: Whether its offsets may be set.
+    """
+
+    name: str
+    members: int
+    idle: bool
+
+
+class GroupCoordinators:
+    """
+    Asks the coordinators of one cluster.
+
+    Args:
+        cluster: The cluster.
+        client_id: What brokers see.
+        seconds: What one request may take.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self, cluster: Cluster, client_id: str, *, seconds: float = _SECONDS, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._alias = cluster.alias
+        self._seconds = seconds
+        self._clock = clock
+        self._client: Any = made(
+            AdminClient,
+            cluster,
+            admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)},
+        )
+
+    def names(self, *, strict: bool) -> tuple[list[str], bool]:
+        """
+        Every consumer group that we may see, of the classic and of the consumer protocol (KIP-848).
+
+        Groups of other kinds, such as Connect's, are none.  The group without a name is left out: clients of old, which
+        assigned partitions to themselves, commit for it what they like, and librdkafka asks for no offsets without one.
+
+        Args:
+            strict: A broker that does not answer is an error: its groups would be missing.
+
+        Returns:
+            Them, sorted; and whether every broker has answered.
+
+        Raises:
+            MirrorError: The cluster does not answer, or refuses us.
+        """
+        self._client.poll(0)
+        try:
+            found = self._client.list_consumer_groups(request_timeout=self._seconds).result(self._seconds + 1)
+        except (KafkaException, TimeoutError) as raised:
+            raise self._error(raised, "list consumer groups") from raised
+        for error in found.errors:
+            if strict:
+                raise self._error(error, "list consumer groups")
+            log.info("groups_of_a_broker_unknown", cluster=self._alias, reason=without_values(str(error)))
+        return sorted({one.group_id for one in found.valid if one.group_id}), not found.errors
+
+    def shared(self) -> list[str]:
+        """
+        Share groups (KIP-932), which have no offsets that could be followed, and streams groups (KIP-1071); sorted.
+
+        librdkafka 2.16 tells neither: it asks for every group in a request that knows classic groups only, where these
+        seem to be dead.  The list of consumer groups leaves them out, and that tells them from those that it holds.
+
+        Raises:
+            MirrorError: The cluster does not answer, or refuses us.
+        """
+        try:
+            # what confluent-kafka calls deprecated is its only call that tells share groups
+            warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
+            found = self._client.list_groups(timeout=self._seconds)
+        except KafkaException as raised:
+            raise self._error(raised, "list groups") from raised
+        dead = {group.id for group in found if group.state == "Dead" and not group.protocol_type}
+        return sorted(dead.difference(self.names(strict=False)[0])) if dead else []
+
+    def look_at(self, groups: Sequence[str]) -> list[tuple[str, Offsets | str]]:
+        """
+        Where groups stand right now, by topic and partition; or why that is not known.
+
+        Raises:
+            MirrorError: The cluster refuses us as a whole.
+        """
+        return [
+            (group, answer if isinstance(answer, dict) else _reason(answer))
+            for group, answer in self._answers(groups, stable=False)
+        ]
+
+    def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
+        """
+        What groups have committed, transactions of their own included; partitions without an offset are left out.
+
+        Raises:
+            AuthorizationError: We may not read a group.
+            ClusterError: A coordinator does not answer.
+        """
+        found: dict[str, Offsets] = {}
+        waiting = list(groups)
+        deadline = Deadline(self._seconds, self._clock)
+        while waiting:
+            held = []
+            for group, answer in self._answers(waiting, stable=True):
+                if isinstance(answer, dict):
+                    found[group] = answer
+                elif deadline.passed or not _passes(answer):
+                    raise self._error(answer, f"read the offsets of group {group}", group) from answer
+                else:
+                    # a coordinator that has just moved, or a consumer's own transaction that is about to end
+                    held.append(group)
+            if held:
+                self._clock.sleep(_PAUSE_SECONDS)
+            waiting = held
+        return found
+
+    def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
+        """
+        Whether groups are in use; one that does not exist is idle.
+
+        Raises:
+            AuthorizationError: We may not describe a group.
+            ClusterError: A coordinator does not answer.
+        """
+        found: dict[str, GroupState] = {}
+        for group, state in self._states(groups):
+            if isinstance(state, MirrorError):
+                raise state
+            found[group] = state
+        return found
+
+    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+        """
+        State and offsets of groups; of a group that we may not see, or that cannot be asked for now, why.
+
+        Raises:
+            MirrorError: No coordinator answers, or the cluster refuses us as a whole.
+        """
+        states: dict[str, GroupState] = {}
+        found: dict[str, TargetGroup | str] = {}
+        silent: MirrorError | None = None
+        for group, state in self._states(groups):
+            if isinstance(state, MirrorError):
+                # a right on this group, or its own coordinator; the others have theirs
+                found[group] = state.message
+                if silent is None and not isinstance(state, AuthorizationError):
+                    silent = state
+            else:
+                states[group] = state
+        if silent is not None and not states:
+            raise silent
+        for group, offsets in self.look_at(list(states)):
+            if isinstance(offsets, str):
+                found[group] = f"its offsets there cannot be read: {offsets}"
+                continue
+            plain = {where: one.offset for where, one in offsets.items()}
+            found[group] = TargetGroup(states[group].name.lower(), plain)
+        return found
+
+    def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
+        """
+        Commit offsets for a group without members, all in one request; why that was refused, empty if it was not.
+
+        Raises:
+            AuthorizationError: We may not.
+            ClusterError: The coordinator does not answer; the offsets may have been taken.
+        """
+        wanted = [
+            TopicPartition(topic, number, one.offset, metadata=one.metadata)
+            for (topic, number), one in offsets.items()
+        ]
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        try:
+            futures = self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)
+            answer = futures[group].result(self._seconds + 1)
+        except (KafkaException, TimeoutError) as raised:
+            if code_of(raised) in _HAS_MEMBERS:
+                return "it has members there: only they may commit for it"
+            raise self._error(raised, f"commit offsets of group {group}", group) from raised
+        refused = (
+            f"{one.topic}-{one.partition}: {said(one.error)}" for one in answer.topic_partitions if one.error
+        )
+        return next(refused, "")
+
+    def delete(self, group: str) -> str:
+        """
+        Delete a group without members, with all of its offsets; why that was refused, empty if it was not.
+
+        Raises:
+            AuthorizationError: We may not.
+            ClusterError: The coordinator does not answer; the group may be gone.
+        """
+        try:
+            futures = self._client.delete_consumer_groups([group], request_timeout=self._seconds)
+            futures[group].result(self._seconds + 1)
+        except (KafkaException, TimeoutError) as raised:
+            if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                return ""
+            if code_of(raised) in _HAS_MEMBERS:
+                return "it has members there"
+            doing = f"delete group {group}"
+            raise self._error(raised, doing, group, operation="Delete") from raised
+        return ""
+
+    def retention_seconds(self) -> float:
+        """How long brokers keep offsets of a group without members; a day where they do not say."""
+        try:
+            broker = next(iter(self._client.list_topics(timeout=self._seconds).brokers))
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+            future = self._client.describe_configs([resource], request_timeout=self._seconds)[resource]
+            return 60.0 * int(future.result(self._seconds + 1)["offsets.retention.minutes"].value)
+        except (KafkaException, TimeoutError, KeyError, StopIteration) as raised:
+            log.info("offset_retention_unknown", cluster=self._alias, reason=without_values(str(raised)))
+            return _DAY_SECONDS
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._client = None
+
+    def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:
+        for batch in batches(list(groups)):
+            futures = self._client.describe_consumer_groups(batch, request_timeout=self._seconds)
+            for group, future in futures.items():
+                try:
+                    answer = future.result(self._seconds + 1)
+                except (KafkaException, TimeoutError) as raised:
+                    if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                        yield group, GroupState("DEAD", 0, idle=True)
+                    else:
+                        yield group, self._error(raised, f"describe group {group}", group)
+                    continue
+                members = len(answer.members)
+                idle = answer.state in _IDLE and members == 0
+                yield group, GroupState(answer.state.name, members, idle=idle)
+
+    def _answers(
+        self, groups: Sequence[str], *, stable: bool
+    ) -> Iterator[tuple[str, Offsets | KafkaException | TimeoutError]]:
+        for batch in batches(groups):
+            asked = []
+            for group in batch:
+                request = [ConsumerGroupTopicPartitions(group)]
+                try:
+                    futures = self._client.list_consumer_group_offsets(
+                        request, require_stable=stable, request_timeout=self._seconds
+                    )
+                except KafkaException as raised:
+                    raise self._error(raised, f"read the offsets of group {group}", group) from raised
+                asked.append((group, futures[group]))
+            for group, future in asked:
+                try:
+                    yield group, _offsets(future.result(self._seconds + 1))
+                except (KafkaException, TimeoutError) as raised:
+                    yield group, raised
+
+    def _error(
+        self, raised: Exception | KafkaError, doing: str, group: str = "", *, operation: str = "Describe"
+    ) -> MirrorError:
+        if isinstance(raised, KafkaException):
+            raised = raised.args[0]
+        error = raised if isinstance(raised, KafkaError) else KafkaError(KafkaError._TIMED_OUT)
+        right = Right(operation, "group", group) if group else None
+        return to_mirror_error(error, doing=doing, cluster=self._alias, right=right)
+
+
+def _offsets(answer: Any) -> Offsets:
+    found = {}
+    for one in answer.topic_partitions:
+        if one.error is not None:
+            raise KafkaException(one.error)
+        if one.offset >= 0:
+            found[one.topic, one.partition] = Committed(int(one.offset), one.metadata or "")
+    return found
+
+
+def _reason(raised: Exception) -> str:
+    return said(raised.args[0]) if isinstance(raised, KafkaException) else "no answer in time"
+
+
+def _passes(raised: Exception) -> bool:
+    if not isinstance(raised, KafkaException):
+        return False
+    error: KafkaError = raised.args[0]
+    return error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or classify_admin(error).action is Action.RETRY
+
+
+def batches(groups: Sequence[str]) -> Iterator[list[str]]:
+    """Groups in portions that are asked for at a time."""
+    for begin in range(0, len(groups), _AT_ONCE):
+        yield list(groups[begin : begin + _AT_ONCE])

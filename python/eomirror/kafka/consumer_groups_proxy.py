@@ -1,0 +1,135 @@
+"""
+Consumer groups of one cluster, asked in a process of their own.
+
+librdkafka (2.16) ends the process when a coordinator moves while it is asked for the offsets of a group: it takes an
+answer of ``NOT_COORDINATOR``, or a connection that breaks at the wrong moment, for a reason to tell the consumer group
+that it is a member of, and an AdminClient is a member of none (librdkafka issue 5040; its issue 4605 and pull request
+5397 are another such end, after a request that timed out).  A mirror asks every second, and brokers are restarted one
+after the other; so the AdminClient lives in a process that may die (`eomirror.kafka.isolated_process`).
+
+What only reads is asked again in a new process.  What writes is not: the coordinator may have taken it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import ClusterError
+from eomirror.kafka.consumer_groups import GroupCoordinators, GroupState, Offsets, batches
+from eomirror.kafka.isolated_process import Apart, DiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from eomirror.config import Cluster
+    from eomirror.groups.followed_groups import Committed, TargetGroup
+
+__all__ = ["ClusterGroups", "GroupState"]
+
+log = structlog.get_logger(__name__)
+
+# a coordinator moves within seconds; the pauses between add up to 6 s
+_TRIES = 6
+_PAUSE_SECONDS = 0.2
+_FIX = (
+    "a running mirror asks again by itself, a command can be repeated; SIGSEGV and SIGABRT are a defect of "
+    "librdkafka (its issue 5040) while coordinators move, and not in your configuration"
+)
+
+
+class ClusterGroups:
+    """
+    Asks the coordinators of one cluster, as `GroupCoordinators` does, whose methods have their description.
+
+    Args:
+        cluster: The cluster.
+        client_id: What brokers see.
+        clock: Where time comes from.
+        coordinators: Makes what is asked in the other process; for tests.
+
+    Raises:
+        ClusterError: From every method, besides what it raises there: the other process died over it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        client_id: str,
+        clock: Clock = SYSTEM_CLOCK,
+        coordinators: Callable[[Cluster, str], Any] = GroupCoordinators,
+    ) -> None:
+        self._alias = cluster.alias
+        self._clock = clock
+        self._apart = Apart(coordinators, cluster, client_id)
+
+    def names(self, *, strict: bool) -> tuple[list[str], bool]:
+        """Every consumer group that we may see, sorted; and whether every broker has answered."""
+        return cast("tuple[list[str], bool]", self._read("list consumer groups", "names", strict=strict))
+
+    def shared(self) -> list[str]:
+        """Share groups (KIP-932) and streams groups (KIP-1071), sorted."""
+        return cast("list[str]", self._read("list groups", "shared"))
+
+    def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets | str]]:
+        """Where groups stand right now, by topic and partition; or why that is not known."""
+        for some in batches(groups):
+            yield from self._read("read the offsets of groups", "look_at", some)
+
+    def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
+        """What groups have committed, transactions of their own included."""
+        found = self._read("read the offsets of groups", "committed", list(groups))
+        return cast("dict[str, Offsets]", found)
+
+    def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
+        """Whether groups are in use; one that does not exist is idle."""
+        return cast("dict[str, GroupState]", self._read("describe groups", "states", list(groups)))
+
+    def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
+        """State and offsets of groups; of one that we may not see, or that cannot be read now, why."""
+        return cast("dict[str, TargetGroup | str]", self._read("describe groups", "look", list(groups)))
+
+    def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
+        """Commit offsets for a group without members; why that was refused, empty if it was not."""
+        return cast("str", self._change(f"commit offsets of group {group}", "write", group, dict(offsets)))
+
+    def delete(self, group: str) -> str:
+        """Delete a group without members; why that was refused, empty if it was not."""
+        return cast("str", self._change(f"delete group {group}", "delete", group))
+
+    def retention_seconds(self) -> float:
+        """How long brokers keep offsets of a group without members; a day where they do not say."""
+        return cast("float", self._read("describe a broker", "retention_seconds"))
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._apart.close()
+
+    def _read(self, doing: str, method: str, *arguments: Any, **named: Any) -> Any:
+        died = 0
+        while True:
+            try:
+                return self._apart.ask(method, *arguments, **named)
+            except DiedError as death:
+                log.info("groups_asked_again", cluster=self._alias, doing=doing, reason=str(death))
+                died += 1
+                if died == _TRIES:
+                    raise ClusterError(
+                        f"cluster {self._alias}: cannot {doing}: librdkafka ended its process ({death}), "
+                        f"{_TRIES} times",
+                        fix=_FIX,
+                    ) from None
+            self._clock.sleep(_PAUSE_SECONDS * 2 ** (died - 1))
+
+    def _change(self, doing: str, method: str, *arguments: Any) -> Any:
+        try:
+            return self._apart.ask(method, *arguments)
+        except DiedError as death:
+            raise ClusterError(
+                f"cluster {self._alias}: cannot tell whether it took the request to {doing}: "
+                f"librdkafka ended its process ({death})",
+                fix=_FIX,
+            ) from None

@@ -1,0 +1,495 @@
+"""
+What a Kafka error means for a mirror: one table, a reason for every code.
+
+The same code means different things in different places, so there is one entry point per place.  What the
+tables are silent about is decided by the error's own flags, and by the rule that an outcome that is not known
+is never guessed: the lane is rebuilt.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from eomirror.errors import (
+    AuthorizationError,
+    BrokerFailedError,
+    ClusterError,
+    HandshakeError,
+    MirrorError,
+    UnreachableError,
+)
+from eomirror.kafka.error_text import said
+
+__all__ = [
+    "Action",
+    "Right",
+    "Verdict",
+    "classify_admin",
+    "classify_delivery",
+    "classify_fetch",
+    "classify_making",
+    "classify_transaction",
+    "to_mirror_error",
+]
+
+
+class Action(enum.StrEnum):
+    """
+    What to do next.
+
+    RETRY: the same call again.
+    REBUILD: give the transaction up, take a new producer, read what is true.
+    FENCED: read control: our own run rebuilds, another run means that we leave.
+    REFUSED_RECORD: the target refuses a record for what it is; a retry would loop.
+    SOURCE_GAP: the offset is outside of the source's log; recovery names the range.
+    SOURCE_TRUNCATED: the source's log diverges from what was mirrored.
+    TOPIC_GONE: the topic does not exist (any more); recovery compares ids.
+    DAMAGED: bytes of the source are not what they were; fetched again they may be.
+    UNREADABLE: a leader of the source cannot read a partition, and does not say why; asked again it may.
+    UNAUTHORIZED: a right or a credential is missing; only a person can help.
+    UNREACHABLE: no broker answers; again, with backoff.
+    CONFIGURATION: a setting is refused; only a person can help.
+    FATAL: only a person can help.
+    """
+
+    RETRY = "retry"
+    REBUILD = "rebuild"
+    FENCED = "fenced"
+    REFUSED_RECORD = "refused record"
+    SOURCE_GAP = "source gap"
+    SOURCE_TRUNCATED = "source truncated"
+    TOPIC_GONE = "topic gone"
+    DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
+    UNAUTHORIZED = "unauthorized"
+    UNREACHABLE = "unreachable"
+    CONFIGURATION = "configuration"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An action and why."""
+
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """
+    What a request needs an ACL for.
+
+    Attributes:
+        operation: As kafka-acls.sh spells it, such as ``Create``.
+        resource: ``topic``, ``group``, ``transactional-id`` or ``cluster``.
+        name: Of the resource; empty for the cluster.
+    """
+
+    operation: str
+    resource: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}".rstrip()
+
+    def acl(self, principal: str) -> str:
+        """The command that grants it; the caller adds nothing but the address of the cluster."""
+        where = f"--{self.resource} '{self.name}'" if self.name else f"--{self.resource}"
+        return (
+            "kafka-acls.sh --bootstrap-server HOST:PORT --add "
+            f"--allow-principal 'User:{principal or 'PRINCIPAL'}' --operation {self.operation} {where}"
+        )
+
+
+_E = KafkaError
+_Table = dict[int, Verdict]
+
+# rights and credentials mean the same everywhere
+_ACCESS: Final[_Table] = {
+    _E.TOPIC_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the topic is missing"),
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the group is missing"),
+    _E.CLUSTER_AUTHORIZATION_FAILED: Verdict(Action.UNAUTHORIZED, "an ACL on the cluster is missing"),
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict(
+        Action.UNAUTHORIZED, "an ACL on the transactional id is missing"
+    ),
+    _E.SASL_AUTHENTICATION_FAILED: Verdict(Action.UNAUTHORIZED, "the credentials are refused"),
+    _E._AUTHENTICATION: Verdict(Action.UNAUTHORIZED, "the credentials are refused"),
+    _E.UNSUPPORTED_SASL_MECHANISM: Verdict(Action.CONFIGURATION, "the listener does not offer the mechanism"),
+    _E.ILLEGAL_SASL_STATE: Verdict(Action.CONFIGURATION, "the listener expects another security protocol"),
+    _E.SECURITY_DISABLED: Verdict(Action.CONFIGURATION, "the broker has no authorizer"),
+    _E.UNSUPPORTED_VERSION: Verdict(Action.CONFIGURATION, "the broker is too old for the request"),
+    _E._UNSUPPORTED_FEATURE: Verdict(Action.CONFIGURATION, "the broker is too old for the request"),
+    _E._NOT_IMPLEMENTED: Verdict(Action.CONFIGURATION, "this build of librdkafka cannot do it"),
+    _E._NOT_CONFIGURED: Verdict(Action.CONFIGURATION, "the client lacks a setting for it"),
+    _E._INVALID_ARG: Verdict(Action.CONFIGURATION, "the client library refuses an argument"),
+    _E.INVALID_CONFIG: Verdict(Action.CONFIGURATION, "the broker refuses a setting"),
+    _E.POLICY_VIOLATION: Verdict(Action.CONFIGURATION, "a policy of the broker refuses the request"),
+}
+
+# nobody answers, or not the one that should: the same everywhere, and it passes
+_REACH: Final[_Table] = {
+    _E._TRANSPORT: Verdict(Action.UNREACHABLE, "the connection broke"),
+    _E._RESOLVE: Verdict(Action.UNREACHABLE, "the name of a broker did not resolve"),
+    _E._ALL_BROKERS_DOWN: Verdict(Action.UNREACHABLE, "no broker is connected"),
+    _E._FAIL: Verdict(Action.UNREACHABLE, "the connection broke"),
+    # said of requests that were queued for a broker whose address went out of use: by a change of the
+    # cluster, or of the list that we bootstrapped from
+    _E._DESTROY_BROKER: Verdict(Action.UNREACHABLE, "the connection was given up for another"),
+    _E._TIMED_OUT: Verdict(Action.UNREACHABLE, "no answer in time"),
+    _E._TIMED_OUT_QUEUE: Verdict(Action.UNREACHABLE, "the request was not even sent in time"),
+    _E.REQUEST_TIMED_OUT: Verdict(Action.UNREACHABLE, "the broker gave up waiting for its replicas"),
+    _E.NETWORK_EXCEPTION: Verdict(Action.UNREACHABLE, "the broker lost the connection"),
+    _E.BROKER_NOT_AVAILABLE: Verdict(Action.UNREACHABLE, "the broker is starting or stopping"),
+    # a broker that stops in the middle of a handshake looks like this too, so it may pass by itself
+    _E._SSL: Verdict(Action.UNREACHABLE, "the TLS handshake failed"),
+    _E.REBOOTSTRAP_REQUIRED: Verdict(Action.UNREACHABLE, "the brokers that we know are gone (KIP-1102)"),
+    _E._RETRY: Verdict(Action.RETRY, "librdkafka asks for it"),
+    _E._WAIT_COORD: Verdict(Action.RETRY, "the coordinator is being looked up"),
+    _E._WAIT_CACHE: Verdict(Action.RETRY, "metadata is being looked up"),
+    _E._IN_PROGRESS: Verdict(Action.RETRY, "the same operation is under way"),
+    _E._PREV_IN_PROGRESS: Verdict(Action.RETRY, "an operation before it is under way"),
+    _E._INTR: Verdict(Action.RETRY, "a signal interrupted it"),
+    _E.COORDINATOR_LOAD_IN_PROGRESS: Verdict(Action.RETRY, "the coordinator reads its log"),
+    _E.COORDINATOR_NOT_AVAILABLE: Verdict(Action.RETRY, "the coordinator is being elected"),
+    _E.NOT_COORDINATOR: Verdict(Action.RETRY, "the coordinator moved"),
+    _E.NOT_CONTROLLER: Verdict(Action.RETRY, "the controller moved"),
+    _E.LEADER_NOT_AVAILABLE: Verdict(Action.RETRY, "a leader is being elected"),
+    _E.NOT_LEADER_FOR_PARTITION: Verdict(Action.RETRY, "the leader moved"),
+    _E.FENCED_LEADER_EPOCH: Verdict(Action.RETRY, "the leader moved, metadata is being refreshed"),
+    _E.UNKNOWN_LEADER_EPOCH: Verdict(Action.RETRY, "the broker does not know the new leader yet"),
+    _E.KAFKA_STORAGE_ERROR: Verdict(Action.RETRY, "a log directory failed; a replica takes over"),
+    _E.REPLICA_NOT_AVAILABLE: Verdict(Action.RETRY, "the replica is catching up"),
+    _E.OFFSET_NOT_AVAILABLE: Verdict(Action.RETRY, "the new leader does not know its end yet"),
+    _E.NOT_ENOUGH_REPLICAS: Verdict(Action.RETRY, "fewer replicas in sync than min.insync.replicas"),
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict(Action.RETRY, "a replica fell out of sync under way"),
+    _E.REASSIGNMENT_IN_PROGRESS: Verdict(Action.RETRY, "the partition is being moved"),
+    _E.THROTTLING_QUOTA_EXCEEDED: Verdict(Action.RETRY, "a quota holds us back"),
+}
+
+_TRANSACTION: Final[_Table] = {
+    **_ACCESS,
+    **_REACH,
+    # librdkafka folds the coordinator's INVALID_PRODUCER_EPOCH and PRODUCER_FENCED into one, and a
+    # transaction that outlived transaction.timeout.ms looks the same as a successor (fault table, row 3)
+    _E._FENCED: Verdict(
+        Action.FENCED, "a newer producer has the id, or the transaction outlived its timeout"
+    ),
+    _E.PRODUCER_FENCED: Verdict(Action.FENCED, "a newer producer has the id"),
+    _E.INVALID_PRODUCER_EPOCH: Verdict(Action.FENCED, "a newer producer has the id"),
+    _E.TRANSACTION_COORDINATOR_FENCED: Verdict(Action.REBUILD, "the coordinator itself was replaced"),
+    _E.CONCURRENT_TRANSACTIONS: Verdict(Action.RETRY, "markers of the last transaction are being written"),
+    _E._CONFLICT: Verdict(Action.REBUILD, "another call of this producer is under way"),
+    _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict(Action.REBUILD, "a batch is missing on the broker"),
+    _E.DUPLICATE_SEQUENCE_NUMBER: Verdict(
+        Action.REBUILD, "a batch is on the broker twice, out of its window"
+    ),
+    _E.UNKNOWN_PRODUCER_ID: Verdict(Action.REBUILD, "the broker forgot the producer (KIP-360)"),
+    _E.INVALID_PRODUCER_ID_MAPPING: Verdict(Action.REBUILD, "the coordinator forgot the id"),
+    _E.INVALID_TXN_STATE: Verdict(Action.REBUILD, "client and coordinator disagree about the transaction"),
+    _E.TRANSACTION_ABORTABLE: Verdict(Action.REBUILD, "the broker asks for an abort (KIP-890)"),
+    _E.OPERATION_NOT_ATTEMPTED: Verdict(Action.REBUILD, "another partition of the request failed"),
+    _E.INVALID_REQUEST: Verdict(Action.REBUILD, "the broker does not understand the state we believe in"),
+    _E._GAPLESS_GUARANTEE: Verdict(Action.REBUILD, "a batch was lost on the way"),
+    _E._INCONSISTENT: Verdict(Action.REBUILD, "the transaction holds a failed record"),
+    _E._MSG_TIMED_OUT: Verdict(Action.REBUILD, "a record was not acknowledged in time"),
+    _E._PURGE_QUEUE: Verdict(Action.REBUILD, "the transaction was given up"),
+    _E._PURGE_INFLIGHT: Verdict(Action.REBUILD, "the transaction was given up"),
+    _E._FATAL: Verdict(Action.REBUILD, "this producer is spent; a new one may work"),
+    _E._DESTROY: Verdict(Action.REBUILD, "this producer was closed"),
+    _E._STATE: Verdict(Action.REBUILD, "the producer is not in the state we believed"),
+    # a topic that vanished under a transaction: which one, and whether it came back as another, is for
+    # recovery to find out, which compares ids
+    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.REBUILD, "the topic is gone; recovery compares ids"),
+    _E._UNKNOWN_TOPIC: Verdict(Action.REBUILD, "the topic is gone; recovery compares ids"),
+    _E._UNKNOWN_PARTITION: Verdict(Action.REBUILD, "the partition is gone; recovery compares ids"),
+    _E.UNKNOWN_TOPIC_ID: Verdict(Action.REBUILD, "the topic was replaced; recovery compares ids"),
+    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.REBUILD, "the topic was replaced; recovery compares ids"),
+    _E.INVALID_TRANSACTION_TIMEOUT: Verdict(
+        Action.CONFIGURATION, "transaction_timeout exceeds the broker's transaction.max.timeout.ms"
+    ),
+    _E.INVALID_REQUIRED_ACKS: Verdict(Action.CONFIGURATION, "the broker refuses acks=all"),
+    _E.PRINCIPAL_DESERIALIZATION_FAILURE: Verdict(
+        Action.FATAL, "brokers do not understand each other's users"
+    ),
+    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+}
+
+_DELIVERY: Final[_Table] = {
+    **_TRANSACTION,
+    # a delivery report is final: librdkafka has repeated the request as often as it may
+    **{code: Verdict(Action.REBUILD, verdict.reason) for code, verdict in _REACH.items()},
+    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic was deleted on the target"),
+    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic was deleted on the target"),
+    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the target has fewer partitions than the source"),
+    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced on the target"),
+    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced on the target"),
+    _E.TOPIC_EXCEPTION: Verdict(Action.TOPIC_GONE, "the target does not allow such a topic name"),
+    _E.MSG_SIZE_TOO_LARGE: Verdict(
+        Action.REFUSED_RECORD, "larger than max.message.bytes or message.max.bytes"
+    ),
+    _E.RECORD_LIST_TOO_LARGE: Verdict(Action.REFUSED_RECORD, "larger than segment.bytes of the topic"),
+    _E.INVALID_TIMESTAMP: Verdict(Action.REFUSED_RECORD, "outside of message.timestamp.before/after.max.ms"),
+    _E.INVALID_RECORD: Verdict(Action.REFUSED_RECORD, "the topic refuses it: compacted topics need a key"),
+    _E._INVALID_DIFFERENT_RECORD: Verdict(Action.REFUSED_RECORD, "a record in the same batch is refused"),
+    # the bytes were damaged on the way or in memory; from the source again they may be whole
+    _E.INVALID_MSG: Verdict(Action.REBUILD, "the broker finds the batch corrupt; send it again"),
+    _E.INVALID_MSG_SIZE: Verdict(Action.REFUSED_RECORD, "the broker finds the size impossible"),
+    _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict(Action.CONFIGURATION, "the target does not know the codec"),
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict(
+        Action.CONFIGURATION, "the target's message format is too old"
+    ),
+}
+
+_FETCH: Final[_Table] = {
+    **_ACCESS,
+    # librdkafka goes on by itself after any of these; a source that stays away shows as lag
+    **{code: Verdict(Action.RETRY, verdict.reason) for code, verdict in _REACH.items()},
+    # our consumers are in no group and need no right to one, but librdkafka looks for its coordinator all the same
+    _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.RETRY, "the group that is refused is never used"),
+    _E.FETCH_SESSION_ID_NOT_FOUND: Verdict(Action.RETRY, "the broker dropped the fetch session"),
+    _E.INVALID_FETCH_SESSION_EPOCH: Verdict(Action.RETRY, "the broker dropped the fetch session"),
+    _E.UNSTABLE_OFFSET_COMMIT: Verdict(Action.RETRY, "a transaction holds the offset"),
+    _E.OFFSET_OUT_OF_RANGE: Verdict(Action.SOURCE_GAP, "the offset is outside of the log"),
+    _E._AUTO_OFFSET_RESET: Verdict(Action.SOURCE_GAP, "the offset is outside of the log"),
+    _E._NO_OFFSET: Verdict(Action.SOURCE_GAP, "no offset to begin with"),
+    _E._LOG_TRUNCATION: Verdict(Action.SOURCE_TRUNCATED, "the log ends before our epoch did (KIP-320)"),
+    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic was deleted"),
+    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic was deleted"),
+    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the partition is gone"),
+    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
+    _E.INCONSISTENT_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
+    _E._BAD_MSG: Verdict(Action.DAMAGED, "a batch does not match its checksum; fetch it again"),
+    _E._BAD_COMPRESSION: Verdict(Action.DAMAGED, "a batch does not decompress; fetch it again"),
+    _E._UNDERFLOW: Verdict(Action.DAMAGED, "an answer ends too early; fetch it again"),
+    _E.INVALID_MSG: Verdict(Action.DAMAGED, "the broker found a batch corrupt; fetch it again"),
+    _E.INVALID_MSG_SIZE: Verdict(Action.DAMAGED, "a batch has an impossible size; fetch it again"),
+    _E._FATAL: Verdict(Action.REBUILD, "this consumer is spent; a new one may work"),
+    _E._STATE: Verdict(Action.REBUILD, "the consumer is not in the state we believed"),
+    _E.UNSUPPORTED_COMPRESSION_TYPE: Verdict(Action.CONFIGURATION, "this client is too old for the codec"),
+    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+}
+
+_ADMIN: Final[_Table] = {
+    **_ACCESS,
+    **_REACH,
+    _E.UNKNOWN_TOPIC_OR_PART: Verdict(Action.TOPIC_GONE, "the topic does not exist"),
+    _E._UNKNOWN_TOPIC: Verdict(Action.TOPIC_GONE, "the topic does not exist"),
+    _E._UNKNOWN_PARTITION: Verdict(Action.TOPIC_GONE, "the partition does not exist"),
+    _E.UNKNOWN_TOPIC_ID: Verdict(Action.TOPIC_GONE, "the topic was replaced"),
+    _E._NOENT: Verdict(Action.TOPIC_GONE, "it does not exist"),
+    _E.INVALID_REPLICATION_FACTOR: Verdict(Action.CONFIGURATION, "more replicas asked for than brokers"),
+    _E.INVALID_REPLICA_ASSIGNMENT: Verdict(Action.CONFIGURATION, "the replicas cannot be placed"),
+    _E.INVALID_PARTITIONS: Verdict(Action.CONFIGURATION, "the partition count is refused"),
+    _E.INVALID_REQUEST: Verdict(Action.CONFIGURATION, "the broker refuses the request"),
+    _E.TOPIC_EXCEPTION: Verdict(Action.CONFIGURATION, "the topic's name is refused"),
+    _E.PRINCIPAL_DESERIALIZATION_FAILURE: Verdict(
+        Action.FATAL, "brokers do not understand each other's users"
+    ),
+    _E._CRIT_SYS_RESOURCE: Verdict(Action.FATAL, "the machine has no memory or threads left"),
+}
+
+# of all that is wrong with the properties of a client librdkafka has one code; its words tell the files from the rest
+_MAKING: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
+    # the properties were taken when the mirror started; a file may be away, half written, or older than its
+    # key for a moment, while somebody replaces it
+    (
+        re.compile(r"\bssl\.(?:ca|certificate|key|crl|keystore)\.location(?: failed|: | PKCS#12)"),
+        Verdict(Action.UNREACHABLE, "a certificate or key cannot be read; it may be about to be replaced"),
+    ),
+)
+
+
+def classify_transaction(error: KafkaError) -> Verdict:
+    """
+    For init, begin, commit, abort, and what flush and poll raise.
+
+    librdkafka's word that the transaction must be aborted, or that the producer is spent, stands above the
+    table where the table would repeat the call: after such an answer a repetition can only fail, or worse,
+    end another transaction (rule 9).
+    """
+    found = _TRANSACTION.get(error.code())
+    spent = error.txn_requires_abort() or error.fatal()
+    if found is not None:
+        if spent and found.action in _AGAIN:
+            return Verdict(Action.REBUILD, f"{found.reason}, and the transaction cannot go on")
+        return found
+    if error.retriable() and not spent:
+        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
+    return Verdict(Action.REBUILD, "no better word for it; nothing is guessed")
+
+
+def classify_delivery(error: KafkaError) -> Verdict:
+    """For one record: what produce raises, and what a delivery report says.  Nothing is repeated from here."""
+    found = _DELIVERY.get(error.code())
+    return (
+        found if found is not None else Verdict(Action.REBUILD, "no better word for it; nothing is guessed")
+    )
+
+
+def classify_fetch(error: KafkaError) -> Verdict:
+    """For an error event of a consumer, other than the end of a partition."""
+    found = _FETCH.get(error.code())
+    if error.code() == KafkaError._AUTO_OFFSET_RESET and "log truncation detected" in error.str():
+        # so said when nothing is reset by itself; recovery sees no gap in such a log, and would go on for ever
+        found = _FETCH[KafkaError._LOG_TRUNCATION]
+    if found is not None:
+        if error.fatal() and found.action in _AGAIN:
+            return Verdict(Action.REBUILD, f"{found.reason}, and this consumer is spent")
+        return found
+    if error.retriable() and not error.fatal():
+        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
+    if error.code() >= KafkaError.UNKNOWN and not error.fatal():
+        # a broker's code, and none of a fetch: UNKNOWN_SERVER_ERROR, when it cannot read its own files
+        return Verdict(Action.UNREADABLE, "the leader fails without saying how; fetch again")
+    return Verdict(Action.REBUILD, "no better word for it; fetch again from the committed position")
+
+
+def classify_admin(error: KafkaError) -> Verdict:
+    """For metadata, offsets, topics and settings; all of these may be repeated without harm."""
+    found = _ADMIN.get(error.code())
+    if found is not None:
+        return found
+    if error.retriable():
+        return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
+    return Verdict(Action.FATAL, "no better word for it")
+
+
+def classify_making(error: KafkaError) -> Verdict:
+    """For making a client, which connects nowhere yet: librdkafka looks at properties, and at the files they name."""
+    text = error.str()
+    for words, verdict in _MAKING:
+        if words.search(text):
+            return verdict
+    return Verdict(Action.CONFIGURATION, "the client library refuses a property")
+
+
+_AGAIN: Final = frozenset({Action.RETRY, Action.UNREACHABLE})
+
+_REACHABLE = (
+    "check bootstrap.servers, that a broker listens there, and that security.protocol is the listener's"
+)
+_CREDENTIALS = (
+    "check sasl.mechanism and the credentials (sasl.username, sasl.password, or the token) of this cluster"
+)
+_HANDSHAKE = (
+    "check that the listener speaks TLS (security.protocol), that ssl.ca.location holds the CA of the broker's "
+    "certificate, and that the certificate names the host in bootstrap.servers"
+)
+_OTHER_PROTOCOL = (
+    "set security.protocol to that of the listener; this one speaks another (plaintext, ssl, sasl_plaintext, "
+    "sasl_ssl)"
+)
+_GRANT = "grant it to the mirror's principal: kafka-acls.sh --add"
+_FIXES: Final[dict[Action, str]] = {
+    Action.UNREACHABLE: _REACHABLE,
+    Action.RETRY: "see whether the cluster is healthy, then start again",
+    Action.UNAUTHORIZED: _GRANT,
+    Action.CONFIGURATION: "correct the setting that the message names, on the cluster's properties or the broker",
+    Action.TOPIC_GONE: "create the topic, or take it out of the link's topics",
+}
+_FIX_BY_CODE: Final[dict[int, str]] = {
+    _E._AUTHENTICATION: _CREDENTIALS,
+    _E.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
+    _E.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism to one that the listener offers",
+    _E.ILLEGAL_SASL_STATE: _OTHER_PROTOCOL,
+    _E._SSL: _HANDSHAKE,
+    _E._RESOLVE: "check the host names in bootstrap.servers, and those that the brokers advertise",
+    _E.UNSUPPORTED_COMPRESSION_TYPE: "set compression.type under `producer` of the cluster to a codec that its brokers "
+    "know",
+    _E.UNSUPPORTED_VERSION: "use brokers of Kafka 3.9 or newer",
+    _E._UNSUPPORTED_FEATURE: "use brokers of Kafka 3.9 or newer",
+    _E.INVALID_REPLICATION_FACTOR: "set replication_factor to at most the number of the target's brokers",
+    _E.POLICY_VIOLATION: "create the topic by hand as the cluster's policy wants it, or have the policy changed",
+    _E.INVALID_TRANSACTION_TIMEOUT: "lower transaction_timeout, or raise the broker's transaction.max.timeout.ms",
+    _E.THROTTLING_QUOTA_EXCEEDED: "raise the quota of the mirror's principal, or wait",
+}
+
+
+def to_mirror_error(
+    error: KafkaError,
+    *,
+    doing: str,
+    cluster: str,
+    reason: KafkaError | None = None,
+    right: Right | None = None,
+    principal: str = "",
+) -> MirrorError:
+    """
+    The user's text for an error.
+
+    Args:
+        error: What librdkafka says.
+        doing: What we tried, as an infinitive; empty for the connection itself.
+        cluster: Which cluster, with its address.
+        reason: What librdkafka said before, such as why it could not connect.  A request that was never sent
+            "timed out"; only this tells why.
+        right: What the request needs, for the line that grants it.
+        principal: Who we are to that cluster, as far as the configuration tells.
+    """
+    verdict = classify_admin(error)
+    # the reason behind a timeout is the error; the timeout is only when we stopped waiting
+    cause = reason if reason is not None and verdict.action in _AGAIN else error
+    action = classify_admin(cause).action
+    words = said(cause)
+    message = (
+        f"could not {doing} on cluster {cluster}: {words}"
+        if doing
+        else f"no way to cluster {cluster}: {words}"
+    )
+    fix = _FIX_BY_CODE.get(cause.code(), _FIXES.get(action, "see the broker's log for the reason"))
+    if mismatch := _mismatch(cause):
+        fix = mismatch
+    if action in _AGAIN:
+        refused = cause.code() == _E._SSL and any(word in words.lower() for word in _HANDSHAKE_WORDS)
+        return (HandshakeError if refused else UnreachableError)(message, fix=fix)
+    if cause.code() == _E.UNKNOWN:
+        return BrokerFailedError(message, fix=fix)
+    if action is not Action.UNAUTHORIZED or mismatch:
+        return ClusterError(message, fix=fix)
+    if right is not None and cause.code() in _RIGHTS:
+        who = f"User:{principal}" if principal else "the mirror's principal"
+        return AuthorizationError(f"{message}; {who} lacks {right}", fix=right.acl(principal))
+    return AuthorizationError(message, fix=fix)
+
+
+# of a handshake that the other side or our side refused; one that ends with the connection names none of them
+_HANDSHAKE_WORDS: Final = ("certificate", "alert", "wrong version number", "unsupported protocol", "cipher")
+
+_RIGHTS: Final = frozenset(
+    {
+        _E.TOPIC_AUTHORIZATION_FAILED,
+        _E.GROUP_AUTHORIZATION_FAILED,
+        _E.CLUSTER_AUTHORIZATION_FAILED,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+def _mismatch(cause: KafkaError) -> str:
+    """
+    The fix for two sides that speak different protocols: only librdkafka's words tell it from other failures.
+
+    What a listener makes of a foreign first byte differs: it hangs up, answers in plain text, or refuses the
+    handshake, and librdkafka reports a broken connection, a TLS error, or a failed login.
+    """
+    text = cause.str().lower()
+    if "unsupported sasl mechanism" in text:
+        return _FIX_BY_CODE[_E.UNSUPPORTED_SASL_MECHANISM]
+    if any(words in text for words in _FOREIGN):
+        return _OTHER_PROTOCOL
+    return ""
+
+
+_FOREIGN = (
+    "not valid in current sasl state",
+    "plaintext broker listener",
+    "ssl listener",
+    "wrong version number",
+    "incorrect security.protocol",
+)

@@ -1,0 +1,270 @@
+"""
+Calls that may end the process, made in another one.
+
+librdkafka is a C library, and where it takes a wrong turn there is no exception: the process is gone, and with it the
+driver and every link.  What is known to do that is called here, in a process that may die: whoever waits for an answer
+gets `DiedError`, and the next call begins a new process.
+
+One process serves all objects of a program.  It is started by the first call, ends with the last object that is
+closed, and ends at once when the program does, even by SIGKILL: its main thread does nothing but wait for the next
+request, and what reaches it then is the end of the stream.  A request that it is about to send to a broker dies with
+it, so that nothing is written in the name of a mirror that is gone.
+
+It starts as a new interpreter, not as a fork, since the caller has threads; and not through `multiprocessing`, which
+would import the caller's main module once more, and so start what a script without a guard starts.  Objects and
+arguments travel pickled over a socket pair that only the two hold.  What it logs is logged by the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+__all__ = ["Apart", "DiedError", "serve"]
+
+log = structlog.get_logger(__name__)
+
+# without -P the working directory would come first, and may hold modules of the names that we import
+_COMMAND = (
+    "-P",
+    "-c",
+    "import sys; from eomirror.kafka.isolated_process import serve; serve(int(sys.argv[1]))",
+)
+# after the stream has ended the process is about to be gone
+_END_SECONDS = 10.0
+_LAST_LINE_BYTES = 2_000
+
+
+class DiedError(Exception):
+    """The process is gone, and nobody knows how far the call came."""
+
+
+class Apart:
+    """
+    An object in the other process; it is made there when it is first called, and again after that process died.
+
+    Args:
+        factory: Makes it; a class or a function that can be imported.
+        arguments: For the factory; they can be pickled.
+    """
+
+    def __init__(self, factory: Callable[..., Any], *arguments: Any) -> None:
+        self._recipe = (factory, arguments)
+        self._handle = next(_HANDLES)
+
+    def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """
+        Call a method, and wait for what it gives.  Any number of threads may ask at the same time.
+
+        Raises:
+            DiedError: The process died before it answered.
+            Exception: Whatever the method raised.
+        """
+        child = _shared(self._handle)
+        return child.ask((self._handle, self._recipe, method, arguments, named)).result()
+
+    def close(self) -> None:
+        """Let go of the object, and of the process if nobody else uses it.  May be called more than once."""
+        _release(self._handle)
+
+
+class _Child:
+    """The process, from the side of the one that asks."""
+
+    def __init__(self) -> None:
+        self.users: set[int] = set()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it is closed when the process has ended
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *_COMMAND, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                # what this program imports, from wherever it has learned to import it
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # Ctrl-C at a terminal is for the program, which then closes the stream
+                start_new_session=True,
+            )
+        self._stream = Connection(ours.detach())
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._death = ""
+        self._reader = threading.Thread(target=self._read, name="eomirror-apart", daemon=True)
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return not self._death
+
+    def ask(self, call: tuple[Any, ...]) -> Future[Any]:
+        """Send a call; the future has its answer."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._death:
+                raise DiedError(self._death)
+            number = next(self._numbers)
+            self._waiting[number] = future
+            try:
+                self._stream.send((number, *call))
+            except OSError:
+                # it has just died: the reader says how to everybody that waits
+                pass
+            except Exception:
+                # what cannot be pickled was not sent
+                del self._waiting[number]
+                raise
+        return future
+
+    def close(self) -> None:
+        """End it: it ends by itself when the stream does."""
+        with self._lock:
+            self._death = self._death or "it was closed"
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._stream.fileno())) as end:
+                # a plain close would not wake the reader
+                end.shutdown(socket.SHUT_RDWR)
+        self._reader.join(_END_SECONDS)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                number, good, answer = self._stream.recv()
+            except Exception:  # noqa: BLE001  the stream's end, or what cannot be read: it is of no use any more
+                break
+            if number:
+                future = self._waiting.pop(number)
+                (future.set_result if good else future.set_exception)(answer)
+            else:
+                event = dict(answer)
+                getattr(log, event.pop("level"))(event.pop("event"), **event)
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._stream.close()
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        with self._lock:
+            self._death = self._death or _how_it_died(code, self._last_line())
+            waiting, self._waiting = self._waiting, {}
+            self._errors.close()
+        for future in waiting.values():
+            future.set_exception(DiedError(self._death))
+
+    def _last_line(self) -> str:
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _LAST_LINE_BYTES))
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+_HANDLES = itertools.count(1)
+_LOCK = threading.Lock()
+_CHILDREN: list[_Child] = []
+# of a parent of ours, from which we were forked: its to end
+_INHERITED: list[_Child] = []
+
+
+def _shared(handle: int) -> _Child:
+    """The process that serves everybody, started if there is none."""
+    with _LOCK:
+        if not _CHILDREN or not _CHILDREN[-1].alive:
+            # one that died has nothing left to close
+            _CHILDREN[:] = [_Child()]
+        child = _CHILDREN[-1]
+        child.users.add(handle)
+        return child
+
+
+def _release(handle: int) -> None:
+    with _LOCK:
+        child = _CHILDREN[-1] if _CHILDREN else None
+        if child is None or handle not in child.users:
+            return
+        child.users.discard(handle)
+        if child.users or not child.alive:
+            return
+        _CHILDREN.clear()
+    child.close()
+
+
+def _forked() -> None:
+    global _LOCK  # noqa: PLW0603  another thread of the parent may have held it
+    _LOCK = threading.Lock()
+    _INHERITED.extend(_CHILDREN)
+    _CHILDREN.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _how_it_died(code: int, last_line: str) -> str:
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{how}: {last_line}" if last_line else how
+
+
+def serve(descriptor: int) -> None:
+    """
+    Be the other process: make objects, call them, answer; never returns.
+
+    Args:
+        descriptor: Of the socket to the one that asks.
+    """
+    # both are for the program, and when it ends this ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stream = Connection(descriptor)
+    sending = threading.Lock()
+    making = threading.Lock()
+    objects: dict[int, Any] = {}
+
+    def send(number: int, *, good: bool, answer: Any) -> None:
+        with sending:
+            stream.send((number, good, answer))
+
+    def forward(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        send(0, good=True, answer={**event, "level": level})
+        raise structlog.DropEvent
+
+    def answer(number: int, call: tuple[int, tuple[Any, Any], str, Any, Any]) -> None:
+        handle, (factory, parts), method, arguments, named = call
+        try:
+            with making:
+                if handle not in objects:
+                    objects[handle] = factory(*parts)
+            found = getattr(objects[handle], method)(*arguments, **named)
+            send(number, good=True, answer=found)
+        except Exception as error:  # noqa: BLE001  whatever it is, the one that asks gets it
+            try:
+                send(number, good=False, answer=error)
+            except Exception:  # noqa: BLE001  an error that cannot be pickled, or an answer that could not
+                send(number, good=False, answer=RuntimeError(f"{type(error).__name__}: {error}"))
+
+    structlog.configure(processors=[forward], cache_logger_on_first_use=False)
+    while True:
+        try:
+            request = stream.recv()
+        except (EOFError, OSError):
+            # at once: a thread may be about to write to a cluster in the name of a mirror that is gone
+            os._exit(0)
+        threading.Thread(target=answer, args=(request[0], request[1:]), daemon=True).start()

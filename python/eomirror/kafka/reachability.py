@@ -1,0 +1,59 @@
+"""
+Asks all clusters of a command at the same time whether they answer, so that those that are away cost one deadline.
+
+A command that asks one cluster after the other, for one link after the other, takes the deadline of each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import MirrorError
+from eomirror.kafka.admin import identify
+from eomirror.kafka.parallel import run_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from eomirror.config import Cluster, Config, Link
+
+__all__ = ["away", "clusters_of", "refuse_away"]
+
+_MOST_AT_ONCE = 32
+
+
+def away(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
+    """
+    Return why clusters cannot be asked, by alias; those that answer are left out.
+
+    Args:
+        clusters: The clusters; each alias is asked once.
+    """
+    asked = {cluster.alias: cluster for cluster in clusters}
+    found: dict[str, MirrorError] = {}
+
+    def ask(cluster: Cluster) -> None:
+        try:
+            identify(cluster, client_id="eomirror.reach")
+        except MirrorError as error:
+            found[cluster.alias] = error
+
+    run_all(ask, asked.values(), threads=_MOST_AT_ONCE, name="reach")
+    return {alias: found[alias] for alias in asked if alias in found}
+
+
+def clusters_of(config: Config, links: Iterable[Link]) -> list[Cluster]:
+    """Return the sources and targets of links, each once."""
+    aliases = {alias: None for link in links for alias in (link.source, link.target)}
+    return [config.clusters[alias] for alias in aliases]
+
+
+def refuse_away(clusters: Iterable[Cluster]) -> None:
+    """
+    Return if every cluster answers.
+
+    Raises:
+        MirrorError: One does not; the message names it and its bootstrap servers.
+    """
+    for error in away(clusters).values():
+        raise error

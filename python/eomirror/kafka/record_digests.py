@@ -1,0 +1,130 @@
+"""Reads a range of one partition as offsets and digests, to compare two logs without keeping their records."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import UnreachableError
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_warmup import connect
+from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.mm2.alignment import LoggedRecord
+from eomirror.records.names import HOPS_HEADER
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster
+
+__all__ = ["LogTailReader"]
+
+_SECONDS = 60.0
+_DIGEST_BYTES = 16
+
+
+class LogTailReader:
+    """
+    A consumer of one partition at a time.
+
+    Args:
+        cluster: The cluster to read.
+        client_id: What brokers see.
+        uncommitted: Read records of open and aborted transactions as well: only to compare with what a replicator
+            that reads like that has copied, never to mirror (rule 12).
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self, cluster: Cluster, *, client_id: str, uncommitted: bool = False, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._name = cluster.alias
+        self._clock = clock
+        properties = consumer_properties(
+            cluster, client_id=client_id, **{"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10}
+        )
+        if uncommitted:
+            properties["isolation.level"] = "read_uncommitted"
+        self._consumer = made(Consumer, cluster, properties)
+
+    def read(
+        self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool
+    ) -> list[LoggedRecord]:
+        """
+        Records of ``[low, high)``, ascending.
+
+        Args:
+            topic: A topic that exists.
+            partition: Its number.
+            low: An offset at or behind the log start.
+            high: Where to stop; not beyond the end that this reader sees.
+            most: Stop after so many records.
+            timestamps: Whether timestamps are part of the digests.
+
+        Raises:
+            UnreachableError: The end did not come within a minute without any record.
+            MirrorError: The cluster refuses us.
+        """
+        records: list[LoggedRecord] = []
+        if low >= high:
+            return records
+        connect(self._consumer, [topic])
+        self._consumer.assign([TopicPartition(topic, partition, low)])
+        deadline = Deadline(_SECONDS, self._clock)
+        try:
+            while not deadline.passed:
+                for message in self._consumer.consume(5_000, 0.05):
+                    if not self._serves(message, topic, partition):
+                        continue
+                    offset, ended = message.offset(), message.error() is not None
+                    if offset >= high:
+                        return records
+                    if ended:
+                        # an older end: the log has grown since it was fetched
+                        continue
+                    deadline = Deadline(_SECONDS, self._clock)
+                    records.append(LoggedRecord(offset, _digest(message, timestamps=timestamps)))
+                    if offset == high - 1 or len(records) == most:
+                        return records
+            raise UnreachableError(
+                f"could not read {topic}-{partition} to offset {high} in time",
+                fix=f"check that the brokers of {self._name} run, and whether a transaction is left open there: "
+                "kafka-transactions.sh find-hanging",
+            )
+        finally:
+            self._consumer.unassign()
+
+    def _serves(self, message: Any, topic: str, partition: int) -> bool:
+        """Whether it is a record of this partition, or its end."""
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if classify_fetch(error).action is not Action.RETRY:
+                raise to_mirror_error(error, doing=f"read {topic}-{partition}", cluster=self._name)
+            return False
+        return (message.topic(), message.partition()) == (topic, partition)
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+
+def _digest(message: Any, *, timestamps: bool) -> bytes:
+    """Of everything that all replicators carry over; each part with its length, so that none runs into the next."""
+    found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+
+    def add(part: bytes | None) -> None:
+        found.update(b"-" if part is None else b"%d:" % len(part))
+        found.update(part or b"")
+
+    add(message.key())
+    add(message.value())
+    for name, value in message.headers() or ():
+        # a link that was handed back may have written it into its copies, and its source has it otherwise or not at all
+        if name != HOPS_HEADER:
+            add(name.encode())
+            add(value)
+    if timestamps:
+        add(b"%d" % message.timestamp()[1])
+    return found.digest()

@@ -1,0 +1,129 @@
+"""Reads committed messages of one partition through librdkafka: for `verify` where the native plane cannot serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import UnreachableError
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster
+
+__all__ = ["CommittedPartition"]
+
+# retention has passed the offset, or the topic was deleted
+_GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE})
+
+
+class CommittedPartition:
+    """
+    A consumer of one partition at a time.
+
+    Args:
+        cluster: The cluster to read.
+        client_id: What brokers see.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._name = cluster.alias
+        self._clock = clock
+        # the end of a partition is told by an empty answer, and the next partition waits for the answer of this one
+        self._consumer = made(
+            Consumer,
+            cluster,
+            consumer_properties(
+                cluster, client_id=client_id, **{"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10}
+            ),
+        )
+        self._at = ("", 0)
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        """Read this partition from ``offset``."""
+        self._at = (topic, partition)
+        self._consumer.assign([TopicPartition(topic, partition, offset)])
+
+    def read(self, most: int, seconds: float) -> tuple[list[Any], int | None]:
+        """
+        Messages in order, and the offset of the end of the partition if it was met.
+
+        Raises:
+            MirrorError: The partition cannot be read.
+        """
+        messages, reached, error = self._consume(most, seconds)
+        if error is not None:
+            raise to_mirror_error(error, doing=f"read {self._at[0]}-{self._at[1]}", cluster=self._name)
+        return messages, reached
+
+    def _consume(self, most: int, seconds: float) -> tuple[list[Any], int | None, KafkaError | None]:
+        """Messages of the partition, its end if it was met, and what does not pass by itself."""
+        messages: list[Any] = []
+        reached: int | None = None
+        for message in self._consumer.consume(most, seconds):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                if (message.topic(), message.partition()) != self._at:
+                    # of an assignment before: librdkafka's version barrier keeps those out, and so do we
+                    continue
+                if error is None:
+                    messages.append(message)
+                else:
+                    reached = message.offset()
+            elif classify_fetch(error).action is not Action.RETRY:
+                return messages, reached, error
+        return messages, reached, None
+
+    def one(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+        """
+        The record at an offset, with its parts as they are; None when it is not there (any more).
+
+        Raises:
+            UnreachableError: The broker does not answer within 10 s.
+            MirrorError: The cluster refuses us.
+        """
+        self.assign(topic, partition, offset)
+        deadline = Deadline(10.0, self._clock)
+        try:
+            while not deadline.passed:
+                messages, reached, error = self._consume(1, 0.1)
+                if error is not None:
+                    if classify_fetch(error).action in _GONE:
+                        return None
+                    raise to_mirror_error(error, doing=f"read {topic}-{partition}", cluster=self._name)
+                if messages:
+                    message = messages[0]
+                    if message.offset() != offset:
+                        return None
+                    return {
+                        "offset": offset,
+                        "key": message.key(),
+                        "value": message.value(),
+                        "headers": _headers(message),
+                        "timestamp": message.timestamp()[1],
+                    }
+                if reached is not None:
+                    return None
+        finally:
+            self._consumer.unassign()
+        raise UnreachableError(
+            f"{topic}-{partition}@{offset} could not be read within 10 s",
+            fix=f"check that the brokers of {self._name} run and can be reached",
+        )
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+
+def _headers(message: Any) -> list[tuple[str, bytes | None]]:
+    """Headers as they can be shown: the client makes text of their names, and cannot where they are no UTF-8."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        return [("(headers whose names are not UTF-8)", None)]

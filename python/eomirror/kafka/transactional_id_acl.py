@@ -1,0 +1,85 @@
+"""Whether the brokers let us use a transactional.id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import producer_properties
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.errors import Action, Right, classify_transaction, to_mirror_error
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster
+
+__all__ = ["check_transactional_id"]
+
+_SECONDS = 10.0
+
+
+def check_transactional_id(
+    cluster: Cluster,
+    transactional_id: str,
+    *,
+    client_id: str,
+    transaction_timeout: float,
+    clock: Clock = SYSTEM_CLOCK,
+) -> None:
+    """
+    Run InitProducerId once, to learn whether we may.
+
+    It fences whoever uses the id, so ask only for ids that nobody can be using, such as those of a link that
+    has no control topic yet.  There is no request that would tell without doing it: the authorized operations
+    of KIP-430 cover topics, groups and the cluster.
+
+    Args:
+        cluster: The target.
+        transactional_id: An id of ours.
+        client_id: What brokers see.
+        transaction_timeout: Seconds; brokers refuse one above their transaction.max.timeout.ms here.
+        clock: Where time comes from.
+
+    Raises:
+        AuthorizationError: We may not write with this id.
+        ClusterError: The timeout is refused, or no coordinator answers within 10 s.
+    """
+    producer = made(
+        Producer,
+        cluster,
+        {
+            **producer_properties(
+                cluster,
+                client_id=client_id,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=int(transaction_timeout * 1000),
+            ),
+            "logger": _Silent(),
+        },
+    )
+    deadline = Deadline(_SECONDS, clock)
+    while True:
+        try:
+            producer.init_transactions(max(0.1, deadline.remaining()))
+        except KafkaException as raised:
+            error = raised.args[0]
+            again = classify_transaction(error).action in {Action.RETRY, Action.UNREACHABLE}
+            if again and not deadline.passed:
+                continue
+            name = cluster.properties.get("sasl.username", "")
+            raise to_mirror_error(
+                error,
+                doing=f"use transactional.id {transactional_id}",
+                cluster=f"{cluster.alias} ({cluster.bootstrap_servers})",
+                right=Right("Write", "transactional-id", transactional_id),
+                principal=name if isinstance(name, str) else "",
+            ) from raised
+        return
+
+
+class _Silent:
+    """Keeps librdkafka's log off stderr; what matters is raised."""
+
+    def log(self, *_: Any) -> None:
+        """Drop a line."""

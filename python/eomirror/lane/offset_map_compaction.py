@@ -1,0 +1,274 @@
+"""
+Keeps the offset map small: merges the chunks that a lane has written, drops what nobody can read (pure).
+
+The lane itself does it, in its own transactions: its fencing is the map's fencing, and there is no second writer of a
+chunk's key.  It merges only what it has committed since its attempt began.  These chunks follow each other without a
+hole and nothing has overruled them, so that the merged one says what they say, wherever it stands in the log; a run
+that is moved back begins a new attempt.
+
+A merged chunk has a key of its own (`merged_chunk_key`), and the keys of its parts are deleted behind it.  So every key
+is written by one transaction (twice perhaps: more came, or what was foreseen came otherwise) and deleted by one, and
+what is true at the end of the log is true of any part of it::
+
+    log      c0 c1 c2 [c3 M(c0..c2) -c0 -c1 -c2] c4        one transaction in brackets
+    readers  take in c0 c1 c2 c3, and M again, which changes nothing; deleted keys are no news to them
+    broker   compacts c0 c1 c2 away when it gets to it; M says the same
+    a crash  before the end of the transaction: it is aborted, and M was never there
+
+The pace is bounded: once a minute, or when `MOST` chunks have gathered, and at most `MOST` in a transaction.  A lane
+that is told to stop merges what it has.  What an attempt leaves that was killed (a minute's chunks, about) stays as it
+is until it is dropped.
+
+What lies below both log starts is found in the background (`eomirror.link.offset_map_gc`, by `unreadable`) and
+deleted in the lane's transactions too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror._native import decode_offset_map, encode_offset_map
+from eomirror.plane.protocol import MetadataRecord
+from eomirror.records.offset_map import merged_chunk_key, offset_map_key, offset_map_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from eomirror.lane.commit import StateTopics
+    from eomirror.plane.protocol import Account
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["MOST", "TIDY_SECONDS", "MapTidying", "Tidying", "unreadable"]
+
+#: Least time between two rounds of a lane that writes fewer than `MOST` chunks in it.
+TIDY_SECONDS = 60.0
+
+#: Chunks that one transaction merges or drops at most.
+MOST = 4_000
+
+# chunks of a partition that are worth a round; fewer where very many partitions share the memory
+_WORTH = 500
+_WORTH_AT_ALL = 16
+_HELD = 50_000
+# two rounds of a lane that has very much to do
+_LEAST_SECONDS = 1.0
+# a merged chunk stays far below a topic's max.message.bytes: a range takes 3 to 6 bytes, 27 at worst
+_MOST_RANGES = 10_000
+# larger ones are left alone, and not held in memory
+_LARGE_BYTES = 16_384
+
+_Range = tuple[int, int, int]
+_Chunk = tuple[int, bytes]
+_UNTIDY: tuple[MetadataRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tidying:
+    """
+    What one transaction does to the map.
+
+    Attributes:
+        records: To be written, in this order.
+        merged: How many of each partition's chunks it takes in.
+        dropped: How many chunks it drops.
+        now: When it was planned, monotonic seconds.
+    """
+
+    records: Sequence[MetadataRecord]
+    merged: Mapping[SourcePartition, int]
+    dropped: int
+    now: float
+
+
+class _Tail:
+    """Chunks of one partition that could be merged, in order; one without a value is a chunk that is left alone."""
+
+    __slots__ = ("chunks", "identity")
+
+    def __init__(self, identity: tuple[str, str, int]) -> None:
+        self.identity = identity
+        self.chunks: list[_Chunk] = []
+
+
+class MapTidying:
+    """
+    What a lane has written to the offset map and may merge.
+
+    `plan` changes nothing; what it said becomes true with `committed`.
+
+    Args:
+        partitions: How many partitions the lane has, about; they share the memory.
+    """
+
+    def __init__(self, partitions: int = 1) -> None:
+        self._worth = max(_WORTH_AT_ALL, min(_WORTH, _HELD // max(1, partitions)))
+        self._tails: dict[SourcePartition, _Tail] = {}
+        self._ripe: set[SourcePartition] = set()
+        self._held = 0
+        self._unreadable: list[tuple[int, bytes]] = []
+        self._at = float("-inf")
+        self._leaving = False
+
+    def forget(self) -> None:
+        """The lane begins again from what the target says."""
+        self._tails.clear()
+        self._ripe.clear()
+        self._held = 0
+        self._unreadable.clear()
+        self._leaving = False
+
+    def due(self, now: float) -> bool:
+        """
+        Whether the next transaction should tidy, or one should be begun for it.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        if self._leaving:
+            return True
+        if not self._ripe and not self._unreadable:
+            return False
+        since = now - self._at
+        return since >= TIDY_SECONDS or (self._held >= MOST and since >= _LEAST_SECONDS)
+
+    def leave(self) -> bool:
+        """The lane is about to end its work; whether a transaction is worth it before.  Said once."""
+        worth = self._unreadable or any(len(tail.chunks) >= _WORTH_AT_ALL for tail in self._tails.values())
+        self._leaving = not self._leaving and bool(worth)
+        return self._leaving
+
+    def drop(self, chunks: Iterable[tuple[int, bytes]]) -> None:
+        """Chunks that nobody can read any more: partition of the map and key."""
+        self._unreadable.extend(chunks)
+
+    def plan(self, topics: StateTopics, now: float) -> Tidying:
+        """
+        What a transaction should write; changes nothing.
+
+        Args:
+            topics: The link's topics.
+            now: Monotonic seconds.
+        """
+        if not self.due(now):
+            return Tidying(_UNTIDY, {}, 0, now)
+        gone = self._unreadable[:MOST]
+        left = MOST - len(gone)
+        records: list[MetadataRecord] = []
+        deleted = [MetadataRecord(topics.offset_map, partition, key, None) for partition, key in gone]
+        merged: dict[SourcePartition, int] = {}
+        least = _WORTH_AT_ALL if self._leaving else self._worth
+        for source, tail in sorted(self._tails.items(), key=lambda item: -len(item[1].chunks)):
+            if len(tail.chunks) < least or left <= 0:
+                break
+            taken = tail.chunks[:left]
+            left -= len(taken)
+            merged[source] = len(taken)
+            topic_id, target, number = tail.identity
+            partition = offset_map_partition(source, topics.offset_map_partitions)
+            for group, ranges in _groups(taken):
+                key = merged_chunk_key(source, topic_id, group[0][0], len(group))
+                value = encode_offset_map(target, number, ranges)
+                records.append(MetadataRecord(topics.offset_map, partition, key, value))
+                deleted += [
+                    MetadataRecord(
+                        topics.offset_map, partition, offset_map_key(source, topic_id, first), None
+                    )
+                    for first, _ in group
+                ]
+        # what is merged stands before what is deleted, so that a reader who sees a part of it misses nothing
+        return Tidying([*records, *deleted], merged, len(gone), now)
+
+    def committed(self, plan: Tidying, moved: Iterable[Position], chunks: Iterable[Account]) -> None:
+        """
+        The transaction that ``plan`` was made for is committed.
+
+        Args:
+            plan: What it did to the map.
+            moved: Positions that it holds.
+            chunks: Accounts whose ranges it holds; they can be merged from now on.
+        """
+        for source, count in plan.merged.items():
+            del self._tails[source].chunks[:count]
+            self._held -= count
+            self._judge(source)
+        del self._unreadable[: plan.dropped]
+        if plan.records:
+            self._at = plan.now
+        self._leaving = False
+        identities = {
+            position.source: (position.topic_id, position.target_topic, position.target_partition)
+            for position in moved
+        }
+        for account in chunks:
+            self._add(account, identities[account.source])
+
+    def _add(self, account: Account, identity: tuple[str, str, int]) -> None:
+        tail = self._tails.get(account.source)
+        if tail is None or tail.identity != identity:
+            self._held -= 0 if tail is None else len(tail.chunks)
+            tail = self._tails[account.source] = _Tail(identity)
+        value = account.offset_map if len(account.offset_map) <= _LARGE_BYTES else b""
+        tail.chunks.append((account.first_source_offset, value))
+        self._held += 1
+        self._judge(account.source)
+
+    def _judge(self, source: SourcePartition) -> None:
+        if len(self._tails[source].chunks) >= self._worth:
+            self._ripe.add(source)
+        else:
+            self._ripe.discard(source)
+
+
+def unreadable(
+    chunks: Iterable[tuple[bytes, Sequence[_Range]]],
+    *,
+    source_start: int,
+    target_start: int,
+    last_target: int | None,
+) -> list[bytes]:
+    """
+    Keys of chunks of one partition that nobody can ask about any more.
+
+    A chunk is dropped when all of it lies below both log starts, and only with everything before it in the log: what
+    it has overruled must not come back.  Two stay in any case: the last one before the log starts, because they may
+    lie in a hole behind it, and the one with the last record, because an idle partition stays translatable.
+
+    Args:
+        chunks: Key and ranges in log order, from the beginning of the log; no ranges for one that is deleted.
+        source_start: Log start of the source partition.
+        target_start: Log start of the target partition.
+        last_target: Target offset of the last mirrored record; None for none.
+    """
+    live: dict[bytes, Sequence[_Range]] = {}
+    for key, ranges in chunks:
+        live.pop(key, None)
+        if ranges:
+            live[key] = ranges
+    found: list[tuple[int, bytes]] = []
+    for key, ranges in live.items():
+        source, target, count = ranges[-1]
+        below = source + count <= source_start and target + count <= target_start
+        if not below or last_target is None or target + count > last_target:
+            break
+        found.append((source, key))
+    nearest = max(found, default=None)
+    return [each[1] for each in found if each != nearest]
+
+
+def _groups(chunks: Iterable[_Chunk]) -> Iterator[tuple[list[_Chunk], list[_Range]]]:
+    """Neighbours that make one chunk of a good size; one alone makes none."""
+    group: list[_Chunk] = []
+    ranges: list[_Range] = []
+    for first, value in chunks:
+        here = decode_offset_map(value)[2] if value else []
+        if not here or len(ranges) + len(here) > _MOST_RANGES:
+            if len(group) > 1:
+                yield group, ranges
+            group, ranges = [], []
+        if here:
+            group.append((first, value))
+            ranges += here
+    if len(group) > 1:
+        yield group, ranges

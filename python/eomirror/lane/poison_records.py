@@ -1,0 +1,397 @@
+"""
+Records that the target refuses for what they are: how the one record is found, and what becomes of it (pure).
+
+A broker refuses a whole batch for one record in it, and says of most reasons not even which record it was.  So the
+transaction is aborted, and the records of that partition are sent again in ranges, each acknowledged before the
+next; the range that is refused is sent in smaller ranges after the next abort, until a range of one record is
+refused.  Other partitions go on in the same transactions meanwhile, and what lies before the refused range is
+committed::
+
+    refused somewhere in [5000, 9000)        ranges of 250
+    refused somewhere in [7250, 7500)        ranges of 15     [5000, 7250) is committed, or sent again
+    refused somewhere in [7310, 7325)        ranges of 1
+    refused: 7318                            stop, dead-letter or raise-limit
+
+A range is a sixteenth of the one before it: an abort costs a new producer, some ten round trips, and a range costs
+one, so that halves would take longer over a slow link, and single records much longer.  What was acknowledged before
+the refused range needs no small ranges the next time, nor does what lies behind it, but for a few records: refused
+records come in groups.
+
+Each refusal makes the ranges smaller, names a record that was not named before, raises a limit up to a bound, or
+stops the topic: there is no way to go round for ever.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eomirror.errors import RecordRefusedError
+from eomirror.plane.protocol import LeftOut, Treatment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "Decision",
+    "Ground",
+    "LeaveOut",
+    "Limits",
+    "Narrow",
+    "Pointers",
+    "Raise",
+    "RangeRefusedError",
+    "Refusal",
+    "Refusals",
+    "RefusedRecord",
+    "Stopped",
+]
+
+_SHRINK = 16
+# refusals of a partition whose position does not move: five ranges lead from the largest transaction to one record
+_MOST_NARROWED = 8
+# a broker takes a new setting in within milliseconds of the controller's answer
+_MOST_RAISES = 5
+_SIZE = "max.message.bytes"
+
+
+class Ground(enum.StrEnum):
+    """
+    For what a record is refused; the value is the reason in a dead letter.
+
+    SIZE: its batch is larger than the topic's max.message.bytes.
+    CLIENT_SIZE: it is larger than this client may send.
+    SEGMENT: it is larger than a segment of the topic.
+    TIMESTAMP: outside of the topic's message.timestamp.before/after.max.ms.
+    INVALID: the topic's rules refuse it, such as a compacted topic a record without a key.
+    LETTER: not a record of the source, but the dead letter of one.
+    """
+
+    SIZE = "size"
+    CLIENT_SIZE = "client-size"
+    SEGMENT = "segment"
+    TIMESTAMP = "timestamp"
+    INVALID = "invalid"
+    LETTER = "letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecord:
+    """
+    The one record that is refused.
+
+    Attributes:
+        offset: Source offset.
+        timestamp: ms; -1 when it has none.
+        keyless: Its key is null.
+        batch_bytes: Most that a batch of it alone can have, uncompressed.
+    """
+
+    offset: int
+    timestamp: int
+    keyless: bool
+    batch_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """
+    What the target refused.
+
+    Attributes:
+        source: Source partition.
+        target_topic: Topic that refused.
+        ground: For what.
+        words: The target's own words.
+        begin: Offset of the first record in question.
+        end: Offset behind the last one.
+        record: The one record, where only one was in question.
+    """
+
+    source: SourcePartition
+    target_topic: str
+    ground: Ground
+    words: str
+    begin: int
+    end: int
+    record: RefusedRecord | None = None
+
+
+class RangeRefusedError(RecordRefusedError):
+    """The target refuses records of a partition; never shown as it is, for `Refusals` decides what to say."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(
+            f"{refusal.source}: the target refuses a record: {refusal.words}", topic=refusal.source.topic
+        )
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Effective settings of both topics; empty where they may not be read."""
+
+    source: Mapping[str, str | None] = field(default_factory=dict)
+    target: Mapping[str, str | None] = field(default_factory=dict)
+
+    def max_message_bytes(self, side: Mapping[str, str | None]) -> int | None:
+        """The size limit of one side."""
+        value = side.get(_SIZE)
+        return int(value) if value is not None and value.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Send the partition in ranges of so many records."""
+
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """Go on without the record; a pointer to it goes into the transaction that would have held it."""
+
+    record: RefusedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Write dead letters without the records themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise the target topic's max.message.bytes."""
+
+    topic: str
+    before: int | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Stop the topic; others go on."""
+
+    error: RecordRefusedError
+
+
+Decision = Narrow | LeaveOut | Pointers | Raise | Stopped
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """
+    A partition in which something was refused.
+
+    Attributes:
+        records: Size of ranges where nothing is known.
+        until: It is sent in ranges until its position is here.
+        spans: As of `Treatment.ranges`.
+        committed: Its position at the last refusal.
+        narrowed: Refusals since its position moved.
+    """
+
+    records: int
+    until: int
+    spans: tuple[tuple[int, int], ...]
+    committed: int
+    narrowed: int = 1
+
+    def aim(self, *spans: tuple[int, int]) -> None:
+        """Send so; behind the last of these as where nothing is known."""
+        chosen: list[tuple[int, int]] = []
+        for aimed, records in (*spans, (self.until, self.records)):
+            end = min(aimed, self.until)
+            if end > (chosen[-1][0] if chosen else self.committed):
+                chosen.append((end, min(records, self.records)))
+        self.spans = tuple(chosen)
+
+    def aim_at(self, offset: int) -> None:
+        """One record is known to be refused: those behind it may be its like."""
+        self.until = max(self.until, offset + 1)
+        near, far = offset + 1 + _SHRINK, offset + 1 + _SHRINK + _SHRINK**2
+        self.aim((offset, self.records), (near, 1), (far, _SHRINK))
+
+
+class Refusals:
+    """
+    Decides about refusals of one lane, and remembers what is being done about them.
+
+    Args:
+        policy: ``stop``, ``dead-letter`` or ``raise-limit``.
+        raise_to: Largest limit that may be set; None: the source topic's own.
+    """
+
+    def __init__(self, policy: str, raise_to: int | None) -> None:
+        self._policy = policy
+        self._raise_to = raise_to
+        self._suspects: dict[SourcePartition, _Suspect] = {}
+        self._left_out: dict[SourcePartition, dict[int, LeftOut]] = {}
+        # target topic -> the limit that was asked for, and how often
+        self._raised: dict[str, tuple[int, int]] = {}
+        self._batch_bytes: int | None = None
+        self._whole = True
+
+    @property
+    def searching(self) -> bool:
+        """Whether any partition is not past its refusal yet."""
+        return bool(self._suspects)
+
+    @property
+    def treatment(self) -> Treatment:
+        """How records are to be sent now."""
+        return Treatment(
+            ranges={source: suspect.spans for source, suspect in self._suspects.items()},
+            left_out={source: dict(offsets) for source, offsets in self._left_out.items()},
+            batch_bytes=self._batch_bytes,
+            whole_letters=self._whole,
+        )
+
+    def decide(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
+        """
+        What follows from a refusal; `treatment` is already what it asks for.
+
+        Args:
+            refusal: What was refused; its transaction is aborted in any case.
+            committed: The partition's committed position.
+            limits: Settings of both topics now.
+        """
+        if refusal.ground is Ground.LETTER:
+            return self._letter(refusal)
+        if refusal.record is None:
+            return self._narrow(refusal, committed, limits)
+        record = refusal.record
+        self._suspects.setdefault(
+            refusal.source, _Suspect(1, record.offset + 1, ((record.offset + 1, 1),), committed)
+        ).aim_at(record.offset)
+        if self._policy == "dead-letter":
+            left_out = self._left_out.setdefault(refusal.source, {})
+            if record.offset not in left_out:
+                left_out[record.offset] = LeftOut(
+                    refusal.ground.value, refusal.words, _limit(refusal.ground, limits)
+                )
+                return LeaveOut(record)
+        if self._policy == "raise-limit" and refusal.ground is Ground.SIZE:
+            return self._raise(refusal, record, limits)
+        return Stopped(_stopping(refusal, record, limits))
+
+    def passed(self, positions: Mapping[SourcePartition, Position]) -> bool:
+        """
+        A transaction was committed; whether `treatment` is another one now.
+
+        Args:
+            positions: Committed positions of all partitions that the lane still mirrors.
+        """
+        over = [
+            source
+            for source, suspect in self._suspects.items()
+            if source not in positions or positions[source].offset >= suspect.until
+        ]
+        for source in over:
+            del self._suspects[source]
+            self._left_out.pop(source, None)
+        return bool(over)
+
+    def _narrow(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
+        if refusal.ground is Ground.SIZE and (most := limits.max_message_bytes(limits.target)) is not None:
+            # the batch may have been too large, and no record in it
+            self._batch_bytes = min(most, self._batch_bytes or most)
+        known = self._suspects.get(refusal.source)
+        if known is None:
+            until = max(refusal.end, committed + 1)
+            records = max(1, (until - committed) // _SHRINK)
+            self._suspects[refusal.source] = _Suspect(records, until, ((until, records),), committed)
+            return Narrow(records)
+        if committed > known.committed:
+            known.committed, known.narrowed = committed, 0
+        _, records = self.treatment.range_at(refusal.source, refusal.begin)
+        if records == 1 or known.narrowed >= _MOST_NARROWED:
+            # single records tell which one is refused: this is none of them
+            return Stopped(
+                RecordRefusedError(
+                    f"{refusal.source}: the target topic {refusal.target_topic} refuses a record of "
+                    f"[{refusal.begin}, {refusal.end}): {refusal.words}",
+                    fix="see the log of the target's brokers for the record and the reason",
+                    topic=refusal.source.topic,
+                )
+            )
+        smaller = max(1, records // _SHRINK)
+        known.narrowed += 1
+        known.until = max(known.until, refusal.end)
+        known.aim((refusal.begin, known.records), (refusal.end, smaller))
+        return Narrow(smaller)
+
+    def _letter(self, refusal: Refusal) -> Decision:
+        if self._whole:
+            self._whole = False
+            return Pointers()
+        return Stopped(
+            RecordRefusedError(
+                f"{refusal.source}: the target refuses the dead letter of a record of this partition: {refusal.words}",
+                fix=f"look at the settings of topic {refusal.target_topic} (max.message.bytes, "
+                "message.timestamp.*), then start again",
+                topic=refusal.source.topic,
+            )
+        )
+
+    def _raise(self, refusal: Refusal, record: RefusedRecord, limits: Limits) -> Decision:
+        wanted = record.batch_bytes
+        bound = self._raise_to or limits.max_message_bytes(limits.source)
+        asked, times = self._raised.get(refusal.target_topic, (0, 0))
+        times = times if asked >= wanted else 0
+        if bound is None or wanted > bound or times >= _MOST_RAISES:
+            return Stopped(_stopping(refusal, record, limits, bound=bound))
+        self._raised[refusal.target_topic] = (max(wanted, asked), times + 1)
+        return Raise(refusal.target_topic, limits.max_message_bytes(limits.target), max(wanted, asked))
+
+
+def _limit(ground: Ground, limits: Limits) -> str:
+    """The settings that a refusal of this kind goes back to, as ``name=value``."""
+    names = {
+        Ground.SIZE: (_SIZE,),
+        Ground.SEGMENT: ("segment.bytes",),
+        Ground.TIMESTAMP: ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+        Ground.INVALID: ("cleanup.policy",),
+    }.get(ground, ())
+    return ", ".join(f"{name}={limits.target[name]}" for name in names if limits.target.get(name))
+
+
+def _stopping(
+    refusal: Refusal, record: RefusedRecord, limits: Limits, *, bound: int | None = None
+) -> RecordRefusedError:
+    where = f"{refusal.source}@{record.offset}"
+    topic = refusal.target_topic
+    limit = _limit(refusal.ground, limits)
+    against = f" ({limit})" if limit else ""
+    size = f"{record.batch_bytes} bytes"
+    policy = "to go on without such records, set on_refused: dead-letter on the link"
+    if refusal.ground is Ground.SIZE:
+        beyond = f"; on_refused: raise-limit may go up to {bound}" if bound is not None else ""
+        message = f"a batch of it alone, at most {size}, is too large for topic {topic}{against}{beyond}"
+        fix = (
+            f"raise {_SIZE} of {topic} to {record.batch_bytes}, or let the link do it (on_refused: raise-limit, "
+            "raise_limit_to); where the source's producers compress, so must we: compression.type under `producer` "
+            f"of the target cluster; {policy}"
+        )
+    elif refusal.ground is Ground.CLIENT_SIZE:
+        message = f"a batch of it alone, at most {size}, is larger than this client may send"
+        fix = f"raise message.max.bytes under `producer` of the target cluster; {policy}"
+    elif refusal.ground is Ground.TIMESTAMP:
+        message = f"topic {topic} does not take its timestamp {record.timestamp}{against}"
+        fix = f"widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic}; {policy}"
+    elif refusal.ground is Ground.SEGMENT:
+        message = f"a batch of it alone, at most {size}, is larger than a segment of topic {topic}{against}"
+        fix = f"raise segment.bytes of {topic}; {policy}"
+    else:
+        key = "; it has no key" if record.keyless else ""
+        message = f"topic {topic} does not take it{against}{key}"
+        fix = f"see what {topic} asks of records (a compacted topic: a key); {policy}"
+    return RecordRefusedError(
+        f"{where}: the target refuses this record: {message}: {refusal.words}",
+        fix=fix,
+        topic=refusal.source.topic,
+    )

@@ -1,0 +1,110 @@
+"""Carries out what `eomirror.lane.poison_records` decides: asks for limits, raises one, tells the plane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import LaneError, MirrorError, RecordRefusedError, UnreachableError
+from eomirror.lane.poison_records import LeaveOut, Limits, Narrow, Pointers, Raise, Refusals, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.config import Link
+    from eomirror.lane.poison_records import Decision, Refusal
+    from eomirror.lane.ports import TopicComparer
+    from eomirror.plane.protocol import Plane
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["RefusalSteps"]
+
+log = structlog.get_logger(__name__)
+
+
+class RefusalSteps:
+    """
+    What a lane does about refused records.
+
+    Args:
+        link: Whose policy counts.
+        plane: Sends the records.
+        topics: Tells the limits, and raises them.
+    """
+
+    def __init__(self, link: Link, plane: Plane, topics: TopicComparer) -> None:
+        self._plane = plane
+        self._topics = topics
+        self._refusals = Refusals(link.on_refused, link.raise_limit_to)
+
+    @property
+    def searching(self) -> bool:
+        """Whether a refusal is being dealt with; it ends once its partition's position is past it."""
+        return self._refusals.searching
+
+    def handle(
+        self, refusal: Refusal, positions: Mapping[SourcePartition, Position]
+    ) -> LaneError | MirrorError | None:
+        """
+        Do what follows from a refusal.
+
+        Args:
+            refusal: What was refused.
+            positions: As committed.
+
+        Returns:
+            None to begin again, once the transaction is aborted; or the error that ends the attempt, with the
+            topic to stop if it is about that.
+        """
+        try:
+            limits = self._topics.limits(refusal.source.topic, refusal.target_topic)
+        except (LaneError, MirrorError) as error:
+            # nothing is lost: the next attempt meets the record again
+            return error
+        position = positions.get(refusal.source)
+        # without one its topic was stopped meanwhile, and is not sent again
+        decision = self._refusals.decide(refusal, 0 if position is None else position.offset, limits)
+        stopping = self._carry_out(decision, refusal, limits)
+        if stopping is None:
+            self._plane.treat(self._refusals.treatment)
+        return stopping
+
+    def committed(self, positions: Mapping[SourcePartition, Position]) -> None:
+        """A transaction was committed: partitions that are past a refusal are sent as usual again."""
+        if self._refusals.passed(positions):
+            self._plane.treat(self._refusals.treatment)
+
+    def _carry_out(
+        self, decision: Decision, refusal: Refusal, limits: Limits
+    ) -> LaneError | MirrorError | None:
+        where = {"source": str(refusal.source), "target": refusal.target_topic, "reason": refusal.words}
+        match decision:
+            case Stopped(error):
+                return error
+            case Narrow(records):
+                log.warning("refused_record_sought", **where, range=records, end=refusal.end)
+            case LeaveOut(record):
+                log.error("record_left_out", **where, offset=record.offset, ground=refusal.ground.value)
+            case Pointers():
+                log.warning("dead_letters_without_records", **where)
+            case Raise(topic, before, size):
+                bound = limits.max_message_bytes(limits.source)
+                log.warning("limit_raised", **where, before=before, after=size, limit_of_source=bound)
+                return self._raise(topic, size, refusal)
+        return None
+
+    def _raise(self, topic: str, size: int, refusal: Refusal) -> LaneError | MirrorError | None:
+        try:
+            self._topics.raise_limit(topic, size)
+        except (LaneError, UnreachableError) as error:
+            return error
+        except MirrorError as error:
+            return RecordRefusedError(
+                f"{refusal.source}: on_refused: raise-limit could not raise max.message.bytes of {topic} to {size}: "
+                f"{error.message}",
+                fix=error.fix,
+                topic=refusal.source.topic,
+            )
+        return None

@@ -1,0 +1,530 @@
+"""
+Carries out a lane's commands against a plane and the link's state topics: the only loop that does I/O.
+
+Each command is one method, and each method answers with one event.  What a method needs to remember between
+commands stands in the pump's fields; what may follow what is decided in `eomirror.lane.machine`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import Clock, Deadline, Term
+from eomirror.crash import crash_point
+from eomirror.errors import LaneError, MirrorError, SourceDamagedError, TransactionFailedError
+from eomirror.lane.commit import (
+    CommitPermit,
+    CopiesCutError,
+    TransactionStamp,
+    claim_of,
+    foresee,
+    grant,
+    state_records,
+)
+from eomirror.lane.errors import Outcome, judge
+from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, LaneMachine, LaneState
+from eomirror.lane.mm2_records import Companions
+from eomirror.lane.offset_map_compaction import MapTidying
+from eomirror.lane.partitions import LanePartitions
+from eomirror.lane.poison_records import RangeRefusedError
+from eomirror.lane.poison_steps import RefusalSteps
+from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
+from eomirror.lane.speculative_state import Foresight
+from eomirror.lane.stats import AttemptTally
+from eomirror.lane.topic_ids import AskedTopics
+from eomirror.lane.transaction_timer import TransactionWatch
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord, Plane, ProducerIdentity
+from eomirror.records.names import LinkNames
+from eomirror.recovery.corrupt_batches import after_damage, damage_error
+from eomirror.recovery.resolve_hanging import Mending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.lane.mm2_records import SyncSink
+    from eomirror.lane.ports import ChunkSweep, CopyWatch, Leftovers, StateReader, TopicComparer
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["LanePump"]
+
+log = structlog.get_logger(__name__)
+
+_SLICE_SECONDS = 0.1  # so soon it sees that it is to leave
+
+
+class LanePump:
+    """
+    One attempt of a lane.
+
+    Args:
+        spec: What to mirror.
+        plane: Moves the bytes.
+        state: Reads the link's state topics.
+        topics: Looks at both clusters' topics.
+        mailbox: The line to the driver.
+        clock: Where time comes from.
+        syncs: Where offset syncs go that are not for the target.
+        sweep: Finds what can be dropped from the offset map; None: nothing is.
+        leftovers: Sees and ends what was left open on the target; None: nobody looks.
+        copies: Looks once a minute whether copies hold all that was acknowledged; None: only transactions tell.
+
+    Attributes:
+        machine: Where the attempt stands.
+        outcome: How it ended, or would if it ended now.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        *,
+        plane: Plane,
+        state: StateReader,
+        topics: TopicComparer,
+        mailbox: LaneMailbox,
+        clock: Clock,
+        syncs: SyncSink | None = None,
+        sweep: ChunkSweep | None = None,
+        leftovers: Leftovers | None = None,
+        copies: CopyWatch | None = None,
+    ) -> None:
+        self.machine = LaneMachine()
+        self.outcome = Outcome()
+        self._spec = spec
+        self._plane = plane
+        self._state = state
+        self._topics = topics
+        self._mailbox = mailbox
+        self._clock = clock
+        self._names = LinkNames(spec.link.state_name)
+        self._epoch_end: Term = Deadline(spec.seconds, clock)
+        self._going_on = False  # behind its end
+        self._partitions = LanePartitions(spec.partitions)
+        self._adopting: tuple[AssignedPartition, ...] = ()
+        # partitions that were added between two epochs
+        self._late: tuple[AssignedPartition, ...] = ()
+        self._identity = ProducerIdentity(-1, -1)
+        self._permit: CommitPermit | None = None
+        self._foresight = Foresight()
+        self._stamp: TransactionStamp | None = None
+        self._companions = Companions(spec.link, syncs, partitions=len(spec.partitions))
+        self._tidying = MapTidying(len(spec.partitions))
+        self._sweep = sweep
+        self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
+        self._watch = TransactionWatch(
+            CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
+        )
+        self._tally = AttemptTally(spec)
+        self._refusals = RefusalSteps(spec.link, plane, topics)
+        self._leftovers = leftovers
+        self._copies = copies
+        self._mending = Mending(self._names, leftovers, self._companions.readers) if leftovers else None
+        # that any layout of the link has had
+        self._highest_lane = spec.lane
+        self._overdue, self._damaged = False, spec.damaged
+        self._methods: dict[Command, Callable[[], Event]] = {
+            Command.INIT_PRODUCER: self._init_producer,
+            Command.READ_CONTROL: self._read_control,
+            Command.READ_POSITIONS: self._read_positions,
+            Command.COMPARE_TOPICS: self._compare_topics,
+            Command.END_LEFT_OPEN: self._end_left_open,
+            Command.COMMIT_CLAIM: self._commit_claim,
+            Command.AWAIT_RECORDS: self._await_records,
+            Command.ADOPT_PARTITIONS: self._adopt_partitions,
+            Command.BEGIN: self._begin,
+            Command.PUMP: self._pump,
+            Command.BEGIN_EMPTY: self._begin_empty,
+            Command.SEAL: self._seal,
+            Command.COMMIT: self._commit,
+            Command.ABORT: self._abort,
+        }
+
+    def run(self) -> LaneReport:
+        """Run until the machine closes; never raises a LaneError or a MirrorError."""
+        command = self.machine.first()
+        while command is not Command.END:
+            event = self._carry_out(command)
+            if event in {Event.FAILED, Event.FENCED}:
+                timeout = self._spec.link.transaction_timeout
+                self._overdue = self._watch.overdue(self._clock.monotonic(), self.machine.state, timeout)
+            command = self.machine.step(event)
+        self._report(force=True)
+        outcome, partitions = self.outcome, self._partitions
+        report = self._tally.report(
+            outcome.ending, outcome.reason, outcome.error, partitions.stopped, partitions.unauthorized
+        )
+        return replace(report, overdue=self._overdue, damaged=self._damaged)
+
+    @property
+    def mirrored(self) -> tuple[AssignedPartition, ...]:
+        """Everything that the lane was given, revisions included."""
+        return self._partitions.assigned
+
+    @property
+    def stopped(self) -> Mapping[str, tuple[int, str]]:
+        """Each stopped topic's exit code and text for the user."""
+        return self._partitions.stopped
+
+    def resume(self, spec: LaneSpec, mailbox: LaneMailbox) -> None:
+        """
+        Go on in the next epoch, with the same producer; `run` follows.
+
+        Args:
+            spec: A successor of this lane's, as `eomirror.spark.handover.is_successor` says.
+            mailbox: Its line to the driver.
+        """
+        self.machine = LaneMachine(LaneState.CLAIMING)
+        self._spec = spec
+        self._mailbox = mailbox
+        self._epoch_end, self._going_on = Deadline(spec.seconds, self._clock), False
+        self._late = self._partitions.new_among(spec.partitions)
+        self._partitions.gaps.clear()
+        self._permit = None
+        self._watch.committed(self._clock.monotonic())
+        self._tally = AttemptTally(spec)
+        self._overdue, self._damaged = False, spec.damaged
+        self.outcome = Outcome()
+
+    def go_on(self, end: Term) -> None:
+        """Go on behind the epoch's end until ``end``, as the attempt that it was; `run` follows."""
+        self.machine = LaneMachine(LaneState.IDLE)
+        self._epoch_end, self._going_on = end, True
+        self.outcome = Outcome()
+
+    def interrupt(self) -> None:
+        """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
+        if self.machine.state in WITH_TRANSACTION:
+            self._plane.abort()
+
+    # -- one command, one event ------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> Event:
+        try:
+            return self._methods[command]()
+        except RangeRefusedError as error:
+            stopping = self._refusals.handle(error.refusal, self._partitions.positions)
+            return Event.RECORD_REFUSED if stopping is None else self._failed(stopping, command)
+        except (LaneError, MirrorError) as error:
+            return self._failed(error, command)
+
+    def _failed(self, error: LaneError | MirrorError, command: Command) -> Event:
+        # without a position its topic was stopped while its last fetches were on the way
+        if isinstance(error, SourceDamagedError) and (
+            position := self._partitions.positions.get(error.source)
+        ):
+            self._damaged = after_damage(self._damaged, error, position.offset)
+            error = damage_error(error, self._damaged[-1]) or error
+        if isinstance(error, CopiesCutError):
+            for lost in error.errors:
+                if self._partitions.stop(lost.topic, lost):
+                    self._log_stopped(lost.topic, lost)
+        verdict = judge(error, command)
+        if verdict.topic and isinstance(error, MirrorError) and self._partitions.stop(verdict.topic, error):
+            self._log_stopped(verdict.topic, error)
+        self.outcome = verdict.outcome
+        return verdict.event
+
+    def _init_producer(self) -> Event:
+        self._leave_id()
+        self._plane.restart()
+        self._partitions.forget()
+        self._permit = None
+        self._companions.forget()
+        self._tidying.forget()
+        self._identity = self._plane.open()
+        crash_point("lane.initialized")
+        return Event.PRODUCER_READY
+
+    def _read_control(self) -> Event:
+        if self._mending is not None:
+            spec, mine = self._spec, self._identity.producer_id
+            number = spec.lane % self._state.state_topics().positions_partitions
+            if self._mending.state_left_open({number}, lambda: {mine: spec.lane}, self._state.read_positions):
+                return Event.LEFT_OPEN
+        newest = self._state.read_control().generation
+        crash_point("lane.control_read")
+        if newest is None or (newest.generation, newest.run) != (self._spec.generation, self._spec.run):
+            seen = "none" if newest is None else f"{newest.generation} of run {newest.run}"
+            self.outcome = Outcome(
+                Ending.SUPERSEDED, f"control holds generation {seen}, not {self._spec.generation}"
+            )
+            return Event.CONTROL_NEWER
+        self._highest_lane = newest.highest_lane
+        return Event.CONTROL_OURS
+
+    def _read_positions(self) -> Event:
+        self._take_positions(self._partitions.assigned)
+        crash_point("lane.positions_read")
+        return Event.POSITIONS_READ
+
+    def _compare_topics(self) -> Event:
+        if not self._started(tuple(self._partitions.positions)):
+            return Event.LEFT_OPEN
+        crash_point("lane.topics_compared")
+        if not self._partitions.positions:
+            self.outcome = Outcome(Ending.FAILED, "all topics of the lane are stopped")
+            return Event.NOTHING_LEFT
+        return Event.TOPICS_COMPARED
+
+    def _end_left_open(self) -> Event:
+        assert self._mending is not None, "only a look leads here"  # noqa: S101  for the type checker
+        self._leave_id()
+        ended = self._mending.end({self._spec.lane: self._identity})
+        log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
+        crash_point("lane.mended")
+        return Event.MENDED
+
+    def _commit_claim(self) -> Event:
+        self._identity = self._plane.begin()
+        stamp = self._new_stamp()
+        claim = claim_of(stamp, self._plane.serving(), host=socket.gethostname(), pid=os.getpid())
+        topics = self._state.state_topics()
+        lane_partition = stamp.lane % topics.positions_partitions
+        records = [MetadataRecord(topics.positions, lane_partition, claim.key(), claim.value())]
+        behind_gaps = self._partitions.moved_behind_gaps(stamp)
+        for gap, moved in behind_gaps:
+            records.append(MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()))
+            records.append(MetadataRecord(topics.positions, lane_partition, moved.key(), moved.value()))
+        self._plane.write(records)
+        crash_point("lane.claim_written")
+        outcome = self._plane.commit()
+        crash_point("lane.claimed")
+        self._partitions.committed(moved for _, moved in behind_gaps)
+        for gap, _ in behind_gaps:
+            log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
+        if outcome is CommitOutcome.CLEAN:
+            self._partitions.gaps.clear()
+        self._report(force=True)
+        return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
+
+    def _await_records(self) -> Event:
+        self._report()
+        self._watch_copies()
+        leaving = self._leaving()
+        if leaving is not None:
+            # nobody who asks for an end shall wait for a target that may be down: it has answered lately, or is left
+            answered = self._watch.answered_lately(self._clock.monotonic())
+            if leaving.ending is Ending.STOPPED and answered and self._tidying.leave():
+                return Event.ADVANCE_DUE
+            self.outcome = leaving
+            return Event.LEAVE
+        late, self._late = self._late, ()
+        added = self._partitions.new_among((*late, *self._mailbox.added()))
+        if added:
+            self._adopting = added
+            return Event.PARTITIONS_ADDED
+        if self._plane.await_records(_SLICE_SECONDS):
+            return Event.RECORDS_READY
+        self._follow()
+        now = self._clock.monotonic()
+        if self._companions.due(now) or self._tidying.due(now):
+            return Event.ADVANCE_DUE
+        due = self._watch.advance_due(now, moved=bool(self._plane.advances()))
+        return Event.ADVANCE_DUE if due else Event.QUIET
+
+    def _adopt_partitions(self) -> Event:
+        added, self._adopting = self._adopting, ()
+        self._partitions.assign(added)
+        self._take_positions(added)
+        if not self._started([item.source for item in added]):
+            return Event.LEFT_OPEN
+        return Event.GAPS_ACCEPTED if self._partitions.gaps else Event.PARTITIONS_READY
+
+    def _begin(self) -> Event:
+        self._open()
+        return self._pump()
+
+    def _begin_empty(self) -> Event:
+        self._open()
+        return Event.CUT_DUE
+
+    def _pump(self) -> Event:
+        patience = self._watch.patience(self._clock.monotonic())
+        self._watch.add(self._plane.pump(min(patience, _SLICE_SECONDS)))
+        self._report()
+        crash_point("lane.produced")
+        due = self._watch.cut_due(self._clock.monotonic(), leaving=self._leaving() is not None)
+        return Event.CUT_DUE if due else Event.MORE_WANTED
+
+    def _seal(self) -> Event:
+        topics = {source.topic for source in self._plane.advances()} | self._companions.topics
+        positions, targets = self._partitions.positions, self._partitions.targets
+        topics = (topics & targets.keys()) or {source.topic for source in positions}
+        asked = AskedTopics(topics, targets=targets, plane=self._plane, topics=self._topics)
+        # one for all rounds: what they say alike is said once
+        self._stamp = stamp = self._stamp or self._new_stamp()
+        forecast = self._plane.forecast()
+        if forecast is not None:
+            # what the commit will most likely record goes along with the data, instead of behind it
+            foreseen = foresee(
+                self._partitions.of_ours(forecast), positions, stamp, self._state.state_topics()
+            )
+            self._plane.write(self._foresight.news(foreseen))
+        sealed = self._plane.seal(self._spec.link.transaction_timeout)
+        crash_point("lane.sealed")
+        if self._watch.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
+            self._watch.add_round()
+            return Event.MORE_CAME
+        if missing := {source.topic for source in sealed.advances} - topics:
+            raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
+        self._ids = source_ids, target_ids = asked.result(positions)
+        self._permit = grant(
+            self._partitions.of_ours(sealed),
+            positions,
+            source_ids=source_ids,
+            target_ids=target_ids,
+            stamp=stamp,
+        )
+        return Event.SEALED
+
+    def _commit(self) -> Event:
+        permit, self._permit = self._permit, None
+        assert permit is not None, "the machine seals before it commits"  # noqa: S101  for the type checker
+        now = self._clock.monotonic()
+        # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
+        accompanying = self._companions.plan(permit, self._partitions.positions, self._ids, now)
+        tidying = self._tidying.plan(self._state.state_topics(), now)
+        changed = self._foresight.news(state_records(permit, self._state.state_topics()))
+        gaps = [MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()) for gap in permit.gaps]
+        if records := [*changed, *gaps, *accompanying.records, *tidying.records]:
+            self._plane.write(records)
+        if tidying.records:
+            crash_point("lane.tidied")
+        crash_point("lane.state_written")
+        outcome = self._plane.commit()
+        crash_point("lane.committed")
+        self._partitions.committed(permit.positions)
+        for gap in permit.gaps:
+            log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
+        self._companions.committed(accompanying)
+        self._tidying.committed(tidying, permit.positions, permit.chunks)
+        self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))
+        self._refusals.committed(self._partitions.positions)
+        self._watch.committed(self._clock.monotonic())
+        self._report()
+        self._follow()
+        return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
+
+    def _abort(self) -> Event:
+        self._companions.aborted()
+        self._plane.abort()
+        return Event.ABORTED
+
+    # -- pieces ----------------------------------------------------------------------------------
+
+    def _watch_copies(self) -> None:
+        """See what was found of copies that no transaction writes to, and look again when it is time (EO-5)."""
+        if self._copies is None:
+            return
+        if found := self._copies.take():
+            mirrored = {source.topic for source in self._partitions.positions}
+            if lost := [error for error in found if error.topic in mirrored]:
+                raise CopiesCutError(lost)
+        self._copies.begin(self._partitions.positions)
+
+    def _leave_id(self) -> None:
+        if self._going_on:  # a successor may have it by now
+            raise LaneError("what follows is for the next epoch")
+
+    def _open(self) -> None:
+        self._watch.open(self._clock.monotonic())
+        self._foresight.forget()
+        self._stamp = None
+        self._identity = self._plane.begin()
+        crash_point("lane.begun")
+
+    def _take_positions(self, wanted: Sequence[AssignedPartition]) -> None:
+        self._partitions.take(
+            wanted,
+            self._state.read_positions(),
+            generation=self._spec.generation,
+            topic=self._names.positions_topic,
+        )
+
+    def _started(self, sources: Sequence[SourcePartition]) -> bool:
+        """Fetch what is sound, stop topics that are not; False where what was left open is to be ended first."""
+        positions = self._partitions.positions
+        resumed = self._partitions.resume(
+            wanted := [positions[one] for one in sources],
+            self._topics.facts(wanted),
+            accept_gaps=self._spec.link.on_gap == "accept",
+            run=self._spec.run,
+            wall_ms=self._clock.wall_ms(),
+        )
+        for topic, error in resumed.stopped:
+            self._log_stopped(topic, error)
+        looked = {one: positions[one] for one in sources if one in positions}
+        if self._mending is not None and self._copies_left_open(self._mending, looked):
+            return False
+        self._plane.start([one for one in resumed.starts if one.source in positions])
+        return True
+
+    def _copies_left_open(self, mending: Mending, looked: Mapping[SourcePartition, Position]) -> bool:
+        """Whether something is to be ended first; else topics whose positions lie are stopped."""
+
+        def stop(position: Position, error: MirrorError) -> None:
+            if self._partitions.stop(position.topic, error):
+                self._log_stopped(position.topic, error)
+
+        topics, letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
+        mine = {self._identity.producer_id: self._spec.lane}
+        found = mending.copies_left_open(
+            looked, topics=topics, letters=letters, mine=mine, lanes=self._lanes, stop=stop
+        )
+        if not found:
+            left = [one for source, one in looked.items() if source in self._partitions.positions]
+            mending.stop_what_is_torn(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
+            mending.rest()
+        return found
+
+    def _lanes(self) -> Mapping[int, int]:
+        """Producer id -> lane, of ours and of those that may have had its partitions before."""
+        assert self._leftovers is not None, "somebody looked"  # noqa: S101  for the type checker
+        return {**self._leftovers.lanes(self._highest_lane), self._identity.producer_id: self._spec.lane}
+
+    def _log_stopped(self, topic: str, error: MirrorError) -> None:
+        log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
+
+    def _new_stamp(self) -> TransactionStamp:
+        txn, timestamp = self._tally.transactions + 1, self._clock.wall_ms()
+        return TransactionStamp.of(self._spec, self._identity, txn=txn, timestamp=timestamp)
+
+    def _follow(self) -> None:
+        if self._sweep is not None:
+            self._sweep.begin(self._partitions.positions)
+            self._tidying.drop(self._sweep.take())
+        if self._companions.follows:
+            answers = self._companions.told(self._mailbox.followed(), self._partitions.positions)
+            if answers:
+                self._mailbox.answer(answers)
+
+    def _leaving(self) -> Outcome | None:
+        reason = self._mailbox.stop()
+        if reason is not None:
+            return Outcome(Ending.STOPPED, reason.value)
+        # the next epoch may run elsewhere, and would begin the search for a refused record anew
+        if self._epoch_end.passed and not self._refusals.searching:
+            return Outcome(Ending.EPOCH, "epoch over")
+        return None
+
+    def _report(self, *, force: bool = False) -> None:
+        now = self._clock.monotonic()
+        if not (force or self._tally.due(now)):
+            return
+        self._mailbox.report(
+            self._tally.progress(
+                self.machine.state.value,
+                self._partitions.positions,
+                self._plane,
+                stopped=self.stopped,
+                unauthorized=self._partitions.unauthorized,
+                now=now,
+                wall_ms=self._clock.wall_ms(),
+            )
+        )
+        self._tally.took(self._clock.monotonic() - now)

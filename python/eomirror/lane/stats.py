@@ -1,0 +1,171 @@
+"""What one attempt of a lane has done so far, and how it is told: pure, positions in and reports out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from eomirror.lane.spec import Ending, LaneProgress, LaneReport, LaneSpec, PartitionProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from eomirror.errors import MirrorError
+    from eomirror.plane.protocol import Serving
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["AttemptTally"]
+
+_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 2.0
+# each report looks at every partition; what that takes is at most this share of a core, until pauses get too long
+_SHARE = 0.005
+
+
+class Telling(Protocol):
+    """What is asked of a plane here; see `eomirror.plane.protocol.Plane`."""
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets of the source."""
+
+    def serving(self) -> Serving:
+        """Which plane it is."""
+
+    def throttled(self) -> float | None:
+        """Seconds for which quotas have held it back."""
+
+    def delayed(self) -> str:
+        """What cannot be read."""
+
+
+class AttemptTally:
+    """
+    Counts what an attempt committed.
+
+    Args:
+        spec: The attempt.
+
+    Attributes:
+        transactions: Committed transactions with data or advances.
+    """
+
+    def __init__(self, spec: LaneSpec) -> None:
+        self.transactions = 0
+        self._spec = spec
+        # what the driver was told last, of each partition: position, end
+        self._told: dict[SourcePartition, tuple[int, int | None]] = {}
+        self._told_at = float("-inf")
+        self._pause = _PAUSE_SECONDS
+        self._records = 0
+        self._bytes = 0
+        self._dropped = 0
+        self._copied_headers = 0
+        self._commit_ms = 0.0
+
+    def add(self, positions: Iterable[Position], *, seconds: float) -> None:
+        """A transaction was committed with these positions, ``seconds`` after it was begun."""
+        self.transactions += 1
+        self._commit_ms = seconds * 1000
+        for position in positions:
+            self._records += position.records
+            self._bytes += position.bytes
+            self._dropped += sum(position.dropped.values())
+            self._copied_headers += position.copied_headers
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a sign of life; ``now`` in monotonic seconds."""
+        return now - self._told_at >= self._pause
+
+    def took(self, seconds: float) -> None:
+        """The last sign of life took so long: with very many partitions there are fewer of them."""
+        self._pause = min(max(_PAUSE_SECONDS, seconds / _SHARE), _LONGEST_PAUSE_SECONDS)
+
+    def progress(
+        self,
+        state: str,
+        positions: Mapping[SourcePartition, Position],
+        plane: Telling,
+        *,
+        stopped: Mapping[str, tuple[int, str]],
+        unauthorized: Collection[str] = (),
+        now: float,
+        wall_ms: int,
+    ) -> LaneProgress:
+        """
+        A sign of life: partitions of which the position or the end is another than was told before.
+
+        An end may become known long after the position, and grows without it, so every partition is looked at.
+
+        Args:
+            state: Of the lane's machine.
+            positions: As committed.
+            plane: Tells the last stable offsets of the source as far as known, and of itself.
+            stopped: Exit code and text of each topic that the lane stopped.
+            unauthorized: Those of them that only lack a right, or a leader.
+            now: Monotonic seconds.
+            wall_ms: Wall clock.
+        """
+        self._told_at = now
+        ends, serving = plane.log_ends(), plane.serving()
+        facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
+        changed = [source for source, fact in facts.items() if self._told.get(source) != fact]
+        self._told = facts
+        return LaneProgress(
+            lane=self._spec.lane,
+            epoch=self._spec.epoch,
+            state=state,
+            transactions=self.transactions,
+            records=self._records,
+            bytes=self._bytes,
+            dropped=self._dropped,
+            copied_headers=self._copied_headers,
+            commit_ms=self._commit_ms,
+            partitions=tuple(
+                _partition_progress(positions[source], ends.get(source), wall_ms)
+                for source in sorted(changed)
+            ),
+            stopped_topics={topic: text for topic, (_, text) in stopped.items()},
+            stopped_codes={topic: code for topic, (code, _) in stopped.items()},
+            unauthorized_topics=tuple(sorted(unauthorized)),
+            plane=serving.plane,
+            plane_reason=serving.reason,
+            throttled=plane.throttled(),
+            delayed=plane.delayed(),
+        )
+
+    def report(
+        self,
+        ending: Ending,
+        reason: str,
+        error: MirrorError | None,
+        stopped: dict[str, tuple[int, str]],
+        unauthorized: Collection[str] = (),
+    ) -> LaneReport:
+        """The result; ``stopped`` has each stopped topic's exit code and text, ``unauthorized`` what is tried again."""
+        code = max((code for code, _ in stopped.values()), default=0)
+        return LaneReport(
+            lane=self._spec.lane,
+            epoch=self._spec.epoch,
+            attempt=self._spec.attempt,
+            ending=ending,
+            reason=reason,
+            error="" if error is None else str(error),
+            exit_code=code if error is None else error.exit_code,
+            transactions=self.transactions,
+            records=self._records,
+            stopped_topics=dict(stopped),
+            unauthorized_topics=frozenset(unauthorized),
+            progressed=self.transactions > 0,
+        )
+
+
+def _partition_progress(position: Position, end: int | None, wall_ms: int) -> PartitionProgress:
+    """Lag in seconds is told from the last mirrored record: the next one is hardly older (see `Progress`)."""
+    age: float | None = None
+    if end is not None and end <= position.offset:
+        age = 0.0
+    elif position.source_timestamp is not None:
+        age = max(0.0, (wall_ms - position.source_timestamp) / 1000)
+    return PartitionProgress(
+        topic=position.topic, partition=position.partition, position=position.offset, lso=end, lag_seconds=age
+    )

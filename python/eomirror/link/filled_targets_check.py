@@ -1,0 +1,231 @@
+"""Finds copies that hold records although a link has no position for them (`eomirror.link.filled_targets` decides)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import AuthorizationError, MirrorError
+from eomirror.link.filled_targets import (
+    Copy,
+    Held,
+    filled,
+    filled_error,
+    link_of,
+    running_twin,
+    sharers,
+    twins,
+)
+from eomirror.link.first_positions import without_filled
+from eomirror.link.other_links import OtherLinks
+from eomirror.link.target_sample import CopyReader
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from eomirror.clock import Clock
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.lane.ports import Leftovers
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.link.reverse_link import Opposite
+    from eomirror.types import SourcePartition
+
+__all__ = ["FilledCopies"]
+
+log = structlog.get_logger(__name__)
+
+_Where = tuple[str, int]
+
+
+class FilledCopies:
+    """
+    Looks at the copies of one link.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        admin: Of the same cluster.
+        client_id: What brokers see.
+        clock: Where time comes from.
+        into_filled: Whether the user said that records in the copies are meant to stay (``--into-filled``).
+        leftovers: Knows which transactional ids wrote to a partition, where the brokers tell.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        target: Cluster,
+        admin: ClusterAdmin,
+        *,
+        client_id: str,
+        clock: Clock,
+        into_filled: bool = False,
+        leftovers: Leftovers | None = None,
+    ) -> None:
+        self._link = link
+        self._admin = admin
+        self._into_filled = into_filled
+        self._leftovers = leftovers
+        self._others = OtherLinks(
+            link.name, target, admin, client_id=client_id, clock=clock, event="other_link_unknown"
+        )
+        self._reader = CopyReader(target, client_id=client_id, clock=clock)
+
+    @property
+    def into_filled(self) -> bool:
+        """Whether records in the copies are meant to stay."""
+        return self._into_filled
+
+    def refuse_running(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> None:
+        """
+        Refuse to run beside another link that writes the same copies from the same partitions.
+
+        Args:
+            items: What the link mirrors.
+            source_cluster_id: Of its source.
+
+        Raises:
+            StateError: There is one, and it runs.
+            ClusterError: The target does not answer.
+        """
+        others = self._others.written(but=self._link.state_name, running_only=True)
+        if refused := running_twin(
+            self._link.name, twins(items, others, source_cluster_id=source_cluster_id)
+        ):
+            raise refused
+
+    def refuse(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> None:
+        """
+        Refuse a first run into copies that hold what it would write again.
+
+        Args:
+            items: Partitions without a position of which records are mirrored that are on the source already.
+            source_cluster_id: Of its source.
+
+        Raises:
+            StateError: There are such copies.
+            ClusterError: The target does not answer.
+        """
+        if found := self._filled(items, source_cluster_id=source_cluster_id):
+            raise filled_error(self._link.name, self._link.state_name, found, first_run=True)
+
+    def without_filled(
+        self,
+        items: Sequence[AssignedPartition],
+        known: Collection[SourcePartition],
+        *,
+        source_cluster_id: str,
+    ) -> list[AssignedPartition]:
+        """
+        What a link that has run may mirror: without new topics whose copies are filled; these are named.
+
+        Args:
+            items: What it should mirror.
+            known: Partitions that have a position, or are adopted.
+            source_cluster_id: Of its source.
+
+        Raises:
+            ClusterError: The target does not answer.
+        """
+        if not self._into_filled:
+            items = without_filled(self._link, self._admin, items, known)
+        fresh = [item for item in items if item.source not in known]
+        found: dict[str, list[Copy]] = {}
+        for copy in self._filled(fresh, source_cluster_id=source_cluster_id):
+            found.setdefault(copy.item.source.topic, []).append(copy)
+        for topic, copies in sorted(found.items()):
+            error = filled_error(self._link.name, self._link.state_name, copies, first_run=False)
+            log.error(
+                "topic_left_out", link=self._link.name, topic=topic, reason=error.message, fix=error.fix
+            )
+        return [item for item in items if item.source in known or item.source.topic not in found]
+
+    def close(self) -> None:
+        """Close the readers."""
+        self._others.close()
+        self._reader.close()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def _filled(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> list[Copy]:
+        # heartbeats that the link mirrors: its own of an earlier `heartbeats: link` may stand there
+        asked = {
+            _where(item): item for item in items if item.source.topic != self._link.target_naming.heartbeats
+        }
+        if not asked:
+            return []
+        ends = self._admin.offsets(list(asked), at="latest", read_committed=False)
+        if not any(ends.values()):
+            return []
+        starts = self._admin.offsets(list(asked), at="earliest", read_committed=False)
+        inside = {where: item for where, item in asked.items() if ends[where] > starts[where]}
+        if not inside:
+            return []
+        if self._into_filled:
+            log.warning(
+                "copies_hold_records",
+                link=self._link.name,
+                copies=len(inside),
+                most_records=sum(ends[where] - starts[where] for where in inside),
+                reason="--into-filled: they are meant to stay",
+            )
+            return []
+        others = list(self._others.written(but=self._link.state_name))
+        same = twins(inside.values(), others, source_cluster_id=source_cluster_id)
+        shared = sharers(inside.values(), others, source_cluster_id=source_cluster_id)
+        held = self._held(inside, starts, ends, source_cluster_id)
+        writers = self._writers([where for where in inside if held[where] is not Held.NOTHING])
+        copies = [
+            Copy(
+                item,
+                starts[where],
+                ends[where],
+                held[where],
+                _furthest(same.get(item.source, ())),
+                shared[item.source],
+                writers.get(where, frozenset()),
+            )
+            for where, item in sorted(inside.items())
+        ]
+        return [copy for copy in copies if filled(copy, link=self._link.state_name, guard=self._link.guard)]
+
+    def _held(
+        self,
+        inside: Mapping[_Where, AssignedPartition],
+        starts: Mapping[_Where, int],
+        ends: Mapping[_Where, int],
+        source_cluster_id: str,
+    ) -> dict[_Where, Held]:
+        stable = self._admin.offsets(list(inside), at="latest", read_committed=True)
+        looked = {where: (starts[where], stable[where], ends[where]) for where in inside}
+        try:
+            return self._reader.look(
+                looked, source_cluster_id=source_cluster_id if self._link.guard else None
+            )
+        except AuthorizationError as error:
+            log.warning("copies_not_readable", link=self._link.name, reason=error.message, fix=error.fix)
+            return dict.fromkeys(looked, Held.UNSEEN)
+
+    def _writers(self, partitions: Sequence[_Where]) -> Mapping[_Where, frozenset[str]]:
+        """Links whose lanes have written there; nothing where the brokers do not tell."""
+        if self._leftovers is None or not partitions:
+            return {}
+        try:
+            told = self._leftovers.writers(partitions)
+        except MirrorError as error:
+            log.info("writers_unknown", link=self._link.name, reason=error.message)
+            return {}
+        return {
+            where: frozenset(filter(None, map(link_of, transactional_ids)))
+            for where, transactional_ids in told.items()
+        }
+
+
+def _where(item: AssignedPartition) -> _Where:
+    return item.target_topic, item.source.partition
+
+
+def _furthest(same: Sequence[Opposite]) -> Opposite | None:
+    return max(same, key=lambda each: each.position.offset, default=None)

@@ -1,0 +1,287 @@
+"""
+Positions of partitions that have none yet: where a link begins, decided once and committed before any data.
+
+They are written in the very transaction that publishes the partitions in control, so that control never knows a
+partition without a position; one that has lost it is therefore noticed, and never started at 0 by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror._native import encode_offset_map
+from eomirror.errors import StateError, UsageError
+from eomirror.plane.protocol import MetadataRecord, ProducerIdentity
+from eomirror.records.connect_offsets import Mm2Flow
+from eomirror.records.offset_map import offset_map_key, offset_map_partition
+from eomirror.records.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.link.filled_targets_check import FilledCopies
+    from eomirror.link.reverse_links import OppositeLinks
+    from eomirror.records.control import Adopted, Generation
+    from eomirror.records.names import LinkNames
+    from eomirror.types import SourcePartition
+
+__all__ = ["FirstPositions", "Predecessor", "without_filled"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """
+    What another replicator left of one partition, to be committed with its first position.
+
+    Attributes:
+        record: What control keeps of it.
+        ranges: Source offset, target offset and count of records that both logs were seen to hold; growing.
+    """
+
+    record: Adopted
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+
+class FirstPositions:
+    """
+    Makes first positions of one link.
+
+    Args:
+        link: The link.
+        names: Its names.
+        source: Asked for offsets.
+        target: Asked for the positions topic's partition count.
+        source_cluster_id: Id of the source cluster.
+        run: Run of the mirror.
+        identity: Of the control producer, whose transaction will hold them.
+        now_ms: Wall clock.
+        predecessors: What another replicator left of partitions, which are adopted at its next record.
+        opposite: What other links write on the source; it has looked already.
+        copies: Looks at copies that the link has no position for.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        names: LinkNames,
+        *,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        source_cluster_id: str,
+        run: str,
+        identity: ProducerIdentity,
+        now_ms: int,
+        predecessors: Mapping[SourcePartition, Predecessor] | None = None,
+        opposite: OppositeLinks | None = None,
+        copies: FilledCopies | None = None,
+    ) -> None:
+        self._link = link
+        self._names = names
+        self._source = source
+        self._target = target
+        self._source_cluster_id = source_cluster_id
+        self._run = run
+        self._identity = identity
+        self._now_ms = now_ms
+        self._predecessors = predecessors or {}
+        self._opposite = opposite
+        self._copies = copies
+        self._map_partitions: int | None = None
+
+    def records(
+        self,
+        generation: Generation,
+        partitions: Sequence[AssignedPartition],
+        known: frozenset[SourcePartition],
+        *,
+        adopt: Mapping[SourcePartition, int],
+        start: str,
+    ) -> list[MetadataRecord]:
+        """
+        Position records of partitions that control does not know yet, and of those that the user adopts.
+
+        Args:
+            generation: Layout that they are published with.
+            partitions: Everything that is mirrored.
+            known: Partitions that control knows, which have a position.
+            adopt: Partition -> offset to go on at, whatever its position says.
+            start: Where to begin, or nothing for the link's ``start``, which holds only when it first runs.
+
+        Raises:
+            UsageError: A partition to adopt is not mirrored by the link.
+            StateError: The link runs for the first time, and MirrorMaker 2 or a mirror has filled its copies.
+            TopicError: It would write copies back that another link made.
+        """
+        unknown = sorted(adopt.keys() - {item.source for item in partitions})
+        if unknown:
+            raise UsageError(
+                f"--adopt {unknown[0]}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match; one that the log names as left out, or "
+                "that has no leader, can be adopted as soon as it can be served",
+            )
+        fresh = [item for item in partitions if item.source not in known or item.source in adopt]
+        if not fresh:
+            return []
+        begun = [item for item in fresh if item.source not in adopt]
+        if not start and (self._copies is None or not self._copies.into_filled):
+            self._refuse_filled(begun)
+        offsets = self._starts([item.source for item in begun], start or self._link.start)
+        if self._opposite is not None:
+            self._opposite.refuse_copies(offsets)
+        if not start and self._copies is not None:
+            # of a link that has run, the caller leaves such topics out
+            self._copies.refuse(self._repeating(begun, offsets), source_cluster_id=self._source_cluster_id)
+        offsets.update(adopt)
+        topic = self._names.positions_topic
+        facts = self._target.describe_topics([topic])[topic]
+        count = 1 if facts is None else facts.partitions
+        records = []
+        for item in fresh:
+            lane = generation.assignment.partitions[item.source]
+            position = self._position(generation, item, lane, offsets[item.source])
+            records.append(MetadataRecord(topic, lane % count, position.key(), position.value()))
+            if item.source in adopt:
+                # what is overruled may be unreadable, and then nobody could tell that it is of an older generation
+                records += [
+                    MetadataRecord(topic, number, position.key(), None)
+                    for number in range(count)
+                    if number != lane % count
+                ]
+                records += self._left(item)
+        return records
+
+    def _repeating(
+        self, items: Sequence[AssignedPartition], offsets: Mapping[SourcePartition, int]
+    ) -> Sequence[AssignedPartition]:
+        """Those that begin before the end: what comes from now on cannot be in the copy already."""
+        if self._link.start == "earliest":
+            return items
+        if self._link.start == "latest":
+            return ()
+        ends = self._source.offsets([item.source for item in items], at="latest", read_committed=True)
+        return [item for item in items if offsets[item.source] < ends[item.source]]
+
+    def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
+        """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""
+        if found := _filled_by_mm2(self._link, self._target, items):
+            topic = _offsets_of_mm2(self._link)
+            raise StateError(
+                f"link {self._link.name}: it never ran, but {min(found.values())} has records, and MirrorMaker 2 has "
+                f"kept source offsets in {topic}: what it has mirrored would be written a second time",
+                fix="to go on where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
+                f"topic {topic}",
+            )
+
+    def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
+        """What is kept of the replicator before us: so that offsets of groups that lag behind translate as well."""
+        before = self._predecessors.get(item.source)
+        if before is None:
+            return []
+        kept = [MetadataRecord(self._names.control_topic, 0, before.record.key(), before.record.value())]
+        topic = self._names.offset_map_topic
+        if self._map_partitions is None:
+            facts = self._target.describe_topics([topic])[topic]
+            self._map_partitions = 0 if facts is None else facts.partitions
+        if before.ranges and self._map_partitions:
+            kept.append(
+                MetadataRecord(
+                    topic,
+                    offset_map_partition(item.source, self._map_partitions),
+                    offset_map_key(item.source, item.topic_id, before.ranges[0][0]),
+                    encode_offset_map(item.target_topic, item.source.partition, before.ranges),
+                )
+            )
+        return kept
+
+    def _position(self, generation: Generation, item: AssignedPartition, lane: int, offset: int) -> Position:
+        before = self._predecessors.get(item.source)
+        return Position(
+            topic=item.source.topic,
+            partition=item.source.partition,
+            offset=offset,
+            source_cluster_id=self._source_cluster_id,
+            topic_id=item.topic_id,
+            target_topic=item.target_topic,
+            target_partition=item.source.partition,
+            target_topic_id=item.target_topic_id,
+            target_offset=None if before is None else before.record.target_offset,
+            generation=generation.generation,
+            lane=lane,
+            run=self._run,
+            epoch=0,
+            attempt=0,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            txn=0,
+            header=self._link.provenance_header,
+            timestamp=self._now_ms,
+        )
+
+    def _starts(self, sources: Sequence[SourcePartition], start: str | int) -> dict[SourcePartition, int]:
+        """Offsets of ``earliest``, ``latest``, or the first record at or after a time in ms."""
+        if not sources:
+            return {}
+        if start in {"earliest", "latest"}:
+            asked = self._source.offsets(sources, at=start, read_committed=True)
+            return {source: asked[source] for source in sources}
+        # the ends come first: a record that arrives between both answers lies behind them, and is not passed over
+        ends = self._source.offsets(sources, at="latest", read_committed=True)
+        found = self._source.offsets(sources, at=start, read_committed=True)
+        # -1: no record is as late as that time, so that everything there was lies before it
+        return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
+
+
+def without_filled(
+    link: Link,
+    target: ClusterAdmin,
+    items: Sequence[AssignedPartition],
+    known: Collection[SourcePartition],
+) -> list[AssignedPartition]:
+    """
+    What a link that has run may mirror: without new topics whose copies MirrorMaker 2 has filled; these are named.
+
+    Args:
+        link: The link.
+        target: Of its target cluster.
+        items: What it should mirror.
+        known: Partitions that have a position, or are adopted.
+
+    Raises:
+        ClusterError: The target does not answer.
+    """
+    found = _filled_by_mm2(link, target, [item for item in items if item.source not in known])
+    for topic, copy in sorted(found.items()):
+        log.error(
+            "topic_left_out",
+            link=link.name,
+            topic=topic,
+            reason=f"it is new to the link, but {copy} has records, and MirrorMaker 2 has kept source offsets in "
+            f"{_offsets_of_mm2(link)}: what it has mirrored would be written a second time",
+            fix="stop the mirror and MirrorMaker 2, and go on where that stopped: `eomirror adopt CONFIG`; or say "
+            "where each partition goes on, at 0 if these records are not MirrorMaker 2's: "
+            f"`eomirror run CONFIG --adopt {topic}-0=OFFSET`",
+        )
+    return [item for item in items if item.source in known or item.source.topic not in found]
+
+
+def _filled_by_mm2(link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, str]:
+    """By topic the copy that has records, although the link has none of it, where MM2 has kept source offsets."""
+    topic = _offsets_of_mm2(link)
+    # a principal that may not see MM2's topics is not asked to
+    if not items or target.visible_topics([topic])[0].get(topic) is None:
+        return {}
+    copies = {(item.target_topic, item.source.partition): item.source.topic for item in items}
+    ends = target.offsets(list(copies), at="latest", read_committed=False)
+    return {copies[copy]: copy[0] for copy, end in ends.items() if end > 0}
+
+
+def _offsets_of_mm2(link: Link) -> str:
+    return Mm2Flow.dedicated(link.source, link.target).offsets_topic

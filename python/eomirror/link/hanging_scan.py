@@ -1,0 +1,127 @@
+"""
+Looks for transactions on a link's target that nobody will end (`eomirror.link.hanging_transactions`).
+
+librdkafka has no call for it, so the extension's own client asks leaders and coordinators (KIP-664).  Where it cannot
+serve the cluster, or the user of `status` may not ask, nothing is said: a look is no reason to fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror._native import LeftOpen, PlaneReader
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import ClusterError, MirrorError
+from eomirror.link.hanging_transactions import DEFAULT_LONGEST_MS, Hanging, candidates, hanging
+from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.records.names import LinkNames
+from eomirror.recovery.hanging import OpenRange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.records.position import Position
+
+__all__ = ["HangingTransactions"]
+
+log = structlog.get_logger(__name__)
+
+# for each question: whoever asks for a status waits for it
+_SECONDS = 5.0
+_Where = tuple[str, int]
+
+
+class HangingTransactions:
+    """
+    Looks at one link's target.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        admin: Of the same cluster.
+    """
+
+    def __init__(self, link: Link, target: Cluster, admin: ClusterAdmin) -> None:
+        self._names = LinkNames(link.state_name)
+        self._target = target
+        self._admin = admin
+
+    def look(
+        self,
+        partitions: Collection[_Where],
+        *,
+        positions: Collection[Position],
+        history: Sequence[Position],
+        highest_lane: int,
+        now_ms: int,
+    ) -> list[Hanging]:
+        """
+        Returns the transactions that nobody will end; none where that cannot be told.
+
+        Two requests where nothing is open.
+
+        Args:
+            partitions: Topic and number of those to look at; they exist.
+            positions: Valid position of each source partition.
+            history: Position records that are still in the log.
+            highest_lane: Highest lane number that the link ever used.
+            now_ms: Now, by the clock of the link's owner.
+        """
+        try:
+            return self._look(partitions, positions, history, highest_lane, now_ms)
+        except MirrorError as error:
+            log.debug("hanging_transactions_unknown", cluster=self._target.alias, reason=error.message)
+            return []
+
+    def _look(
+        self,
+        partitions: Collection[_Where],
+        positions: Collection[Position],
+        history: Sequence[Position],
+        highest_lane: int,
+        now_ms: int,
+    ) -> list[Hanging]:
+        ends = self._admin.offsets(partitions, at="latest", read_committed=False)
+        stable = self._admin.offsets(partitions, at="latest", read_committed=True)
+        behind = {where: end for where, end in ends.items() if stable[where] < end}
+        if not behind:
+            return []
+        client = self._client()
+        longest_ms = self._admin.longest_transaction_ms() or DEFAULT_LONGEST_MS
+        found = candidates(_open(client, behind), history, now_ms=now_ms, longest_ms=longest_ms)
+        if not found:
+            return []
+        ids = [
+            self._names.control_transactional_id,
+            *map(self._names.transactional_id, range(highest_lane + 1)),
+        ]
+        living = {client.producer_id(name, _SECONDS) for name in ids}
+        return hanging(
+            found,
+            _open(client, {one.where: one.end for one in found}),
+            living={one for one in living if one is not None},
+            positions=positions,
+            history=history,
+            servers=self._target.bootstrap_servers,
+        )
+
+    def _client(self) -> LeftOpen:
+        role = self._names.client_id("status")
+        properties, tokens = with_tokens(as_text(consumer_properties(self._target, client_id=role)))
+        if PlaneReader.refusals(properties, tokens):
+            raise ClusterError("the extension's client cannot honour a property")
+        return LeftOpen(properties, tokens)
+
+
+def _open(client: LeftOpen, ends: Mapping[_Where, int]) -> list[OpenRange]:
+    return [
+        OpenRange(
+            topic=topic, partition=number, producer_id=producer_id, epoch=epoch, start=start,
+            end=ends[topic, number],
+        )
+        for topic, number, producer_id, epoch, start in client.open(list(ends), _SECONDS)
+    ]  # fmt: skip

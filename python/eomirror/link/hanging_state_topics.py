@@ -1,0 +1,49 @@
+"""Ends what lanes of older layouts left open in the link's own topics (docs/adr/0012)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import TransactionFailedError
+from eomirror.recovery.resolve_hanging import Mending
+
+if TYPE_CHECKING:
+    from eomirror.config import Link
+    from eomirror.lane.ports import Leftovers
+    from eomirror.link.state import LinkState
+    from eomirror.records.names import LinkNames
+
+__all__ = ["end_left_open"]
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 5
+
+
+def end_left_open(link: Link, names: LinkNames, state: LinkState, leftovers: Leftovers, highest: int) -> None:
+    """
+    End what hides the owner's records in control and positions; the lanes that left it open may never run again.
+
+    Args:
+        link: The link.
+        names: Its names.
+        state: Reads its topics.
+        leftovers: Sees and ends what is open.
+        highest: Highest lane number that any generation ever used.
+
+    Raises:
+        TransactionFailedError: It stays open, also after it was ended.
+        MirrorError: The target refuses us, or does not answer.
+    """
+    lanes = partial(leftovers.lanes, highest)
+    positions = partial(state.positions, wait_for_open=False, overruled=())
+    for _ in range(_TRIES):
+        mending = Mending(names, leftovers)
+        if not mending.state_left_open(range(state.positions_partitions()), lanes, positions):
+            return
+        # the markers of this end may be left out as well
+        log.warning("left_open_ended", link=link.name, committed=mending.end({}))
+    raise TransactionFailedError("what lanes of older layouts left open stays open, also after it was ended")

@@ -1,0 +1,196 @@
+"""
+Transactions on the target that no coordinator will end, and that close a copy to ``read_committed`` readers: pure.
+
+A partition shows its records up to the last stable offset, where its first open transaction begins.  The coordinator
+ends each transaction, at the latest after the broker's ``transaction.max.timeout.ms``.  Where the coordinator's own
+log (``__transaction_state``) was lost, it knows nothing of the transaction, and the partition stays closed for ever.
+
+When that is certain:
+
+* A producer of the link wrote the transaction, as the positions say, and no transactional.id of the link has that
+  producer id any more.  The coordinator keeps the id for as long as the transaction is open, so it lost its state.
+* Somebody else wrote it, and the link has committed records behind its beginning for longer than the largest timeout.
+  The link's positions tell the time: timestamps of records are those of the source.
+
+A transaction that ends while we ask is none: it must be open before and after the coordinators were asked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from eomirror.link.status import LinkStatus
+    from eomirror.records.position import Position
+    from eomirror.recovery.hanging import OpenRange
+
+__all__ = ["DEFAULT_LONGEST_MS", "Hanging", "candidates", "hanging", "with_hanging"]
+
+#: Kafka's default of ``transaction.max.timeout.ms``.
+DEFAULT_LONGEST_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hanging:
+    """
+    A transaction that nobody will end.
+
+    Attributes:
+        topic: Topic of the target.
+        partition: Number.
+        producer_id: Who wrote it.
+        start: Offset of its first record; ``read_committed`` readers see nothing from there on.
+        end: High watermark of the partition.
+        since: It was open at this time already, ms since the epoch by the owner's clock; None where nothing tells.
+        problem: What is wrong, for people.
+        fix: What to do about it.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start: int
+    end: int
+    since: int | None
+    problem: str
+    fix: str
+
+
+def candidates(
+    found: Iterable[OpenRange], history: Iterable[Position], *, now_ms: int, longest_ms: int
+) -> list[OpenRange]:
+    """
+    Returns the open transactions that may hang: only of these coordinators are asked.
+
+    Args:
+        found: What is open.
+        history: Position records that are still in the log.
+        now_ms: Now, by the clock of the link's owner.
+        longest_ms: The target's ``transaction.max.timeout.ms``.
+    """
+    records = list(history)
+    ours = {position.producer_id for position in records}
+    return [
+        one
+        for one in found
+        if one.producer_id in ours or _is_overdue(_since(one, records), now_ms=now_ms, longest_ms=longest_ms)
+    ]
+
+
+def hanging(
+    before: Iterable[OpenRange],
+    after: Collection[OpenRange],
+    *,
+    living: Collection[int],
+    positions: Collection[Position],
+    history: Iterable[Position],
+    servers: str,
+) -> list[Hanging]:
+    """
+    Returns the transactions that nobody will end.
+
+    Args:
+        before: `candidates`, as they were before the coordinators were asked.
+        after: What is open since.
+        living: Producer ids that transactional.ids of the link have, as their coordinators say.
+        positions: Valid position of each source partition.
+        history: Position records that are still in the log.
+        servers: Bootstrap servers of the target, for the fix.
+    """
+    records = list(history)
+    ours = {position.producer_id for position in records}
+    still = {(one.where, one.producer_id, one.start) for one in after}
+    return [
+        _told(one, _since(one, records), positions, servers, ours=one.producer_id in ours)
+        for one in sorted(before, key=lambda one: (*one.where, one.start))
+        if one.producer_id not in living and (one.where, one.producer_id, one.start) in still
+    ]
+
+
+def with_hanging(status: LinkStatus, found: Sequence[Hanging]) -> LinkStatus:
+    """Returns the status with these transactions; a partition without another problem gets that of its copy."""
+    if not found:
+        return status
+    # a copy's partitions have the numbers of the source's (rule 11)
+    first = {(one.topic, one.partition): one for one in reversed(found)}
+    partitions = tuple(
+        replace(item, problem=one.problem, fix=one.fix)
+        if (one := first.get((item.target_topic, item.partition))) is not None and not item.problem
+        else item
+        for item in status.partitions
+    )
+    return replace(status, partitions=partitions, hanging=tuple(asdict(one) for one in found))
+
+
+def _since(one: OpenRange, history: Iterable[Position]) -> int | None:
+    """When a transaction was open for certain: when the link first committed a record behind its beginning."""
+    return min(
+        (
+            position.timestamp
+            for position in history
+            if (position.target_topic, position.target_partition) == one.where
+            and position.target_offset is not None
+            and position.target_offset > one.start
+            and position.producer_id != one.producer_id
+        ),
+        default=None,
+    )
+
+
+def _is_overdue(since: int | None, *, now_ms: int, longest_ms: int) -> bool:
+    return since is not None and now_ms - since > longest_ms
+
+
+def _told(
+    one: OpenRange, since: int | None, positions: Iterable[Position], servers: str, *, ours: bool
+) -> Hanging:
+    where = f"{one.topic}-{one.partition}"
+    known = ""
+    if since is not None:
+        known = (
+            f" since {dt.datetime.fromtimestamp(since / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC at the latest,"
+        )
+    why = (
+        "and the transaction coordinators do not know this producer of the link: __transaction_state was lost"
+        if ours
+        else "longer than transaction.max.timeout.ms allows; the producer is none of this link's"
+    )
+    problem = (
+        f"{where} of the target is closed to read_committed readers from offset {one.start} on "
+        f"({one.end - one.start} offsets):{known} a transaction of producer id {one.producer_id} is open there, {why}"
+    )
+    fix = (
+        f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {one.topic} "
+        f"--partition {one.partition} --start-offset {one.start}"
+    )
+    if (committed := _committed(one, positions)) is not None:
+        problem += (
+            f"; but a position of the link says that offsets up to {committed.target_offset} are committed"
+        )
+        fix += (
+            "; this drops records that the link takes for mirrored, so compare with `eomirror verify` afterwards, and "
+            f"mirror them again with --adopt {committed.source}=OFFSET"
+        )
+    return Hanging(
+        topic=one.topic, partition=one.partition, producer_id=one.producer_id, start=one.start, end=one.end,
+        since=since, problem=problem, fix=fix,
+    )  # fmt: skip
+
+
+def _committed(one: OpenRange, positions: Iterable[Position]) -> Position | None:
+    """The position that takes a record of the transaction for committed."""
+    return next(
+        (
+            position
+            for position in positions
+            if (position.target_topic, position.target_partition) == one.where
+            and position.producer_id == one.producer_id
+            and position.target_offset is not None
+            and position.target_offset >= one.start
+        ),
+        None,
+    )

@@ -1,0 +1,315 @@
+"""What the pump reads through: the link's state topics, and the topics of both clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
+from eomirror.kafka.admin import ClusterAdmin, PendingTopics
+from eomirror.kafka.cluster_metadata import topic_id_seen, without_leader
+from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.lane.commit import StateTopics
+from eomirror.lane.poison_records import Limits
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.names import LinkNames
+from eomirror.recovery.resume import SourceFacts, TargetFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.lane.spec import LaneSpec
+    from eomirror.records.control import ControlView
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["LaneState", "LaneTopics"]
+
+log = structlog.get_logger(__name__)
+
+_ASK_SECONDS = 10.0
+# what the admin client itself waits, and a little more
+_DESCRIBE_SECONDS = 31.0
+# a leader is elected sooner than that, if any replica can be one
+_ELECTION_SECONDS = 5.0
+_PAUSE_SECONDS = 0.2
+
+_Visible = tuple[dict[str, "TopicFacts | None"], dict[str, AuthorizationError]]
+
+
+class LaneState:
+    """
+    Reads control and positions of a link.
+
+    Args:
+        spec: The lane.
+        admin: Of the target cluster.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, spec: LaneSpec, admin: ClusterAdmin, clock: Clock) -> None:
+        self._names = LinkNames(spec.link.state_name)
+        self._admin = admin
+        self._positions_partitions = 0
+        self._offset_map_partitions = 0
+        # somebody else's open transaction may hold us up for as long as its timeout
+        self._patience = 2 * spec.link.transaction_timeout + 10
+        self._reader = CompactLogReader(
+            spec.target, admin, client_id=self._names.client_id(f"lane-{spec.lane}"), clock=clock
+        )
+
+    def read_control(self) -> ControlView:
+        """What control says."""
+        _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
+        return control_view(records)
+
+    def read_positions(self) -> Mapping[SourcePartition, Position]:
+        """The valid position of every source partition."""
+        self._positions_partitions, records = self._reader.read(
+            self._names.positions_topic, seconds=self._patience
+        )
+        return valid_positions(records)
+
+    def state_topics(self) -> StateTopics:
+        """
+        Names and partition counts of the topics a lane writes.
+
+        Raises:
+            UnreachableError: The target does not know the offset map, which may pass.
+        """
+        if not (self._offset_map_partitions and self._positions_partitions):
+            names = (self._names.offset_map_topic, self._names.positions_topic)
+            found = self._admin.describe_topics(names)
+            counts = [0 if facts is None else facts.partitions for facts in map(found.get, names)]
+            if not all(counts):
+                # a guess would put chunks where nobody looks for them, and who translates an offset would skip records
+                raise UnreachableError(
+                    f"topic {names[counts.index(0)]} is not there",
+                    fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
+                )
+            self._offset_map_partitions, self._positions_partitions = counts
+        return StateTopics(
+            self._names.positions_topic,
+            self._positions_partitions,
+            self._names.offset_map_topic,
+            self._offset_map_partitions,
+            self._names.dead_letter_topic,
+        )
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+class LaneTopics:
+    """
+    Looks at the topics of both clusters.
+
+    Args:
+        spec: The lane.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
+        names = LinkNames(spec.link.state_name)
+        self._clock = clock
+        # target partitions that had no leader when we last looked
+        self._leaderless: set[tuple[str, int]] = set()
+        role = names.client_id(f"lane-{spec.lane}")
+        self._source = ClusterAdmin(spec.source, client_id=role)
+        self.target_admin = ClusterAdmin(spec.target, client_id=role)
+        # target topic -> source topic; of several that share a target, any one
+        self._source_of = {item.target_topic: item.source.topic for item in spec.partitions}
+
+    def facts(
+        self, positions: Sequence[Position]
+    ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
+        """Both sides of each partition, now; a topic that we may not see, or whose copy has no leader, is refused."""
+        self._source_of.update({item.target_topic: item.topic for item in positions})
+        (source_topics, source_refused), (target_topics, target_refused) = self._described(positions)
+        on_source = [
+            item.source for item in positions if _answers(source_topics.get(item.topic), item.partition)
+        ]
+        on_target = [
+            (item.target_topic, item.target_partition)
+            for item in positions
+            if _answers(target_topics.get(item.target_topic), item.target_partition)
+        ]
+        starts = self._source.offsets(on_source, at="earliest", read_committed=False)
+        ends = self._source.offsets(on_source, at="latest", read_committed=False)
+        target_ends = self.target_admin.offsets(on_target, at="latest", read_committed=False)
+        policies = self.source_policies([name for name, topic in source_topics.items() if topic is not None])
+        found = {}
+        for item in positions:
+            source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
+            copy = (item.target_topic, item.target_partition)
+            silent = source is not None and item.partition in source.leaderless
+            # the log may begin behind where the epoch is compared, and an answer could not be told from another log's
+            compared_earlier = item.epoch_offset is not None
+            found[item.source] = (
+                SourceFacts(
+                    topic_id_seen(source, item.topic_id, there=item.source in ends or silent),
+                    starts.get(item.source, 0),
+                    ends.get(item.source, 0),
+                    source_refused.get(item.topic)
+                    or (
+                        _silent(source, item.source, self._source.name, item.topic)
+                        if compared_earlier
+                        else None
+                    ),
+                    silent=silent,
+                    policy=policies.get(item.topic),
+                ),
+                TargetFacts(
+                    target.topic_id if target is not None else None,
+                    target_ends.get(copy, 0),
+                    target_refused.get(item.target_topic)
+                    or _silent(target, copy, self.target_admin.name, item.topic),
+                ),
+            )
+        return found
+
+    def _described(self, positions: Sequence[Position]) -> tuple[_Visible, _Visible]:
+        """The topics of both sides; a copy that has just lost its leader gets some time to have one again."""
+        deadline = Deadline(_ELECTION_SECONDS, self._clock)
+        while True:
+            on_both = (
+                self._source.begin_describe(sorted({item.topic for item in positions})),
+                self.target_admin.begin_describe(sorted({item.target_topic for item in positions})),
+            )
+            source, target = (pending.visible(_DESCRIBE_SECONDS) for pending in on_both)
+            leaderless = {
+                (name, number)
+                for name, facts in target[0].items()
+                if facts is not None
+                for number in facts.leaderless
+            }
+            if leaderless <= self._leaderless or deadline.passed:
+                self._leaderless = {one for one in self._leaderless if one[0] not in target[0]} | leaderless
+                return source, target
+            self._clock.sleep(_PAUSE_SECONDS)
+
+    def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
+        """Ask for the ids of exactly these topics, one request a side, without waiting."""
+        return PendingPair(
+            self._source.begin_describe(list(source_topics)),
+            self.target_admin.begin_describe(list(target_topics)),
+            self._source_of,
+        )
+
+    def limits(self, source_topic: str, target_topic: str) -> Limits:
+        """
+        Effective settings of both topics; empty for a side where they may not be read.
+
+        Raises:
+            UnreachableError: A cluster does not answer.
+        """
+        return Limits(_settings(self._source, source_topic), _settings(self.target_admin, target_topic))
+
+    def target_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """
+        Effective settings of target topics, in one request; empty where they may not be read.
+
+        Raises:
+            UnreachableError: The target does not answer.
+        """
+        try:
+            found = self.target_admin.topic_configs(topics)
+        except UnreachableError:
+            raise
+        except MirrorError as error:
+            log.info("settings_unknown", topics=len(topics), reason=error.message)
+            return {}
+        return {
+            topic: {name: entry.value for name, entry in entries.items()} for topic, entries in found.items()
+        }
+
+    def source_policies(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        """
+        ``cleanup.policy`` of source topics, in one request; None where it may not be read.
+
+        Raises:
+            UnreachableError: The source does not answer.
+        """
+        if not topics:
+            return {}
+        try:
+            found = self._source.topic_configs(sorted(topics))
+        except UnreachableError:
+            raise
+        except MirrorError as error:
+            # batches and holes of a log prove nothing then
+            log.info("policies_unknown", topics=len(topics), reason=error.message)
+            return {}
+        return {topic: entries["cleanup.policy"].value for topic, entries in found.items()}
+
+    def raise_limit(self, target_topic: str, size: int) -> None:
+        """
+        Set max.message.bytes of a target topic.
+
+        Raises:
+            MirrorError: We may not, or the cluster refuses or does not answer.
+        """
+        self.target_admin.alter_configs(target_topic, {"max.message.bytes": str(size)})
+
+    def close(self) -> None:
+        """Close both clients."""
+        self._source.close()
+        self.target_admin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPair:
+    """Two describe requests that are on their way; ``source_of`` knows whose copy a target topic is."""
+
+    source: PendingTopics
+    target: PendingTopics
+    source_of: Mapping[str, str]
+
+    def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """
+        Ids on the source and on the target; None for a topic that does not exist.
+
+        Raises:
+            AuthorizationError: We may not see a topic; names the source topic, which the lane stops.
+            ClusterError: A cluster cannot be reached.
+        """
+        return _ids(self.source, {}), _ids(self.target, self.source_of)
+
+
+def _answers(topic: TopicFacts | None, number: int) -> bool:
+    """Whether there is somebody to ask for the offsets of a partition."""
+    return topic is not None and number < topic.partitions and number not in topic.leaderless
+
+
+def _silent(
+    facts: TopicFacts | None, partition: tuple[str, int], cluster: str, topic: str
+) -> UnreachableError | None:
+    """Why a partition that is there tells nothing."""
+    if facts is None or partition[1] not in facts.leaderless:
+        return None
+    return without_leader(partition, cluster, topic=topic)
+
+
+def _settings(admin: ClusterAdmin, topic: str) -> Mapping[str, str | None]:
+    try:
+        found = admin.topic_configs([topic])[topic]
+    except UnreachableError:
+        raise
+    except MirrorError as error:
+        # they make the error say more, and are not needed for anything else
+        log.info("settings_unknown", topic=topic, reason=error.message)
+        return {}
+    return {name: entry.value for name, entry in found.items()}
+
+
+def _ids(pending: PendingTopics, source_of: Mapping[str, str]) -> dict[str, str | None]:
+    found, refused = pending.visible(_ASK_SECONDS)
+    for name, error in refused.items():
+        error.topic = source_of.get(name, name)
+        raise error
+    return {name: None if facts is None else facts.topic_id for name, facts in found.items()}

@@ -1,0 +1,79 @@
+"""
+What an onlooker makes of an owner's claim: pure, claims and times in, a word out.
+
+A claim carries the wall clock of the machine that wrote it, and the onlooker has another one.  A claim that looks
+fresh is taken for one, since it says at the same time that both clocks agree.  One that looks old, or lies in the
+future, says nothing by itself: the owner may be dead, or a clock may be wrong (fault F34)::
+
+    owner (a day slow)     onlooker
+    renews at 12:00        its clock says 12:00 of the next day: a claim that looks a day old
+    renews at 12:00:05     it has moved while we looked, so its owner lives, and its clock is a day slow
+
+So it is watched on our own monotonic clock, for longer than the owner's interval, as a mirror that wants the link
+does (rule 10, `eomirror.link.ownership.judge_claim`).  What remains: an owner whose clock runs ahead, and that dies,
+looks alive for as long as its last claim looks fresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.link.ownership import WATCH_SHARE
+
+if TYPE_CHECKING:
+    from eomirror.records.control import Claim
+
+__all__ = ["Sight", "look_at_claim"]
+
+# a claim that is older by more renewals than this does not look fresh
+_SILENT_INTERVALS = 3
+# nor does one that is further in the future than this
+_EARLY_INTERVALS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """
+    What is known of an owner.
+
+    Attributes:
+        state: ``stopped`` (it released the link, or there was none), ``running``, or ``silent`` (its claim does not
+            move); empty when the claim has to be watched further.
+        offset_ms: How far its clock is ahead of ours, where they are known to disagree; else 0.
+    """
+
+    state: str
+    offset_ms: int = 0
+
+
+def look_at_claim(
+    first: Claim | None,
+    latest: Claim | None,
+    *,
+    watched: float,
+    now_ms: int,
+    offset_ms: int = 0,
+    dead: bool = False,
+) -> Sight:
+    """
+    Whether the owner of a link lives.
+
+    Args:
+        first: The claim as it was when we came.
+        latest: The claim as seen now.
+        watched: Seconds between the two, on our own monotonic clock.
+        now_ms: Our wall clock.
+        offset_ms: How far the owner's clock was found to be ahead of ours before.
+        dead: The claim's process is known to be dead.
+    """
+    if latest is None or latest.released:
+        return Sight("stopped")
+    if dead:
+        return Sight("silent")
+    age = now_ms + offset_ms - latest.timestamp
+    if -_EARLY_INTERVALS * latest.interval_ms <= age <= _SILENT_INTERVALS * latest.interval_ms:
+        return Sight("running", offset_ms)
+    if first is None or (first.run, first.sequence) != (latest.run, latest.sequence):
+        return Sight("running", latest.timestamp - now_ms)
+    return Sight("silent" if watched >= WATCH_SHARE * latest.interval_ms / 1000 else "")

@@ -1,0 +1,471 @@
+"""
+Reads what a link's offset map says of a few partitions, without reading all of it.
+
+All chunks of a source partition are in one partition of the map topic, and a later one counts.  So the log is read
+backwards, in windows that grow: the newest chunks answer for recent offsets by themselves
+(`PartitionMap.part_to_target`), and only a question about the distant past, or about a hole between two chunks,
+reads to the beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from eomirror._native import PartitionMap, decode_offset_map
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import ClusterError, StateError, UnreachableError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_warmup import connect
+from eomirror.kafka.compacted_topic import CompactLogReader, LogRecord
+from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.mm2 import Mm2Names, decode_checkpoint
+from eomirror.records.names import LinkNames
+from eomirror.records.offset_map import chunk_prefix, offset_map_partition, prefix_of_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.records.mm2 import Checkpoint
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["OffsetMapReader", "Question", "chunk_of", "take_chunk"]
+
+log = structlog.get_logger(__name__)
+
+_FIRST_WINDOW = 20_000
+_GROWTH = 4
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    An offset to translate.
+
+    Attributes:
+        position: Of the source partition.  For an answer that holds behind the last record, it must have been read
+            before the question is put.
+        offset: On the source, or on the target when asked in reverse.
+        stable_end: In reverse: the target partition's last stable offset, read before the question is put.
+    """
+
+    position: Position
+    offset: int
+    stable_end: int = 0
+
+
+class OffsetMapReader:
+    """
+    Answers where offsets are on the other side of a link, from the target alone; keeps its connections.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        clock: Where time comes from.
+        first_window: Records of the map topic to read first.
+    """
+
+    def __init__(
+        self, link: Link, target: Cluster, *, clock: Clock = SYSTEM_CLOCK, first_window: int = _FIRST_WINDOW
+    ) -> None:
+        self._names = LinkNames(link.state_name)
+        self._source = link.source
+        role = self._names.client_id("offsets")
+        self._clock = clock
+        self._first_window = first_window
+        self._named: set[str] = set()
+        self._cluster = target
+        self._admin = ClusterAdmin(target, client_id=role)
+        self._log = CompactLogReader(target, self._admin, client_id=role, clock=clock)
+        self._consumer = made(
+            Consumer,
+            target,
+            consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10}),
+        )
+
+    def positions(self) -> Mapping[SourcePartition, Position]:
+        """
+        The valid position of every source partition; none if the link never ran.
+
+        Raises:
+            StateError: A position is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.positions_topic
+        if self._admin.describe_topics([topic])[topic] is None:
+            return {}
+        return valid_positions(self._log.read(topic)[1])
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """
+        The newest committed checkpoint of each group and partition; none if there is no topic for them.
+
+        Records that are no checkpoints are passed over, and named in the log: other tools write there too.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        topic = Mm2Names().checkpoints(self._source)
+        if self._admin.describe_topics([topic])[topic] is None:
+            return []
+        found: dict[bytes | None, Checkpoint] = {}
+        for record in self._log.read(topic)[1]:
+            if record.value is None:
+                # taken away, and not compacted yet
+                found.pop(record.key, None)
+                continue
+            try:
+                found[record.key] = decode_checkpoint(record.key, record.value, where=record.where)
+            except StateError as error:
+                log.warning("checkpoint_not_readable", reason=error.message)
+        # nobody can be asked for the group without a name (`eomirror.kafka.consumer_groups`), whoever wrote of it
+        return [one for one in found.values() if one.group]
+
+    def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """
+        Last stable offsets of target partitions.
+
+        Raises:
+            TopicError: One does not exist.
+            ClusterError: The target cannot be read.
+        """
+        return self._admin.offsets(partitions, at="latest", read_committed=True) if partitions else {}
+
+    def with_leader(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+        """
+        Target partitions that can be asked now: to ask for one without a leader is to wait for it.
+
+        Raises:
+            ClusterError: The target cannot be asked.
+        """
+        asked = set(partitions)
+        facts, _ = self._admin.visible_topics(sorted({topic for topic, _ in asked})) if asked else ({}, {})
+        return {
+            (topic, number)
+            for topic, number in asked
+            if (known := facts.get(topic)) is not None
+            and number < known.partitions
+            and number not in known.leaderless
+        }
+
+    def log_starts(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """
+        Where target partitions begin.
+
+        Raises:
+            TopicError: One does not exist.
+            ClusterError: The target cannot be read.
+        """
+        return self._admin.offsets(partitions, at="earliest", read_committed=True) if partitions else {}
+
+    def answers(self, questions: Sequence[Question], *, reverse: bool = False) -> list[tuple[str, int]]:
+        """
+        Kind and offset of each answer, as `PartitionMap` gives them.
+
+        Args:
+            questions: What is asked; many about one partition cost little more than one.
+            reverse: Offsets are on the target, answers on the source.
+
+        Raises:
+            StateError: A chunk is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            raise ClusterError(
+                f"topic {topic} does not exist on the target",
+                fix="run `eomirror plan CONFIG` to see what is missing",
+            )
+        found: list[tuple[str, int] | None] = [
+            _without_map(question, reverse=reverse) for question in questions
+        ]
+        by_part: dict[int, list[int]] = {}
+        parts: dict[SourcePartition, int] = {}
+        for index, question in enumerate(questions):
+            if found[index] is None:
+                source = question.position.source
+                if source not in parts:
+                    parts[source] = offset_map_partition(source, facts.partitions)
+                by_part.setdefault(parts[source], []).append(index)
+        if not by_part:
+            return [answer for answer in found if answer is not None]
+        names = [(topic, part) for part in by_part]
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=False)
+        connect(self._consumer, [topic])
+        for part, indexes in by_part.items():
+            span = starts[topic, part], ends[topic, part]
+            self._answer_part(
+                topic, part, span, [(index, questions[index]) for index in indexes], found, reverse=reverse
+            )
+        return [answer for answer in found if answer is not None]
+
+    def oldest(self, sources: Iterable[SourcePartition], most: int) -> dict[int, list[LogRecord]]:
+        """
+        The first committed records of the map, by partition of its topic.
+
+        Args:
+            sources: Only partitions that hold chunks of these source partitions.
+            most: Offsets to read of each.
+
+        Raises:
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        if facts is None:
+            return {}
+        names = sorted({(topic, offset_map_partition(source, facts.partitions)) for source in sources})
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=True)
+        connect(self._consumer, [topic])
+        deadline = Deadline(_SECONDS, self._clock)
+        found = {}
+        for name in names:
+            low, end = starts[name], ends[name]
+            high = min(low + most, end)
+            if low < high:
+                last = high == end
+                found[name[1]] = self._window(topic, name[1], low, high, last=last, deadline=deadline)
+        return found
+
+    def ahead(self, positions: Collection[Position]) -> set[SourcePartition]:
+        """
+        Source partitions of which the map knows committed records that their positions do not know.
+
+        What the map says of an earlier copy, or was left when a user went back (``--adopt``), does not count: it stands
+        before the chunk that names the last record of the position.
+
+        Args:
+            positions: Each with a ``target_offset``.
+
+        Raises:
+            StateError: A chunk is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._names.offset_map_topic
+        facts = self._admin.describe_topics([topic])[topic]
+        by_part: dict[int, list[Position]] = {}
+        for position in positions:
+            if facts is not None:
+                by_part.setdefault(offset_map_partition(position.source, facts.partitions), []).append(
+                    position
+                )
+        if not by_part:
+            return set()
+        names = [(topic, part) for part in by_part]
+        starts = self._admin.offsets(names, at="earliest", read_committed=False)
+        ends = self._admin.offsets(names, at="latest", read_committed=False)
+        connect(self._consumer, [topic])
+        found: set[SourcePartition] = set()
+        for name, asked in zip(names, by_part.values(), strict=True):
+            deadline = Deadline(_SECONDS, self._clock)
+            waiting = {_prefix(position): position for position in asked}
+            beyond: set[SourcePartition] = set()
+            size, low = self._first_window, ends[name]
+            while waiting and low > starts[name]:
+                high, low = low, max(starts[name], low - size)
+                size *= _GROWTH
+                window = self._window(topic, name[1], low, high, last=high == ends[name], deadline=deadline)
+                for record in reversed(window):
+                    prefix = prefix_of_chunk(record.key)
+                    one = waiting.get(prefix)
+                    if one is None or record.value is None:
+                        continue
+                    covers, further = _compared(record, one)
+                    if further:
+                        beyond.add(one.source)
+                    if covers:
+                        del waiting[prefix]
+                        found |= beyond & {one.source}
+        return found
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._consumer.close()
+        self._log.close()
+        self._admin.close()
+
+    def _answer_part(
+        self,
+        topic: str,
+        part: int,
+        span: tuple[int, int],
+        questions: Sequence[tuple[int, Question]],
+        found: list[tuple[str, int] | None],
+        *,
+        reverse: bool,
+    ) -> None:
+        """Read backwards until everything about one partition of the map topic is answered."""
+        deadline = Deadline(_SECONDS, self._clock)
+        start, end = span
+        size = self._first_window
+        chunks: list[LogRecord] = []
+        wanted = {_prefix(position) for position in _positions(questions)}
+        low = end
+        waiting = list(questions)
+        while waiting:
+            high, low = low, max(start, low - size)
+            size *= _GROWTH
+            window = (
+                self._window(topic, part, low, high, last=high == end, deadline=deadline)
+                if low < high
+                else []
+            )
+            self._name_foreign(window)
+            chunks[:0] = [
+                record
+                for record in window
+                if record.value is not None and prefix_of_chunk(record.key) in wanted
+            ]
+            maps = _maps(chunks, _positions(waiting))
+            left = []
+            for index, question in waiting:
+                map_ = maps[question.position.source]
+                answer = _answer(map_, question, reverse=reverse, whole=low <= start)
+                if answer is None:
+                    left.append((index, question))
+                else:
+                    found[index] = answer
+            waiting = left
+
+    def _name_foreign(self, records: Sequence[LogRecord]) -> None:
+        """Records that nobody of us wrote cannot be a chunk of any partition; each is named once."""
+        for record in records:
+            if not prefix_of_chunk(record.key) and record.where not in self._named:
+                self._named.add(record.where)
+                log.warning(
+                    "record_passed_over",
+                    reason=f"{record.where}: its key is none of the offset map: {record.key!r:.120}",
+                )
+
+    def _window(
+        self, topic: str, part: int, low: int, high: int, *, last: bool, deadline: Deadline
+    ) -> list[LogRecord]:
+        """
+        Committed records of [low, high).
+
+        At the end of the log an end of partition below ``high`` means that somebody's transaction is still open
+        (rule 3); further back, the first record or end at or beyond ``high`` ends the window.
+        """
+        self._consumer.assign([TopicPartition(topic, part, low)])
+        records: list[LogRecord] = []
+        try:
+            while not deadline.passed:
+                for message in self._consumer.consume(5_000, 0.02):
+                    error = message.error()
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        if classify_fetch(error).action is not Action.RETRY:
+                            raise to_mirror_error(error, doing=f"read {topic}", cluster="target")
+                        continue
+                    if (message.topic(), message.partition()) != (topic, part):
+                        continue
+                    offset = message.offset()
+                    if error is None and offset < high:
+                        records.append(LogRecord(topic, part, offset, message.key(), message.value()))
+                    if offset >= high or (error is None and offset == high - 1 and not last):
+                        return records
+            raise UnreachableError(
+                f"could not read {topic}-{part} to offset {high} in time",
+                fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+            )
+        finally:
+            self._consumer.unassign()
+
+
+def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
+    """
+    Target topic, partition and ranges of a record of the map that has a value.
+
+    Raises:
+        StateError: The value is not readable, or of a version that this release does not know; names the record.
+    """
+    try:
+        return decode_offset_map(record.value or b"")
+    except StateError as error:
+        raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
+
+
+def take_chunk(found: PartitionMap, record: LogRecord, position: Position) -> None:
+    """
+    Put a record of the map that has a value behind what is known of the partition that it speaks of.
+
+    Args:
+        found: What is known; a chunk of another target partition than the position names is left out.
+        record: The record, behind all that were taken before.
+        position: Of the source partition.
+
+    Raises:
+        StateError: As `chunk_of`.
+    """
+    try:
+        found.take_in(record.value or b"", position.target_topic, position.target_partition)
+    except StateError as error:
+        raise StateError(f"{record.where}: {error.message}", fix=error.fix) from error
+
+
+def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None:
+    """
+    What the position says by itself; None where the map has to be asked.
+
+    Where the mirror stands nothing needs to be looked up: a group that has read everything stands there.  And a
+    position that names no record of the target knows of none: it was adopted, and what the map says is about the copy
+    before, which may have been deleted since.  A group that was set to an offset of that one would skip what comes.
+    """
+    position = question.position
+    if question.offset > position.offset and not reverse:
+        return "beyond", position.offset
+    if position.target_offset is None:
+        return "nothing", -1
+    if question.offset == position.offset and not reverse:
+        return "next", position.target_offset + 1
+    return None
+
+
+def _positions(questions: Sequence[tuple[int, Question]]) -> list[Position]:
+    """Each once: very many groups may ask about the same few partitions."""
+    return list({question.position.source: question.position for _, question in questions}.values())
+
+
+def _prefix(position: Position) -> bytes:
+    return chunk_prefix(position.source, position.topic_id)
+
+
+def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[SourcePartition, PartitionMap]:
+    maps = {position.source: PartitionMap() for position in positions}
+    by_prefix = {_prefix(position): position for position in positions}
+    for record in records:
+        position = by_prefix.get(prefix_of_chunk(record.key))
+        if position is None or record.value is None:
+            continue
+        take_chunk(maps[position.source], record, position)
+    return maps
+
+
+def _compared(record: LogRecord, position: Position) -> tuple[bool, bool]:
+    """Whether a chunk names the last record of a position, and whether it names later ones."""
+    topic, number, ranges = chunk_of(record)
+    last = position.target_offset
+    if (topic, number) != (position.target_topic, position.target_partition) or last is None or not ranges:
+        return False, False
+    covers = any(target <= last < target + count for _, target, count in ranges)
+    source, target, count = ranges[-1]
+    return covers, target + count - 1 > last and source + count - 1 >= position.offset
+
+
+def _answer(map_: PartitionMap, question: Question, *, reverse: bool, whole: bool) -> tuple[str, int] | None:
+    if not whole:
+        return map_.part_to_source(question.offset) if reverse else map_.part_to_target(question.offset)
+    if reverse:
+        return map_.to_source(question.offset, question.stable_end)
+    return map_.to_target(question.offset, question.position.offset)

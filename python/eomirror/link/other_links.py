@@ -1,0 +1,134 @@
+"""Reads what links write on a cluster, by their own topics there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import MirrorError
+from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.link.claim import is_dead
+from eomirror.link.reverse_link import LIVING_MS, Opposite, runs
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.names import INTERNAL_TOPICS, LinkNames
+from eomirror.topology.filters import topic_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eomirror.clock import Clock
+    from eomirror.config import Cluster
+    from eomirror.kafka.admin import ClusterAdmin
+
+__all__ = ["OtherLinks"]
+
+log = structlog.get_logger(__name__)
+
+_PREFIX, _SUFFIX = "eomirror.", ".positions"
+
+
+class OtherLinks:
+    """
+    Reads the positions of links that write a cluster; its reader connects when there is a link to read.
+
+    Args:
+        link: Name of the link that asks, for the log.
+        cluster: The cluster.
+        admin: Of the same cluster.
+        client_id: What brokers see.
+        clock: Where time comes from.
+        event: Name of the log event for a link whose topics cannot be read.
+    """
+
+    def __init__(
+        self,
+        link: str,
+        cluster: Cluster,
+        admin: ClusterAdmin,
+        *,
+        client_id: str,
+        clock: Clock,
+        event: str,
+    ) -> None:
+        self._link = link
+        self._cluster = cluster
+        self._admin = admin
+        self._client_id = client_id
+        self._clock = clock
+        self._event = event
+        self._reader: CompactLogReader | None = None
+
+    def written(self, *, but: str = "", running_only: bool = False) -> Iterator[Opposite]:
+        """
+        Each partition that a link writes, and where the link stands there.
+
+        A link whose topics we may not read, or that are not in order, is logged and passed over.
+
+        Args:
+            but: Name of a link to leave out, as its topics have it.
+            running_only: Leave out links without a living owner; their positions are not read.
+
+        Raises:
+            ClusterError: The cluster does not list its topics.
+        """
+        links = [link for link in self._links() if link != but]
+        for link in self._recent(links) if running_only else links:
+            try:
+                yield from self._of(link, running_only=running_only)
+            except MirrorError as error:
+                log.warning(
+                    self._event,
+                    link=self._link,
+                    topic=LinkNames(link).positions_topic,
+                    reason=error.message,
+                )
+
+    def _links(self) -> list[str]:
+        internal = topic_filter((INTERNAL_TOPICS,))
+        return [
+            topic.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+            for topic in self._admin.topic_names()
+            if topic.endswith(_SUFFIX) and internal.accepts(topic)
+        ]
+
+    def _recent(self, links: list[str]) -> list[str]:
+        """Those whose control topic has a record that is young enough for a living owner: one question for all."""
+        if not links:
+            return []
+        controls = {(LinkNames(link).control_topic, 0): link for link in links}
+        try:
+            found = self._admin.offsets(
+                list(controls), at=self._clock.wall_ms() - LIVING_MS, read_committed=False
+            )
+        except MirrorError as error:
+            # one of them is gone or not ours to see: each is read by itself, and named where it cannot be
+            log.debug("other_links_asked_one_by_one", link=self._link, reason=error.message)
+            return links
+        return [link for where, link in controls.items() if found[where] >= 0]
+
+    def close(self) -> None:
+        """Close the reader."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _of(self, link: str, *, running_only: bool) -> list[Opposite]:
+        names = LinkNames(link)
+        if self._reader is None:
+            self._reader = CompactLogReader(
+                self._cluster, self._admin, client_id=self._client_id, clock=self._clock
+            )
+        _, said = self._reader.read(names.control_topic, wait_for_open=False)
+        control = control_view(said)
+        claim = control.claim
+        living = runs(claim, dead=claim is not None and is_dead(claim), now_ms=self._clock.wall_ms())
+        if running_only and not living:
+            return []
+        _, records = self._reader.read(names.positions_topic, wait_for_open=False)
+        adopted = {each.source: each.target_offset for each in control.adopted}
+        mirrored = control.generation.assignment.partitions if living and control.generation else {}
+        return [
+            Opposite(link, position, adopted.get(source), source in mirrored)
+            for source, position in valid_positions(records).items()
+        ]

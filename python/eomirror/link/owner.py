@@ -1,0 +1,511 @@
+"""
+The owner of a link: takes it, publishes lane layouts, keeps the claim alive (rules 2, 8, 9, 10).
+
+The steps of `LinkOwner.acquire`, with a crash point between each two:
+
+1. watch: read control, and wait until the claim in it is released, dead, or advances (then leave);
+2. initialize: InitProducerId of the control producer, which fences an older owner's;
+3. read control again, to its end: nobody else can write it now; leave when somebody else has claimed the link since;
+4. check the positions against it (advisory: lanes of the old owner may still write), and what other links write on
+   the source;
+5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
+   transaction;
+6. fence: InitProducerId for every lane id that any generation ever used;
+7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
+   under the same keys;
+8. look at other links again: of two that meet, or make the same copies, and start at the same time, one at least sees
+   the other's claim.
+
+Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.crash import crash_point
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    StoppedError,
+    SupersededError,
+)
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.link.assignment import Layout, by_lane, layout_of
+from eomirror.link.claim import is_dead, own_claim
+from eomirror.link.control_producer import ControlProducer
+from eomirror.link.fencing import fence
+from eomirror.link.filled_targets_check import FilledCopies
+from eomirror.link.first_positions import FirstPositions, Predecessor
+from eomirror.link.hanging_state_topics import end_left_open
+from eomirror.link.ownership import (
+    CLAIM_INTERVAL_SECONDS,
+    AfterFencing,
+    Looked,
+    after_fencing,
+    check_positions,
+    judge_claim,
+    next_generation,
+    refuse_handed_over,
+    revised,
+    superseded_by,
+    unpublished,
+)
+from eomirror.link.reverse_link import still_marking, unmoved
+from eomirror.link.reverse_links import OppositeLinks
+from eomirror.link.state import LinkState
+from eomirror.link.tombstone_check import warn_of_lost_deletions
+from eomirror.link.write_failure import given_up, refuse_unwritable
+from eomirror.plane.protocol import MetadataRecord
+from eomirror.records.control import ControlView, Generation, HandedOver
+from eomirror.records.names import LinkNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.lane.ports import Leftovers
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.records.control import Claim
+    from eomirror.types import SourcePartition
+
+__all__ = ["LinkOwner"]
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.5
+_TRIES = 5
+
+
+class LinkOwner:
+    """
+    Owns one link on behalf of one run of a mirror.  Thread-safe: one call at a time gets through.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        run: Id of this run.
+        clock: Where time comes from.
+        take_over: Take the link even from a living owner.
+        take_back: Take the link although it was handed to another replicator; ``adopt`` then says where it goes on.
+        adopt: Where to go on, for partitions whose position is missing or is to be overruled.
+        predecessors: What another replicator left of adopted partitions, if that is where they come from.
+        on_event: Told in a word what is being done, for progress.
+        into_filled: Whether records in copies that the link has no position for are meant to stay there.
+        leftovers: Makes who sees and ends what was left open on the target (`eomirror.recovery.hanging_client`).
+
+    Attributes:
+        published: Whether a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        run: str,
+        clock: Clock = SYSTEM_CLOCK,
+        take_over: bool = False,
+        take_back: bool = False,
+        adopt: Mapping[SourcePartition, int] | None = None,
+        predecessors: Mapping[SourcePartition, Predecessor] | None = None,
+        on_event: Callable[[str], None] | None = None,
+        into_filled: bool = False,
+        leftovers: Callable[..., Leftovers] | None = None,
+    ) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._run = run
+        self._clock = clock
+        self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead)
+        self._take_back = take_back
+        self._adopt = dict(adopt or {})
+        self._predecessors = dict(predecessors or {})
+        self._tell = on_event or (lambda _: None)
+        self._names = LinkNames(link.state_name)
+        self._lock = threading.RLock()
+        client_id = self._names.client_id("control")
+        self._source_admin = ClusterAdmin(source, client_id=client_id)
+        self._target_admin = ClusterAdmin(target, client_id=client_id)
+        self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
+        self._opposite = OppositeLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
+        self._leftovers = (
+            None if leftovers is None
+            else leftovers(link, target, self._target_admin, client_id=client_id, clock=clock)
+        )  # fmt: skip
+        self._copies = FilledCopies(
+            link, target, self._target_admin, client_id=client_id, clock=clock, into_filled=into_filled,
+            leftovers=self._leftovers,
+        )  # fmt: skip
+        self._control = ControlProducer(
+            link,
+            target,
+            read_control=partial(self._state.control, wait_for_open=False),
+            read_positions=partial(self._state.positions, wait_for_open=False, overruled=()),
+            partitions=self._state.positions_partitions,
+            leftovers=self._leftovers,
+            clock=clock,
+        )
+        self.published = False
+        self._generation: Generation | None = None
+        # whether control holds exactly that: a publication that failed may have been committed all the same
+        self._certain = True
+        self._sequence = 0
+        self._cluster_ids = ("", "")
+        self._stopped: Callable[[], bool] = bool
+        self._closed = False
+
+    # -- taking the link -------------------------------------------------------------------------
+
+    def acquire(
+        self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool] = bool
+    ) -> Layout:
+        """
+        Take the link and publish a lane layout; see the module's docstring for the steps.
+
+        Args:
+            lanes: How many lanes.
+            partitions: Everything to mirror.
+            stopped: Whether nobody wants the link any more; asked until the layout is published.
+
+        Raises:
+            StoppedError: ``stopped`` said so.
+            SupersededError: A living mirror owns the link.
+            StateError: The state topics contradict each other, or the link was handed to another replicator.
+            TopicError: Another link brings what this one would take back there.
+            MirrorError: A cluster refuses us.
+        """
+        self._stopped = stopped
+        with self._lock:
+            source, target = self._source_admin.describe_cluster(), self._target_admin.describe_cluster()
+            self._cluster_ids = source.cluster_id, target.cluster_id
+            met: ControlView | None = None
+            fenced = False
+            for attempt in range(_TRIES):
+                try:
+                    met = met or self._state.control(wait_for_open=False)
+                    self._refuse_handed_over(met)
+                    return self._acquire(lanes, partitions, met.claim, fenced=fenced)
+                except FencedError as error:
+                    # somebody else initialized between two of our steps, and goes first now
+                    fenced = True
+                    log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
+                    self._tell("somebody else is taking the link; looking again")
+                except SupersededError:
+                    raise
+                except LaneError as error:
+                    fenced = False
+                    log.info("owner_retry", link=self._link.name, attempt=attempt, error=str(error))
+                    refuse_unwritable(self._link, self._target_admin)
+                    self._clock.sleep(0.2 * (attempt + 1))
+            raise given_up(self._link, self._target_admin, "take the link", _TRIES)
+
+    def _acquire(
+        self, lanes: int, partitions: Sequence[AssignedPartition], met: Claim | None, *, fenced: bool
+    ) -> Layout:
+        self._watch(met, fenced=fenced)
+        crash_point("owner.watched")
+        self._initialize()
+        crash_point("owner.initialized")
+        view = self._read_control()
+        # claims that became visible between the last look and our InitProducerId
+        if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
+        self._refuse_handed_over(view)
+        crash_point("owner.control_read")
+        # before the old lanes are fenced: what their open transactions hide is of no newer generation
+        positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
+        check_positions(
+            self._link.name,
+            view,
+            positions,
+            map_has_records=view.generation is None and self._state.map_has_records(),
+        )
+        self._link = still_marking(self._link, positions.values())
+        self._meet(partitions)
+        self._opposite.refuse_copies(unmoved(positions, self._adopt))
+        crash_point("owner.positions_checked")
+        self._tell("publishing the lane layout")
+        first_run = view.generation is None
+        known = frozenset() if view.generation is None else view.generation.assignment.known
+        if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
+            log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
+        known |= torn
+        if not first_run:
+            partitions = self._copies.without_filled(
+                partitions, {*known, *self._adopt}, source_cluster_id=self._cluster_ids[0]
+            )
+        generation = next_generation(
+            view,
+            run=self._run,
+            lanes=lanes,
+            partitions=[item.source for item in partitions],
+            now_ms=self._clock.wall_ms(),
+            above=max((position.generation for position in positions.values()), default=0),
+        )
+        fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
+        first = self._firsts().records(
+            generation, partitions, known, adopt=fresh, start="" if first_run else "earliest"
+        )
+        overruled = self._firsts().records(
+            generation,
+            partitions,
+            frozenset(item.source for item in partitions),
+            adopt={source: offset for source, offset in self._adopt.items() if source in known},
+            start="earliest",
+        )
+        self._refuse_stopped()
+        self._publish(generation, first)
+        self._generation = generation
+        self.published = True
+        crash_point("owner.published")
+        self._tell("fencing lanes of older generations")
+        self._fence(generation.highest_lane)
+        self._end_left_open(generation.highest_lane)
+        crash_point("owner.fenced_all")
+        if view.handed_over is not None:
+            # with the positions and not with the generation: between the two the old positions are those that count
+            overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
+        if overruled:
+            self._tell("adopting positions")
+            self._control.publish(overruled)
+        self._adopt.clear()
+        self._meet(partitions)
+        warn_of_lost_deletions(
+            self._link.name, self._source_admin, partitions, positions, generation.timestamp
+        )
+        return layout_of(
+            generation, partitions, self._cluster_ids,
+            provenance_header=self._link.provenance_header, stopped=view.stopped,
+        )  # fmt: skip
+
+    def _meet(self, partitions: Sequence[AssignedPartition]) -> None:
+        """Refuse to run where another link runs that would carry records round, or makes the same copies."""
+        source_id, target_id = self._cluster_ids
+        self._opposite.look(partitions, target_cluster_id=target_id)
+        self._copies.refuse_running(partitions, source_cluster_id=source_id)
+
+    def _refuse_stopped(self) -> None:
+        if self._stopped():
+            raise StoppedError(f"link {self._link.name}: told to stop before it was taken")
+
+    def _watch(self, met: Claim | None, *, fenced: bool) -> None:
+        started = self._clock.monotonic()
+        while True:
+            self._refuse_stopped()
+            latest = self._state.control(wait_for_open=False).claim
+            looked = self._judge(met, latest, watched=self._clock.monotonic() - started, fenced=fenced)
+            if looked is Looked.TAKE:
+                return
+            if looked is Looked.LEAVE:
+                raise superseded_by(self._link.name, latest, None)
+            self._tell(f"watching the claim of run {latest.run if latest else '?'}")
+            self._clock.sleep(_LOOK_SECONDS)
+
+    def _initialize(self) -> None:
+        self._control.initialize()
+
+    def _read_control(self) -> ControlView:
+        """To its end; a gap that a lane left open there (`Gap`) is ended first, with all that its lane may still do."""
+        if self._control.is_held():
+            generation = self._state.control(wait_for_open=False).generation
+            if generation is not None:
+                self._fence(generation.highest_lane)
+                self._end_left_open(generation.highest_lane)
+        return self._state.control()
+
+    def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
+        said = MetadataRecord(self._names.control_topic, 0, generation.key(), generation.value())
+        self._control.publish([said, self._claim(released=False), *first])
+
+    def _fence(self, highest_lane: int) -> None:
+        """Every lane id that there ever was; a lane that starts later fences again."""
+        names, lanes = self._names, range(highest_lane + 1)
+        fence(
+            self._target,
+            {names.transactional_id(lane): names.client_id(f"fence-{lane}") for lane in lanes},
+            known_topic=self._names.control_topic,
+            transaction_timeout=self._link.transaction_timeout,
+            clock=self._clock,
+            on_fenced=lambda: crash_point("owner.fenced_some"),
+        )
+
+    def _end_left_open(self, highest: int) -> None:
+        if self._leftovers is not None:
+            end_left_open(self._link, self._names, self._state, self._leftovers, highest)
+
+    # -- keeping it ------------------------------------------------------------------------------
+
+    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+        """
+        Add partitions to lanes: a revision, published before any lane hears of it.
+
+        Returns:
+            The partitions that each lane gets besides what it has; without what would go round, which is logged.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses us.
+        """
+        # not under the lock: a source that does not answer must not keep the claim from being renewed
+        partitions = self._opposite.harmless(partitions, target_cluster_id=self._cluster_ids[1])
+        with self._lock:
+            before = self._published() if self._certain else self._read_generation()
+            self._certain = True
+        had, known = before.assignment.partitions, before.assignment.known
+        # likewise; only the thread that calls this changes the generation
+        partitions = self._copies.without_filled(partitions, known, source_cluster_id=self._cluster_ids[0])
+        with self._lock:
+            fresh = [item for item in partitions if item.source not in had]
+            if not fresh:  # published by a call whose answer was lost: no lane has heard of it
+                return by_lane(before, partitions)
+            after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
+            self._certain = False
+            self._guarded(
+                lambda: self._publish(
+                    after, self._firsts().records(after, fresh, known, adopt={}, start="earliest")
+                )
+            )
+            self._generation, self._certain = after, True
+            crash_point("owner.revision_published")
+            return by_lane(after, partitions)
+
+    def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """
+        Renew the claim; call it every `CLAIM_INTERVAL_SECONDS`.  ``notes`` are committed with it.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+        """
+        with self._lock:
+            if not self._closed:
+                self._guarded(lambda: self._control.commit([self._claim(released=False), *notes]))
+
+    def check(self) -> None:
+        """
+        Find out why a lane was fenced.
+
+        Raises:
+            SupersededError: By another mirror.  When this returns, it was by our own, and the lane is rebuilt.
+        """
+        with self._lock:
+            self._raise_if_superseded()
+
+    def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """Give the link up, with ``notes``, so that the next mirror need not watch our claim; never raises."""
+        with self._lock:
+            if not self._control.ready or self._generation is None or self._closed:
+                return
+            try:
+                self._control.commit([*notes, self._claim(released=True)])
+            except (LaneError, MirrorError) as error:
+                log.info("claim_not_released", link=self._link.name, error=str(error))
+
+    def hand_over(self, records: Sequence[MetadataRecord], *, replicator: str, place: str) -> None:
+        """
+        Give the link to another replicator, with what that needs to know, in one transaction.
+
+        Nobody can take the link in between: a newcomer's InitProducerId fences ours before it, and finds the link
+        handed over behind it.
+
+        Args:
+            records: What the other replicator reads.
+            replicator: Its name.
+            place: The topic that they go to.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses us.
+        """
+        with self._lock:
+            told = HandedOver(
+                replicator=replicator, place=place, run=self._run, timestamp=self._clock.wall_ms()
+            )
+            said = MetadataRecord(self._names.control_topic, 0, told.key(), told.value())
+            self._guarded(lambda: self._control.commit([*records, said, self._claim(released=True)]))
+
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            self._closed = True
+            self._control.drop()
+            self._state.close()
+            self._opposite.close()
+            self._copies.close()
+            self._source_admin.close()
+            self._target_admin.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _guarded(self, publish: Callable[[], None]) -> None:
+        """Publish; when that fails, take a new control producer, see whether we still own the link, repeat."""
+        for attempt in range(_TRIES):
+            try:
+                if not self._control.ready:
+                    # our own InitProducerId may fence a newcomer's: it finds our run in control and leaves
+                    self._raise_if_superseded()
+                    self._initialize()
+                    self._raise_if_superseded()
+                publish()
+            except LaneError as error:
+                log.info("control_write_failed", link=self._link.name, attempt=attempt, error=str(error))
+                self._control.drop()
+                refuse_unwritable(self._link, self._target_admin)
+                self._raise_if_superseded()
+                self._clock.sleep(0.2 * (attempt + 1))
+            else:
+                return
+        raise given_up(self._link, self._target_admin, f"write {self._names.control_topic}", _TRIES)
+
+    def _refuse_handed_over(self, view: ControlView) -> None:
+        if not self._take_back:
+            refuse_handed_over(self._link.name, view)
+
+    def _raise_if_superseded(self) -> None:
+        view = self._state.control()
+        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
+
+    def _claim(self, *, released: bool) -> MetadataRecord:
+        self._sequence += 1
+        claim = own_claim(
+            self._run, self._sequence, CLAIM_INTERVAL_SECONDS, released=released, now_ms=self._clock.wall_ms()
+        )
+        return MetadataRecord(self._names.control_topic, 0, claim.key(), claim.value())
+
+    def _firsts(self) -> FirstPositions:
+        return FirstPositions(
+            self._link,
+            self._names,
+            source=self._source_admin,
+            target=self._target_admin,
+            source_cluster_id=self._cluster_ids[0],
+            run=self._run,
+            identity=self._control.identity(),
+            now_ms=self._clock.wall_ms(),
+            predecessors=self._predecessors,
+            opposite=self._opposite,
+            copies=self._copies,
+        )
+
+    def _published(self) -> Generation:
+        if self._generation is None:
+            raise AssertionError("acquire comes first")
+        return self._generation
+
+    def _read_generation(self) -> Generation:
+        """What control says now; it is ours, or we are superseded."""
+        view = self._state.control()
+        if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
+            raise superseded_by(self._link.name, view.claim, view.generation)
+        self._generation = view.generation
+        return self._published()

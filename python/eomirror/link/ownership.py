@@ -1,0 +1,291 @@
+"""
+Who owns a link: pure decisions about claims and generations (rules 2 and 10).
+
+Nobody ping-pongs.  Two mirrors that are started for one link would otherwise fence each other for ever: each
+InitProducerId kills the other's producer, the other rebuilds, and so on.  So a newcomer looks before it takes:
+
+* it watches the owner's claim for longer than the owner's renewal interval; a claim that advances has a living
+  owner, and the newcomer leaves (exit 5) unless it was told to take over;
+* a claim that stands still, was released, or whose process is known to be dead on this very machine is taken;
+* ``--take-over`` is meant for the owner that is there when the newcomer comes.  Of several newcomers with it, the
+  first that publishes owns the link, and the others leave: nobody asked them to take it from that one;
+* a newcomer that is fenced on its way gives way: whoever did it publishes its claim within moments, and taking the
+  link back before would fence it in turn.  Only when nothing appears it goes on;
+* a mirror that finds itself fenced reads control: its own run there means that a lane of its own did it, and
+  it rebuilds; another run means that it was superseded, and it leaves.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from eomirror.errors import MirrorError, StateError, SupersededError
+from eomirror.records.control import Claim, ControlView, Generation
+from eomirror.topology.assign import assign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "CLAIM_INTERVAL_SECONDS",
+    "WATCH_SHARE",
+    "AfterFencing",
+    "Looked",
+    "after_fencing",
+    "check_positions",
+    "is_complete",
+    "judge_claim",
+    "next_generation",
+    "refuse_handed_over",
+    "revised",
+    "superseded_by",
+    "unpublished",
+]
+
+#: How often an owner renews its claim.
+CLAIM_INTERVAL_SECONDS = 5.0
+
+#: For how many of the owner's intervals a newcomer watches a claim before it takes it for dead.
+WATCH_SHARE = 1.4
+
+
+class Looked(enum.Enum):
+    """What a newcomer makes of a claim: TAKE the link, WATCH the claim, or LEAVE to its living owner."""
+
+    TAKE = "take"
+    WATCH = "watch"
+    LEAVE = "leave"
+
+
+def judge_claim(
+    first: Claim | None,
+    latest: Claim | None,
+    *,
+    run: str,
+    watched: float,
+    take_over: bool,
+    is_dead: Callable[[Claim], bool],
+    fenced: bool = False,
+) -> Looked:
+    """
+    Decide about a claim that has been watched for ``watched`` seconds.
+
+    Args:
+        first: The claim as it was when we came.
+        latest: The claim as seen now.
+        run: Our own run.
+        watched: For how long, on our own monotonic clock (clocks are never compared).
+        take_over: ``--take-over``.
+        is_dead: Whether the claim's process is known to be dead: only ever True on its own machine.
+        fenced: Whether somebody fenced our control producer before we had published anything.
+    """
+    moved = _renewal(first) != _renewal(latest)
+    if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
+        # the claim of whoever did it is on its way
+        return Looked.WATCH
+    if latest is None or latest.released or latest.run == run:
+        return Looked.TAKE
+    if is_dead(latest):
+        # whatever the claim does: its last renewal may become visible after its owner is gone
+        return Looked.TAKE
+    if take_over and first is not None and first.run == latest.run:
+        return Looked.TAKE
+    if moved:
+        return Looked.LEAVE
+    if watched >= WATCH_SHARE * latest.interval_ms / 1000:
+        return Looked.TAKE
+    return Looked.WATCH
+
+
+def _renewal(claim: Claim | None) -> tuple[str, int] | None:
+    return None if claim is None else (claim.run, claim.sequence)
+
+
+def superseded_by(link: str, claim: Claim | None, generation: Generation | None) -> SupersededError:
+    """The error for the mirror that leaves, naming the one that owns the link."""
+    if claim is not None and not claim.released:
+        owner = f"run {claim.run} on {claim.host} (pid {claim.pid})"
+    elif generation is not None:
+        owner = f"run {generation.run}"
+    else:
+        owner = "another mirror"
+    return SupersededError(
+        f"link {link} is owned by {owner}",
+        fix="stop that mirror first, or start this one with --take-over to take the link from it",
+    )
+
+
+class AfterFencing(enum.Enum):
+    """What a fenced owner does: REBUILD, LEAVE, or LOOK again as a newcomer."""
+
+    REBUILD = "rebuild"
+    LEAVE = "leave"
+    LOOK = "look"
+
+
+def after_fencing(view: ControlView, *, run: str) -> AfterFencing:
+    """
+    Decide after our control producer, or one of our lanes, was fenced.
+
+    The other mirror may have fenced us without having published anything yet; then nothing in control is
+    newer than we are, and we look at the claim like any newcomer.
+    """
+    if view.generation is not None and view.generation.run != run:
+        return AfterFencing.LEAVE
+    if view.claim is not None and view.claim.run != run:
+        return AfterFencing.LEAVE
+    return AfterFencing.REBUILD if view.generation is not None else AfterFencing.LOOK
+
+
+def next_generation(
+    view: ControlView,
+    *,
+    run: str,
+    lanes: int,
+    partitions: Iterable[SourcePartition],
+    now_ms: int,
+    above: int = 0,
+) -> Generation:
+    """
+    The lane layout that a starting mirror, or one that changes its lanes, publishes.
+
+    Args:
+        view: What control says.
+        run: Run of the mirror.
+        lanes: How many lanes.
+        partitions: Everything to mirror.
+        now_ms: Wall clock.
+        above: The newest generation that any position is of.
+    """
+    before = view.generation
+    assignment = assign(None if before is None else before.assignment, lanes, partitions)
+    highest = max(lanes - 1, -1 if before is None else before.highest_lane)
+    return Generation(
+        generation=1 + max(above, 0 if before is None else before.generation),
+        revision=0,
+        run=run,
+        highest_lane=highest,
+        assignment=assignment,
+        timestamp=now_ms,
+    )
+
+
+def revised(generation: Generation, partitions: Iterable[SourcePartition], *, now_ms: int) -> Generation:
+    """
+    The same generation with partitions added; nobody else's lane changes (rule 2).
+
+    Raises:
+        MirrorError: A partition would change its lane: a bug in the layout, refused before it is published.
+    """
+    before = generation.assignment
+    everything = set(before.partitions) | set(partitions)
+    assignment = assign(before, before.lanes, everything)
+    moved = [item for item, lane in before.partitions.items() if assignment.partitions.get(item) != lane]
+    if moved:
+        raise MirrorError(
+            f"EO-2: a revision would move {moved[0]} to another lane", fix="report this; restarting is safe"
+        )
+    return Generation(
+        generation=generation.generation,
+        revision=generation.revision + 1,
+        run=generation.run,
+        highest_lane=generation.highest_lane,
+        assignment=assignment,
+        timestamp=now_ms,
+    )
+
+
+def refuse_handed_over(link: str, view: ControlView) -> None:
+    """
+    Refuse to mirror what another replicator mirrors since the link was handed to it.
+
+    Raises:
+        StateError: The link was handed over, and not taken back since.
+    """
+    told = view.handed_over
+    if told is None:
+        return
+    since = datetime.fromtimestamp(told.timestamp / 1000, UTC)
+    raise StateError(
+        f"link {link} was handed back to MirrorMaker 2 at {since:%Y-%m-%d %H:%M:%S} UTC (source offsets in "
+        f"{told.place}): both would write every record",
+        fix="to mirror with the link again, also if MirrorMaker 2 was never started: stop MirrorMaker 2, then "
+        "`eomirror adopt CONFIG`",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    what: str
+    seen: str
+
+
+def is_complete(published: ControlView, view: ControlView, positions: Collection[SourcePartition]) -> bool:
+    """
+    Whether a publication that was left open may be committed, whoever wanted what of it.
+
+    Its owner may have died before all of it was written, or some of it may be aborted by now.  A layout whose new
+    partitions have no first positions would never run.
+
+    Args:
+        published: What is open in control.
+        view: What control says without it.
+        positions: Partitions that have a position, open ones included.
+    """
+    if published.generation is None:
+        return True
+    known = frozenset() if view.generation is None else view.generation.assignment.known
+    return published.generation.assignment.known - known <= set(positions)
+
+
+def unpublished(
+    view: ControlView, positions: Mapping[SourcePartition, Position]
+) -> dict[SourcePartition, Position]:
+    """
+    First positions of partitions that control does not know: their layout was published with them, and is not shown.
+
+    The target left out how that transaction ended, and it was ended differently in control (docs/adr/0012).  No lane
+    can have run with that layout, because a lane runs with what control shows it.  They hold all the same: where the
+    link begins was decided with them, once, and the user may have named it.
+    """
+    known = frozenset() if view.generation is None else view.generation.assignment.known
+    return {
+        source: position
+        for source, position in positions.items()
+        if position.epoch == 0 and source not in known
+    }
+
+
+def check_positions(
+    link: str, view: ControlView, positions: Mapping[SourcePartition, Position], *, map_has_records: bool
+) -> None:
+    """
+    Refuse to start from state topics that contradict each other.
+
+    Read before anything is published, because publishing writes first positions under keys that a lost
+    control topic no longer knows, and compaction would then remove the old ones.
+
+    Raises:
+        StateError: Control was lost or restored older than the positions, or the positions were lost.
+    """
+    generation = 0 if view.generation is None else view.generation.generation
+    torn = unpublished(view, positions)
+    believed = (position for source, position in positions.items() if source not in torn)
+    newest = max((position.generation for position in believed), default=0)
+    lost: _Lost | None = None
+    if newest > generation:
+        lost = _Lost("control", f"positions of generation {newest} exist, control knows {generation}")
+    elif view.generation is None and map_has_records:
+        lost = _Lost("control and positions", "the offset map has records, control has none")
+    if lost is not None:
+        raise StateError(
+            f"link {link}: the {lost.what} topic was deleted or restored from an older state: {lost.seen}",
+            fix="restore the eomirror.* topics of the link together; to start the link anew, delete all of "
+            "them and its target topics",
+        )

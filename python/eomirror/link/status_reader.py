@@ -1,0 +1,421 @@
+"""Reads what `eomirror.link.status` needs: the link's topics on the target, and what both sides' topics are now."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from confluent_kafka import Consumer, TopicPartition
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.cluster_metadata import topic_id_seen, without_leader
+from eomirror.kafka.compacted_topic import CompactLogReader, LogRecord, control_view
+from eomirror.link.claim import is_dead
+from eomirror.link.hanging_transactions import with_hanging
+from eomirror.link.liveness import Sight, look_at_claim
+from eomirror.link.status import GroupsStatus, LinkStatus, Observed, groups_status, link_status
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.mm2 import Checkpoint, Mm2Names, decode_checkpoint
+from eomirror.records.names import LinkNames
+from eomirror.records.position import AttemptClaim, Position, decode_attempt, decode_key, decode_position
+from eomirror.recovery.resume import SourceFacts, TargetFacts
+from eomirror.topics.state_topics import policy_fix
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.link.hanging_transactions import Hanging
+    from eomirror.records.control import ControlView
+
+    _Sides = tuple[
+        dict[SourcePartition, Observed],
+        dict[SourcePartition, MirrorError | None],
+        dict[SourcePartition, int],
+        "_SourceError | None",
+    ]
+
+__all__ = ["HangingLook", "StatusReader"]
+
+log = structlog.get_logger(__name__)
+
+_PEEK_SECONDS = 2.0
+# status is asked for when something is away: it ends within 10 s then, its own start included
+_AWAY_SECONDS = 7.0
+# between two looks at a claim that is watched
+_LOOK_SECONDS = 0.5
+
+
+class HangingLook(Protocol):
+    """Looks for transactions that nobody will end: `eomirror.link.hanging_scan.HangingTransactions`."""
+
+    def look(
+        self,
+        partitions: Collection[tuple[str, int]],
+        *,
+        positions: Collection[Position],
+        history: Sequence[Position],
+        highest_lane: int,
+        now_ms: int,
+    ) -> Sequence[Hanging]:
+        """Returns those in these partitions; none where that cannot be told."""
+
+
+class StatusReader:
+    """
+    Tells where one link stands; keeps its connections, so that it may be asked again and again.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        hanging: Makes what looks for transactions on the target that nobody will end; None to look for none.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        hanging: Callable[[Link, Cluster, ClusterAdmin], HangingLook] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        # how far the owner's clock is ahead of ours, as far as we know
+        self._offset_ms = 0
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("status")
+        self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
+        self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
+        self._hanging = None if hanging is None else hanging(link, target, self._target)
+        self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        self._peek = made(
+            Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
+        )
+
+    def read(self) -> LinkStatus:
+        """
+        Where the link stands now; takes some seconds more where the owner's claim has to be watched.
+
+        Raises:
+            ClusterError: The target cannot be reached.  A source that is down only leaves lags unknown, a topic
+                that is gone only its own.
+        """
+        topics = [self._names.control_topic, self._names.positions_topic]
+        own = self._target.describe_topics(topics)
+        if any(facts is None for facts in own.values()):
+            return LinkStatus(link=self._link.name, state="never ran")
+        # what is not mirrored now, and how old it is, is told of this moment: what follows takes seconds
+        now_ms = self._clock.wall_ms()
+        first = self._control()
+        records = self._read(self._names.positions_topic)
+        history: list[Position] = []
+        attempts: dict[int, AttemptClaim] = {}
+        for record in records:
+            name = decode_key(record.key, where=record.where)
+            if record.value is None:
+                continue
+            if isinstance(name, int):
+                attempts[name] = decode_attempt(name, record.value, where=record.where)
+            else:
+                history.append(decode_position(name, record.value, where=record.where))
+        positions = valid_positions(records)
+        generation = first.generation
+        assigned = generation.assignment.partitions if generation is not None else {}
+        # what is parked may be gone from either side, and that is nobody's problem
+        mirrored = [position for source, position in positions.items() if source in assigned]
+        # at the same time: a source that is away and an owner that is silent take seconds each
+        sides = _Beside(lambda: self._both_sides(mirrored, positions.keys() - assigned.keys()))
+        control, sight = self._look(first)
+        observed, left_out, oldest, problem = sides.result()
+        found = link_status(
+            self._link.name,
+            control,
+            positions,
+            history=history,
+            attempts=attempts.values(),
+            observed=observed,
+            oldest=oldest,
+            now_ms=now_ms,
+            sight=sight,
+            accept_gaps=self._link.on_gap == "accept",
+            left_out=left_out,
+            problem="" if problem is None else problem.message,
+            fix="" if problem is None else problem.fix,
+        )
+        found = replace(found, drifted=self._drifted())
+        if self._hanging is not None and control.generation is not None:
+            # a source that is away leaves nothing observed, and its copies are needed most then
+            copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
+            there = _copies(mirrored, observed) if observed else _existing(self._target, copies)[1]
+            hung = self._hanging.look(
+                sorted(_whole(own).union(there)),
+                positions=mirrored,
+                history=history,
+                highest_lane=control.generation.highest_lane,
+                now_ms=self._clock.wall_ms() + sight.offset_ms,
+            )
+            found = with_hanging(found, hung)
+        targets = {position.target_topic for position in mirrored}
+        return replace(found, groups=self._groups(targets)) if self._link.groups else found
+
+    def _drifted(self) -> tuple[str, ...]:
+        """Which of the link's own topics lose records to retention; none where we may not see their settings."""
+        names = self._names
+        topics = [names.control_topic, names.positions_topic, names.offset_map_topic]
+        there, _ = self._target.visible_topics(topics)
+        try:
+            found = self._target.topic_configs([topic for topic, facts in there.items() if facts is not None])
+        except AuthorizationError as error:
+            log.debug("own_topics_unknown", link=self._link.name, reason=error.message)
+            return ()
+        policies = {
+            topic: configs["cleanup.policy"].value
+            for topic, configs in sorted(found.items())
+            if "cleanup.policy" in configs
+        }
+        return tuple(
+            f"topic {topic} has cleanup.policy={policy}: retention deletes the mirror's own memory; {policy_fix(topic)}"
+            for topic, policy in policies.items()
+            if policy != "compact"
+        )
+
+    def _both_sides(self, mirrored: list[Position], parked: Collection[SourcePartition]) -> _Sides:
+        """Both sides of what is mirrored, what of the rest should be, and the age of what lags; or why not."""
+        try:
+            observed = self._observe(mirrored)
+            left_out = self._left_out(parked)
+        except _SourceError as error:
+            return {}, {}, {}, error
+        behind = {
+            position.source: position.offset
+            for position in mirrored
+            if _can_go_on(position, observed.get(position.source))
+        }
+        return observed, left_out, self._oldest(behind), None
+
+    def _look(self, first: ControlView) -> tuple[ControlView, Sight]:
+        """The control topic, and what its claim says of the owner."""
+        began = self._clock.monotonic()
+        control = first
+        while True:
+            claim = control.claim
+            sight = look_at_claim(
+                first.claim,
+                claim,
+                watched=self._clock.monotonic() - began,
+                now_ms=self._clock.wall_ms(),
+                offset_ms=self._offset_ms,
+                dead=claim is not None and is_dead(claim),
+            )
+            if sight.state:
+                self._offset_ms = sight.offset_ms
+                return control, sight
+            self._clock.sleep(_LOOK_SECONDS)
+            control = self._control()
+
+    def _control(self) -> ControlView:
+        return control_view(self._read(self._names.control_topic))
+
+    def _read(self, topic: str) -> list[LogRecord]:
+        return self._reader.read(topic, seconds=_AWAY_SECONDS, wait_for_open=False, renewed=True)[1]
+
+    def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
+        """What checkpoints say; None where the topic does not exist (yet)."""
+        topic = Mm2Names().checkpoints(self._link.source)
+        if self._target.describe_topics([topic])[topic] is None:
+            return None
+        records = self._read(topic)
+        return groups_status(
+            [(_checkpoint(record), record.timestamp) for record in records if record.value is not None],
+            targets,
+        )
+
+    def close(self) -> None:
+        """Close all clients."""
+        self._peek.close()
+        self._reader.close()
+        self._source.close()
+        self._target.close()
+
+    def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
+        """Both sides of each partition; what does not exist (any more) is said to be missing."""
+        try:
+            source_topics, on_source, silent = _existing(self._source, [item.source for item in positions])
+            starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
+            stable = _offsets(self._source, on_source, at="latest", read_committed=True)
+            ends = _offsets(self._source, on_source, at="latest", read_committed=False)
+        except ClusterError as error:
+            raise _SourceError(error.message, fix=error.fix) from error
+        target_topics, on_target, silent_there = _existing(
+            self._target, [SourcePartition(item.target_topic, item.target_partition) for item in positions]
+        )
+        target_ends = _offsets(self._target, on_target, at="latest", read_committed=False)
+        observed = {}
+        for item in positions:
+            source, target = item.source, (item.target_topic, item.target_partition)
+            # a topic that was deleted between two requests counts as gone
+            there = source in starts and source in stable and source in ends
+            observed[source] = Observed(
+                SourceFacts(
+                    topic_id_seen(source_topics[item.topic], item.topic_id, there=there),
+                    starts.get(source, 0),
+                    ends.get(source, 0),
+                    without_leader(source, self._source.name) if source in silent else None,
+                ),
+                stable.get(source) if there else None,
+                TargetFacts(
+                    topic_id_seen(
+                        target_topics[item.target_topic], item.target_topic_id, there=target in target_ends
+                    ),
+                    target_ends.get(target, 0),
+                    without_leader(target, self._target.name) if target in silent_there else None,
+                ),
+            )
+        return observed
+
+    def _left_out(self, parked: Collection[SourcePartition]) -> dict[SourcePartition, MirrorError | None]:
+        """Of parked partitions those that are there and that the link should mirror, and why not where that shows."""
+        wanted = [item for item in parked if self._link.mirrors(item.topic)]
+        try:
+            found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
+        except ClusterError as error:
+            raise _SourceError(error.message, fix=error.fix) from error
+        left_out: dict[SourcePartition, MirrorError | None] = {}
+        for item in wanted:
+            facts = found.get(item.topic)
+            if item.topic in refused:
+                left_out[item] = refused[item.topic]
+            elif facts is not None and item.partition < facts.partitions:
+                silent = item.partition in facts.leaderless
+                left_out[item] = without_leader(item, self._source.name) if silent else None
+        return left_out
+
+    def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
+        """Timestamp of the first record behind each position; a tail of markers has none, and is left out."""
+        oldest: dict[SourcePartition, int] = {}
+        if not behind:
+            return oldest
+        waiting = set(behind)
+        self._peek.assign(
+            [TopicPartition(source.topic, source.partition, offset) for source, offset in behind.items()]
+        )
+        deadline = Deadline(_PEEK_SECONDS, self._clock)
+        while waiting and not deadline.passed:
+            for message in self._peek.consume(500, 0.05):
+                # an error of a broker, as opposed to one of a partition, names no topic
+                source = SourcePartition(str(message.topic()), message.partition() or 0)
+                if source not in waiting:
+                    continue
+                waiting.discard(source)
+                if message.error() is None:
+                    oldest[source] = message.timestamp()[1]
+                self._peek.pause([TopicPartition(*source)])
+        self._peek.unassign()
+        return oldest
+
+
+def _checkpoint(record: LogRecord) -> Checkpoint | str:
+    try:
+        return decode_checkpoint(record.key, record.value, where=record.where)
+    except StateError as error:
+        return error.message
+
+
+class _Beside:
+    """Does something in a thread of its own, which never keeps the process from ending."""
+
+    def __init__(self, action: Callable[[], _Sides]) -> None:
+        self._found: _Sides | BaseException | None = None
+        self._action = action
+        self._thread = threading.Thread(target=self._run, name="status-sides", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = self._action()
+        except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
+            self._found = error
+
+    def result(self) -> _Sides:
+        self._thread.join()
+        if self._found is None or isinstance(self._found, BaseException):
+            raise self._found or AssertionError("the thread left nothing")
+        return self._found
+
+
+class _SourceError(MirrorError):
+    """The source as a whole could not be looked at."""
+
+
+def _whole(topics: Mapping[str, TopicFacts | None]) -> set[SourcePartition]:
+    """Partitions of topics that have a leader."""
+    return {
+        SourcePartition(name, number)
+        for name, facts in topics.items()
+        if facts is not None
+        for number in set(range(facts.partitions)) - facts.leaderless
+    }
+
+
+def _copies(
+    positions: Iterable[Position], observed: Mapping[SourcePartition, Observed]
+) -> list[SourcePartition]:
+    """Target partitions of these positions that are there and have a leader."""
+    return [
+        SourcePartition(position.target_topic, position.target_partition)
+        for position in positions
+        if (seen := observed.get(position.source)) is not None
+        and seen.target.topic_id is not None
+        and seen.target.refused is None
+    ]
+
+
+def _can_go_on(position: Position, seen: Observed | None) -> bool:
+    """Whether the record behind the position can be looked at: the source is the same, and has one."""
+    return (
+        seen is not None
+        and seen.source.topic_id == position.topic_id
+        and seen.lso is not None
+        and seen.source.log_start <= position.offset < seen.lso
+    )
+
+
+def _existing(
+    admin: ClusterAdmin, wanted: Iterable[SourcePartition]
+) -> tuple[dict[str, TopicFacts | None], list[SourcePartition], set[SourcePartition]]:
+    """The topics (None: missing), partitions that can be asked, those without a leader: one request for all."""
+    wanted = list(wanted)
+    facts = admin.describe_topics(sorted({item.topic for item in wanted}))
+    existing = [
+        (item, topic)
+        for item in wanted
+        if (topic := facts[item.topic]) is not None and item.partition < topic.partitions
+    ]
+    silent = {item for item, topic in existing if item.partition in topic.leaderless}
+    return facts, [item for item, _ in existing if item not in silent], silent
+
+
+def _offsets(
+    admin: ClusterAdmin, wanted: list[SourcePartition], *, at: str, read_committed: bool
+) -> Mapping[tuple[str, int], int]:
+    """Offsets; a topic that was deleted since it was described is left out, and the others are asked again."""
+    while True:
+        try:
+            return admin.offsets(wanted, at=at, read_committed=read_committed)
+        except TopicError as error:
+            kept = [item for item in wanted if item.topic != error.topic]
+            if len(kept) == len(wanted):
+                raise
+            wanted = kept

@@ -1,0 +1,79 @@
+"""Looks, when a link is taken, for compacted source topics that may have forgotten deletions meanwhile (rule 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.errors import MirrorError
+from eomirror.link.tombstones import Overslept, overslept
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.lane.spec import AssignedPartition
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["warn_of_lost_deletions"]
+
+# nobody lets tombstones live for less, and a mirror that was just restarted need not ask
+_LEAST_AGE_MS = 60_000
+
+log = structlog.get_logger(__name__)
+
+
+def warn_of_lost_deletions(
+    link: str,
+    source: ClusterAdmin,
+    partitions: Iterable[AssignedPartition],
+    positions: Mapping[SourcePartition, Position],
+    now_ms: int,
+) -> None:
+    """
+    Log a warning for each topic whose position is older than its tombstones live; never fails.
+
+    Args:
+        link: Name of the link.
+        source: The source cluster.
+        partitions: What the link mirrors.
+        positions: Where it stands.
+        now_ms: Wall clock; positions were stamped by that of another machine, maybe.
+    """
+    try:
+        known = [positions[item.source] for item in partitions if item.source in positions]
+        topics = _look(source, known, now_ms)
+    except MirrorError as error:
+        # a topic that was deleted, or a cluster that does not answer: whoever mirrors it will say so
+        log.info("deletions_not_checked", link=link, reason=error.message)
+        return
+    for item in topics:
+        log.warning(
+            "deletions_may_be_lost",
+            link=link,
+            topic=item.topic,
+            position_age_seconds=round(item.seconds),
+            reason=f"the position is older than delete.retention.ms ({item.kept_seconds:g} s): the source may have "
+            "forgotten deleted keys that the copy still has",
+            fix="compare the final state of each key on both sides; raise delete.retention.ms for longer pauses",
+        )
+
+
+def _look(source: ClusterAdmin, positions: Collection[Position], now_ms: int) -> list[Overslept]:
+    old = {position.source: position for position in positions if now_ms - position.timestamp > _LEAST_AGE_MS}
+    names = [(item.topic, item.partition) for item in old]
+    found = source.offsets(names, at="latest", read_committed=True)
+    ends = {item: found[item.topic, item.partition] for item in old}
+    kept: dict[str, int] = {}
+    behind = sorted({item.topic for item, position in old.items() if position.offset < ends[item]})
+    for topic, configs in source.topic_configs(behind).items():
+        if "compact" in (configs["cleanup.policy"].value or ""):
+            kept[topic] = int(configs["delete.retention.ms"].value or 0)
+    young: dict[SourcePartition, int] = {}
+    for topic, milliseconds in kept.items():
+        of_topic = [name for name in names if name[0] == topic]
+        first = source.offsets(of_topic, at=now_ms - milliseconds, read_committed=False)
+        young |= {item: first[item.topic, item.partition] for item in old if item.topic == topic}
+    return overslept(old.values(), kept_ms=kept, ends=ends, young_from=young, now_ms=now_ms)

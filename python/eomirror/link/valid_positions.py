@@ -1,0 +1,121 @@
+"""
+Which of several position records of a partition is valid (rule 3).
+
+Log order decides within a generation, because within a generation a partition belongs to one lane, and a lane
+writes to one partition of the topic.  Between generations the higher one decides, also against log order: a lane
+of an old generation may still commit until it is fenced.  The highest source offset never does: an adopted
+position or a restored source may move it back.
+
+But a lane never moves a position back within a generation (rule 4).  A record that does was restored or copied by
+somebody, and whoever believed it would mirror everything since then a second time: it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from eomirror.errors import StateError
+from eomirror.records.position import Position, decode_key, decode_position
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from eomirror.kafka.compacted_topic import LogRecord
+    from eomirror.types import SourcePartition
+
+__all__ = ["valid_positions"]
+
+
+class _Claims(NamedTuple):
+    """
+    What a record's value says of itself, read without the rest.
+
+    Attributes:
+        record: The record.
+        generation: Of the lane layout; None where the value does not say.
+        offset: Next source offset; None likewise.
+        epoch: Of the lane; None likewise.
+    """
+
+    record: LogRecord
+    generation: int | None
+    offset: int | None
+    epoch: int | None
+
+
+def valid_positions(
+    records: Iterable[LogRecord], *, overruled: Collection[SourcePartition] = ()
+) -> Mapping[SourcePartition, Position]:
+    """
+    The valid position of every source partition.
+
+    Args:
+        records: The positions topic, in log order within each of its partitions.
+        overruled: Partitions whose positions do not matter, because the user gives others; left out.
+
+    Raises:
+        StateError: A record is corrupt, of an unknown version, or goes back; nothing may start from a guess.
+    """
+    # of each (topic partition, key) one record counts: do not check all fields of what compaction would remove
+    newest: dict[tuple[int, bytes | None], _Claims] = {}
+    for record in records:
+        key, claims = (record.partition, record.key), _claims(record)
+        before = newest.get(key)
+        if before is None or record.value is None or _supersedes(claims, before):
+            if before is not None and _goes_back(before, claims):
+                _refuse(before.record, record, overruled)
+            newest[key] = claims
+    valid: dict[SourcePartition, Position] = {}
+    for record, *_ in newest.values():
+        source = decode_key(record.key, where=record.where)
+        if isinstance(source, int) or record.value is None or source in overruled:
+            continue
+        position = decode_position(source, record.value, where=record.where)
+        best = valid.get(source)
+        if best is None or _rank(position) > _rank(best):
+            valid[source] = position
+    return valid
+
+
+def _rank(position: Position) -> tuple[int, int, int, int]:
+    # within a generation a partition has one lane; only a first position, of epoch 0, may stand elsewhere
+    return position.generation, position.epoch, position.attempt, position.txn
+
+
+def _claims(record: LogRecord) -> _Claims:
+    """Only fields of the value itself count: one inside another field, of a newer release, may have the same name."""
+    try:
+        body = orjson.loads(record.value or b"null")
+    except orjson.JSONDecodeError:
+        body = None
+    fields = body if isinstance(body, dict) else {}
+    return _Claims(record, *(_whole(fields.get(name)) for name in ("generation", "offset", "epoch")))
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _supersedes(record: _Claims, before: _Claims) -> bool:
+    """By generation; a value that does not say is taken for the newest, so that it is refused when it is decoded."""
+    return record.generation is None or record.generation >= (before.generation or 0)
+
+
+def _goes_back(before: _Claims, record: _Claims) -> bool:
+    if before.offset is None or record.offset is None or record.offset >= before.offset:
+        return False
+    # a position that was set before the lane ran, such as an adopted one, is of epoch 0
+    return record.epoch is not None and record.epoch > 0 and record.generation == before.generation
+
+
+def _refuse(before: LogRecord, record: LogRecord, overruled: Collection[SourcePartition]) -> None:
+    source = decode_key(record.key, where=record.where)
+    if source in overruled:
+        return
+    raise StateError(
+        f"{record.where}: the position of {source} goes back behind the one at {before.where}; no lane writes such "
+        "a record, so somebody restored or copied it",
+        fix=f"find out who writes to this topic, then say where the mirror stood: --adopt {source}=OFFSET",
+    )

@@ -1,0 +1,335 @@
+"""
+Embedded Apache Kafka for trying things out, for tests and for benchmarks.
+
+Real brokers (KRaft, combined with the controller) in child ``java`` processes on the loopback address::
+
+    with LocalCluster.start(ClusterSpec("east")) as east:
+        print(east.bootstrap_servers)
+
+Every broker has a CLIENT listener for applications and a plaintext INTERNAL one, which brokers use among
+themselves and tests use to look past a proxy or a refused right.  A cluster that was started as a library ends
+with the program (see reaper.py); `LocalCluster.detach` lets it live on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from eomirror.cache import archive_arguments
+from eomirror.clock import Deadline, new_token
+from eomirror.errors import ClusterError, UsageError
+from eomirror.jvm import find_java
+from eomirror.localkafka import orphans as reaper
+from eomirror.localkafka.broker import Broker, end_processes, failure_lines
+from eomirror.localkafka.jars import class_path, exact_version, kafka_archive
+from eomirror.localkafka.ports import free_ports, is_free
+from eomirror.localkafka.probe import HOST
+from eomirror.localkafka.progress import OnProgress, Step, quiet
+from eomirror.localkafka.settings import (
+    KeyStore,
+    NodePorts,
+    broker_properties,
+    jvm_arguments,
+    logging_file,
+    render_properties,
+)
+from eomirror.localkafka.spec import ADMIN, CLIENT, CONTROLLER, INTERNAL, ClusterSpec, Listener, Security
+from eomirror.localkafka.storage import format_storage, new_cluster_id, read_cluster_id
+from eomirror.localkafka.tls import make_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    import psutil
+
+__all__ = ["ADMIN", "Broker", "ClusterSpec", "Listener", "LocalCluster", "Security"]
+
+# a free port can be taken between our look and the broker's bind; three misses in a row are something else
+_PORT_TRIES = 3
+_IN_USE = "Address already in use"
+
+
+class LocalCluster:
+    """
+    A running cluster; made by `start`.
+
+    Attributes:
+        spec: What was asked for.
+        folder: Where everything of it lies.
+        cluster_id: As brokers tell it.
+        brokers: In the order of their node ids, from 1.
+        temporary: Whether `destroy` at the end of a ``with`` block removes the folder.
+    """
+
+    def __init__(self, spec: ClusterSpec, *, class_path: str) -> None:
+        self.spec = spec
+        self.temporary = spec.data_dir is None
+        if spec.data_dir is None:
+            self.folder = Path(tempfile.mkdtemp(prefix=f"eomirror-{spec.name}-"))
+        else:
+            self.folder = spec.data_dir.absolute()
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.cluster_id = ""
+        self.brokers: list[Broker] = []
+        self._class_path = class_path
+        self._keys: KeyStore | None = None
+        self._users: dict[str, str] = {}
+        self._reaper: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def start(
+        cls, spec: ClusterSpec, *, on_progress: OnProgress = quiet, timeout: float = 60.0
+    ) -> LocalCluster:
+        """
+        Start a cluster and wait until all its brokers serve.
+
+        Args:
+            spec: What to start.
+            on_progress: Told about jars that arrive (the first time) and brokers that serve.
+            timeout: Seconds that brokers may take after the jars are there.
+
+        Raises:
+            UsageError: The specification cannot work, or a chosen port is taken.
+            ClusterError: A broker ended or did not serve in time; its own words are in the message.
+            MirrorError: Java, PySpark or the jars are missing.
+        """
+        path = class_path(spec.kafka_version, on_progress=on_progress)
+        step = f"starting {spec.name} (Apache Kafka {exact_version(spec.kafka_version)})"
+        on_progress(Step(step, 0, spec.brokers))
+        cluster = cls(spec, class_path=path)
+        try:
+            cluster._prepare()
+            cluster._start_brokers(
+                Deadline(timeout), lambda count: on_progress(Step(step, count, spec.brokers))
+            )
+        except BaseException:
+            cluster._end_brokers(graceful=False)
+            cluster._remove_folder_if_temporary()
+            raise
+        return cluster
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.temporary:
+            self.destroy()
+        else:
+            self.stop()
+
+    def __repr__(self) -> str:
+        return f"LocalCluster({self.spec.name!r}, {self.bootstrap_servers!r})"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of the CLIENT listener, as clients want them."""
+        return self.servers(CLIENT)
+
+    @property
+    def internal_servers(self) -> str:
+        """Addresses of the plaintext INTERNAL listener: past every proxy, and allowed to do everything."""
+        return self.servers(INTERNAL)
+
+    def servers(self, listener: str, *, advertised: bool = False) -> str:
+        """
+        Addresses of one listener.
+
+        Args:
+            listener: Its name.
+            advertised: Those that brokers tell clients, instead of those that they listen on.
+        """
+        found = []
+        for broker in self.brokers:
+            port = broker.ports.bound[listener]
+            found.append(f"{HOST}:{broker.ports.advertised.get(listener, port) if advertised else port}")
+        return ",".join(found)
+
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """Everything that a librdkafka client needs for the CLIENT listener, as the user `ADMIN`."""
+        return self.client_properties_of(ADMIN)
+
+    def client_properties_of(self, user: str, *, listener: str = CLIENT) -> dict[str, str]:
+        """
+        Everything that a librdkafka client needs.
+
+        Args:
+            user: Who logs in, where the listener asks for it; a key of the specification's users, or `ADMIN`.
+            listener: Where it connects; a listener with advertised ports is entered through these.
+        """
+        properties = {"bootstrap.servers": self.servers(listener, advertised=True)}
+        security = next(
+            (known.security for known in self.spec.listeners if known.name == listener), "plaintext"
+        )
+        if security != "plaintext":
+            properties["security.protocol"] = security
+        if security.startswith("sasl"):
+            properties["sasl.mechanism"] = "SCRAM-SHA-512"
+            properties["sasl.username"] = user
+            properties["sasl.password"] = self._users[user]
+        if security.endswith("ssl") and self._keys is not None:
+            properties["ssl.ca.location"] = str(self._keys.ca_pem)
+        return properties
+
+    def stop(self, *, timeout: float = 20.0) -> None:
+        """SIGTERM to all brokers, then wait; the data stays.  A single broker is started again by its `start`."""
+        self._end_brokers(graceful=True, timeout=timeout)
+
+    def destroy(self) -> None:
+        """SIGKILL to all brokers, and remove the folder with all data."""
+        self._end_brokers(graceful=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def detach(self) -> None:
+        """Let the brokers live on when this program ends; nothing may be asked of this object afterwards."""
+        if self._reaper is not None and self._reaper.stdin is not None:
+            for broker in self.brokers:
+                self._tell_reaper(f"forget {broker.pid}")
+            self._tell_reaper(f"keep {self.folder}")
+            self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
+        for broker in self.brokers:
+            broker.let_go()
+
+    def _node_folder(self, node_id: int) -> Path:
+        return self.folder / f"broker-{node_id}"
+
+    def _prepare(self) -> None:
+        """Keys, users and the cluster id; what the folder holds from before wins."""
+        self.folder.chmod(0o700)
+        nodes = range(1, self.spec.brokers + 1)
+        known = [read_cluster_id(self._node_folder(node) / "data") for node in nodes]
+        before = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("broker-[0-9]*")}
+        if any(known) and before != set(nodes):
+            raise UsageError(
+                f"{self.folder} holds a cluster of {len(before)} brokers, not {self.spec.brokers}",
+                fix=f"start it with {len(before)} brokers, or choose another data folder",
+            )
+        self.cluster_id = next(filter(None, known), "") or new_cluster_id()
+        if self.spec.has_tls:
+            self._keys = make_keys(self.folder / "tls")
+        if self.spec.has_sasl:
+            self._users = {ADMIN: self._admin_password()} | dict(self.spec.users)
+
+    def _admin_password(self) -> str:
+        path = self.folder / "admin-password"
+        if not path.is_file():
+            path.touch(mode=0o600)
+            path.write_text(new_token(), encoding="ascii")
+        return path.read_text("ascii")
+
+    def _start_brokers(self, deadline: Deadline, on_ready: Callable[[int], None]) -> None:
+        for left in reversed(range(_PORT_TRIES)):
+            self._write_files(self._choose_ports())
+            try:
+                self._launch_all(deadline, on_ready)
+            except ClusterError:
+                clash = any(_IN_USE in failure_lines(broker.log_path) for broker in self.brokers)
+                if not (left and clash):
+                    raise
+                self._end_brokers(graceful=False)
+                for broker in self.brokers:
+                    broker.log_path.unlink(missing_ok=True)
+            else:
+                return
+
+    def _choose_ports(self) -> dict[int, NodePorts]:
+        listeners = self.spec.listeners
+        fixed = [port for listener in listeners for port in listener.ports]
+        for port in fixed:
+            if not is_free(port):
+                raise UsageError(
+                    f"cluster {self.spec.name}: port {port} is taken",
+                    fix="choose another one, or none for a free one",
+                )
+        names = [listener.name for listener in listeners if not listener.ports] + [INTERNAL, CONTROLLER]
+        free = iter(free_ports(len(names) * self.spec.brokers, taken=frozenset(fixed)))
+        nodes = {}
+        for index in range(self.spec.brokers):
+            bound = {listener.name: listener.ports[index] for listener in listeners if listener.ports}
+            bound |= {name: next(free) for name in names}
+            advertised = {
+                known.name: known.advertised_ports[index] for known in listeners if known.advertised_ports
+            }
+            nodes[index + 1] = NodePorts(bound, advertised)
+        return nodes
+
+    def _write_files(self, nodes: Mapping[int, NodePorts]) -> None:
+        """Folders, properties and commands of all brokers; formats storage that is new."""
+        self.brokers = []
+        unformatted = []
+        for node_id, ports in nodes.items():
+            folder = self._node_folder(node_id)
+            data = folder / "data"
+            data.mkdir(parents=True, exist_ok=True)
+            properties = folder / "server.properties"
+            properties.touch(mode=0o600)
+            rendered = render_properties(
+                broker_properties(self.spec, nodes, node_id, data=data, keys=self._keys)
+            )
+            properties.write_text(rendered, encoding="ascii", errors="backslashreplace")
+            logging = folder / "logging.properties"
+            logging.write_text(logging_file(self.spec), encoding="ascii")
+            performance = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
+            command = [str(find_java()), *jvm_arguments(self.spec, logging, performance=performance)]
+            command += archive_arguments(*kafka_archive(self.spec.kafka_version, self._class_path))
+            command += ["-cp", self._class_path, "kafka.Kafka", str(properties)]
+            self.brokers.append(Broker(node_id, ports, folder, command, on_started=self._watch))
+            if not read_cluster_id(data):
+                unformatted.append(properties)
+        if unformatted:
+            format_storage(
+                self.spec, self._class_path, unformatted, cluster_id=self.cluster_id, users=self._users
+            )
+
+    def _launch_all(self, deadline: Deadline, on_ready: Callable[[int], None]) -> None:
+        for broker in self.brokers:
+            broker.launch()
+        everyone = frozenset(broker.node_id for broker in self.brokers)
+        for count, broker in enumerate(self.brokers, start=1):
+            broker.wait_ready(everyone, deadline)
+            on_ready(count)
+
+    def _end_brokers(self, *, graceful: bool, timeout: float = 20.0) -> None:
+        if graceful:
+            end_processes([broker.process for broker in self.brokers if broker.running], timeout=timeout)
+        for broker in self.brokers:
+            broker.kill()
+        if self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
+
+    def _remove_folder_if_temporary(self) -> None:
+        if self.temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _watch(self, process: psutil.Process) -> None:
+        """Have the reaper end this process when we are gone."""
+        if self._reaper is None:
+            self._reaper = subprocess.Popen(
+                [sys.executable, "-P", str(Path(reaper.__file__))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+            if self.temporary:
+                self._tell_reaper(f"remove {self.folder}")
+        self._tell_reaper(f"watch {process.pid} {process.create_time()!r}")
+
+    def _tell_reaper(self, line: str) -> None:
+        if self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.write(f"{line}\n")
+            self._reaper.stdin.flush()

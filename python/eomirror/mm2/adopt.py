@@ -1,0 +1,488 @@
+"""
+Takes a link over from MirrorMaker 2, in place: its next record becomes the link's first.
+
+The order is what makes it exact:
+
+1. refuse while MM2 runs: its workers are members of their group, its topics grow;
+2. with exactly-once, fence its transactional ids: what it had open is aborted, and it cannot write any more;
+3. read what it has committed, and compare the ends of both logs of every partition (`eomirror.mm2.resume_offset`);
+4. see once more that nothing has grown since 1;
+5. publish the link's first generation with all first positions, what was taken from where, and what the comparison
+   tells the offset map, in one transaction (`eomirror.link.owner`).  A link that was handed back to MM2 gets a new
+   generation; its positions, and that it may run again, are committed together behind that.
+
+A link that has run gets a new generation too, with first positions of the partitions that it has none of; the others
+keep theirs.  So topics are taken over in groups: none of them is mirrored twice, or by nobody knows whom.
+
+Nothing is committed unless every partition is certain, or its offset was given by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
+from eomirror.errors import DifferenceError, StateError, SupersededError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.record_digests import LogTailReader
+from eomirror.link.first_positions import Predecessor
+from eomirror.link.owner import LinkOwner
+from eomirror.mm2.alignment import Alignment, align
+from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
+from eomirror.mm2.state import Mm2State
+from eomirror.records.connect_offsets import Mm2Flow
+from eomirror.records.control import Adopted
+from eomirror.records.names import LinkNames
+from eomirror.recovery.hanging_client import TargetLeftovers
+from eomirror.topics.discovery import Discovery
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from eomirror.config import Cluster, Config, Link
+    from eomirror.mm2.alignment import LoggedRecord
+    from eomirror.mm2.state import Committed
+    from eomirror.records.mm2 import OffsetSync
+
+__all__ = ["Adoption", "PartitionAdoption", "adopt_mm2"]
+
+#: A worker that was killed stays a member of its group for its session timeout: 10 s by default.
+PATIENCE_SECONDS = 20.0
+
+#: For so long MM2's topics must not grow: longer than the interval of its heartbeats.
+WATCH_SECONDS = 3.0
+
+_LOOK_SECONDS = 0.5
+# records of the copy to compare: first so many, then ten times as many while they do not tell enough
+_DEPTHS = (2_000, 20_000, 200_000, 2_000_000)
+# source records before the committed one that are compared as well
+_CONTEXT = 200
+_FURTHEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """
+    What was found, and whether it was committed.
+
+    Attributes:
+        link: Name of the link.
+        place: Where MM2 kept its source offsets.
+        transactional: Whether MM2 committed them in the transactions of the records.
+        partitions: Every partition of the link that MM2 knows, or whose copy has records.
+        left_out: Partitions that MM2 has mirrored and the link does not mirror.
+        passed_over: Records in MM2's topics that are not its own: where, and what is wrong with them.
+        generation: Of the link, with which the positions were committed; None when nothing was.
+    """
+
+    link: str
+    place: str
+    transactional: bool
+    partitions: tuple[PartitionAdoption, ...]
+    left_out: tuple[SourcePartition, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    generation: int | None = None
+
+    @property
+    def problems(self) -> tuple[PartitionAdoption, ...]:
+        """Partitions of which it is not known where to go on."""
+        return tuple(each for each in self.partitions if each.problem)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        return {
+            "link": self.link,
+            "place": self.place,
+            "transactional": self.transactional,
+            "committed": self.generation is not None,
+            "generation": self.generation,
+            "partitions": [each.as_dict() for each in self.partitions],
+            "left_out": [str(each) for each in self.left_out],
+            "passed_over": list(self.passed_over),
+        }
+
+
+def adopt_mm2(
+    config: Config,
+    *,
+    link: str | None = None,
+    flow: Mm2Flow | None = None,
+    at: Mapping[SourcePartition, int] | None = None,
+    dry_run: bool = False,
+    on_event: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Adoption:
+    """
+    Make MM2's next records the next records of a link, in the partitions of which it has no position of its own.
+
+    Those are all, of a link that never ran or that was handed back to MM2.
+
+    Args:
+        config: The configuration that the mirror will run with.
+        link: Name of the link; needed where there are several.
+        flow: Where MM2 keeps what it knows; by default as its dedicated mode does, with the link's aliases.
+        at: Source offsets to go on at, for partitions that the caller knows better.
+        dry_run: Only look: fences nothing, creates nothing, commits nothing.
+        on_event: Told in a few words what is being done.
+        clock: Where time comes from.
+
+    Returns:
+        What was found.  It was committed if ``generation`` says so: with ``dry_run``, or where a partition has a
+        problem, nothing was.
+
+    Raises:
+        UsageError: The configuration has several links and none was named, or ``at`` names a partition that the link
+            does not mirror, or has a position of.
+        DifferenceError: MM2 still runs, or wrote while we looked.
+        SupersededError: A mirror runs the link.
+        StateError: The link has positions of all that it mirrors, or what MM2 left is not readable.
+        MirrorError: A cluster cannot be reached or refuses us.
+    """
+    chosen = config.only_link(link)
+    look = _Look(
+        chosen,
+        config.clusters[chosen.source],
+        config.clusters[chosen.target],
+        flow or Mm2Flow.dedicated(chosen.source, chosen.target),
+        at or {},
+        tell=on_event or (lambda _: None),
+        clock=clock,
+    )
+    try:
+        return look.run(dry_run=dry_run)
+    finally:
+        look.close()
+
+
+class _Look:
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        flow: Mm2Flow,
+        at: Mapping[SourcePartition, int],
+        *,
+        tell: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._link = link
+        self._clusters = source, target
+        self._flow = flow
+        self._at = dict(at)
+        self._tell = tell
+        self._clock = clock
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("adopt")
+        self._discovery = Discovery(link, source, target, clock=clock)
+        self._source = ClusterAdmin(source, client_id=role)
+        self._target = ClusterAdmin(target, client_id=role)
+        self._state = Mm2State(link, flow, source, target, client_id=role, clock=clock)
+        self._control = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        self._tails = {
+            "source": LogTailReader(source, client_id=role, clock=clock),
+            "uncommitted": LogTailReader(source, client_id=role, uncommitted=True, clock=clock),
+            "target": LogTailReader(target, client_id=role, clock=clock),
+        }
+
+    def run(self, *, dry_run: bool) -> Adoption:
+        plan = self._discovery.plan()
+        positioned = self._positioned()
+        targets = dict(plan.targets)
+        existing = self._partitions(targets, self._copies(targets.values()))
+        partitions = [source for source in existing if source not in positioned]
+        if positioned and not partitions:
+            raise self._has_run()
+        refuse_unknown(self._at, targets, partitions, positioned)
+        copies = {targets[source.topic] for source in partitions}
+        # where names are equal, others may write the copies as well
+        own = () if self._link.naming.kind == "identity" else tuple(sorted(copies))
+        before = self._refuse_running(own)
+        tasks = self._state.tasks()
+        if tasks and not dry_run:
+            self._tell(f"fencing {tasks} transactional ids of MirrorMaker 2")
+            self._state.fence(tasks)
+            # what it had open was aborted, which is written into the same logs
+            before = self._state.signs(own)
+        committed = self._state.committed()
+        adoption = self._judged(
+            targets, positioned, partitions, committed, transactional=bool(tasks) and committed.transactional
+        )
+        if not adoption.problems and all(each.resume is None for each in adoption.partitions):
+            raise self._nothing(committed)
+        if dry_run or adoption.problems:
+            return adoption
+        if self._state.signs(own) != before:
+            raise self._running("its topics have grown while they were read")
+        return self._commit(adoption, positioned, own, before)
+
+    def close(self) -> None:
+        for tail in self._tails.values():
+            tail.close()
+        self._control.close()
+        self._state.close()
+        self._source.close()
+        self._target.close()
+        self._discovery.close()
+
+    # -- may it be taken? ------------------------------------------------------------------------
+
+    def _positioned(self) -> frozenset[SourcePartition]:
+        """Partitions of which the link has positions that count: none if it was handed back."""
+        topic = self._names.control_topic
+        if self._target.describe_topics([topic])[topic] is None:
+            return frozenset()
+        records = self._control.read(topic, wait_for_open=False)[1]
+        view = control_view(records)
+        if view.generation is None or view.handed_over is not None:
+            return frozenset()
+        return view.generation.assignment.known
+
+    def _has_run(self) -> StateError:
+        return StateError(
+            f"link {self._link.name} has positions of its own of every partition that it mirrors and that has a copy: "
+            "it has run, or adopted before",
+            fix="run it: `eomirror run CONFIG`; to move single partitions, `eomirror run CONFIG --adopt "
+            "TOPIC-PARTITION=OFFSET`",
+        )
+
+    def _refuse_running(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
+        """Wait until nobody is in its group, then watch its topics; what they end with."""
+        deadline = Deadline(PATIENCE_SECONDS, self._clock)
+        while True:
+            group = self._state.group()
+            if not group.members:
+                break
+            if deadline.passed:
+                raise self._running(f"in its group {self._flow.group}: {', '.join(group.members)}")
+            self._tell(f"waiting for {', '.join(group.members)} to leave the group {self._flow.group}")
+            self._clock.sleep(_LOOK_SECONDS)
+        self._tell(f"watching for {WATCH_SECONDS:g} s whether MirrorMaker 2 writes")
+        before = self._state.signs(copies)
+        watched = Deadline(WATCH_SECONDS, self._clock)
+        while not watched.passed:
+            self._clock.sleep(_LOOK_SECONDS)
+            after = self._state.signs(copies)
+            if after != before:
+                grown = sorted(where for where, end in after.items() if before.get(where) != end)
+                raise self._running(f"{grown[0][0]}-{grown[0][1]} grows")
+        return before
+
+    def _running(self, sign: str) -> DifferenceError:
+        return DifferenceError(
+            f"link {self._link.name}: MirrorMaker 2 still mirrors {self._flow.source} to {self._flow.target}: {sign}",
+            fix="stop all of its workers, then repeat this; two replicators would write every record twice",
+        )
+
+    def _nothing(self, committed: Committed) -> DifferenceError:
+        known = ", ".join(map(str, sorted(committed.offsets)[:5]))
+        return DifferenceError(
+            f"link {self._link.name}: MirrorMaker 2 has mirrored nothing that this link mirrors; "
+            f"{self._flow.offsets_topic} knows {known or 'no partition'}",
+            fix="compare the link's topics and naming with MM2's, and its alias of the source: --mm2-source ALIAS; to "
+            "begin anew instead, just run the link",
+        )
+
+    # -- where to go on? -------------------------------------------------------------------------
+
+    def _copies(self, targets: Collection[str]) -> dict[str, int]:
+        """Partitions of the target topics that exist."""
+        found = self._target.describe_topics(sorted(set(targets)))
+        return {name: facts.partitions for name, facts in found.items() if facts is not None}
+
+    def _partitions(self, targets: Mapping[str, str], copies: Mapping[str, int]) -> list[SourcePartition]:
+        """Partitions of the source that have a copy."""
+        sources = {
+            topic: facts.partitions
+            for topic, facts in self._source.describe_topics(sorted(targets)).items()
+            if facts is not None
+        }
+        return [
+            SourcePartition(topic, number)
+            for topic, count in sorted(sources.items())
+            for number in range(min(count, copies.get(targets[topic], 0)))
+        ]
+
+    def _judged(
+        self,
+        targets: Mapping[str, str],
+        positioned: Collection[SourcePartition],
+        partitions: Sequence[SourcePartition],
+        committed: Committed,
+        *,
+        transactional: bool,
+    ) -> Adoption:
+        here = [(targets[source.topic], source.partition) for source in partitions]
+        starts = self._source.offsets(partitions, at="earliest", read_committed=False) if partitions else {}
+        ends = self._source.offsets(partitions, at="latest", read_committed=False) if partitions else {}
+        stables = self._source.offsets(partitions, at="latest", read_committed=True) if partitions else {}
+        copy_starts = self._target.offsets(here, at="earliest", read_committed=False) if here else {}
+        copy_ends = self._target.offsets(here, at="latest", read_committed=True) if here else {}
+        kept = self._target.topic_configs(sorted({topic for topic, _ in here}))
+        synced = self._state.synced()
+        found = []
+        for number, source in enumerate(partitions):
+            self._tell(f"comparing {source}: {number + 1} of {len(partitions)}")
+            target = targets[source.topic], source.partition
+            offset = committed.offsets.get(source)
+            stamp = kept[target[0]].get("message.timestamp.type")
+            facts = self._facts(
+                source,
+                target,
+                offset,
+                (starts[source], stables[source], ends[source]),
+                (copy_starts[target], copy_ends[target]),
+                timestamps=stamp is None or stamp.value != "LogAppendTime",
+                contradicted=source in committed.contradictions,
+                transactional=transactional,
+                syncs=synced.get(source, ()),
+            )
+            found.append(judge(facts))
+        known = {*partitions, *positioned}
+        return Adoption(
+            link=self._link.name,
+            place=self._flow.offsets_topic,
+            transactional=transactional,
+            partitions=tuple(found),
+            left_out=tuple(
+                sorted(
+                    source
+                    for source, offset in committed.offsets.items()
+                    if source not in known and offset is not None
+                )
+            ),
+            passed_over=tuple(self._state.passed_over),
+        )
+
+    def _facts(
+        self,
+        source: SourcePartition,
+        target: tuple[str, int],
+        committed: int | None,
+        source_ends: tuple[int, int, int],
+        target_ends: tuple[int, int],
+        *,
+        timestamps: bool,
+        contradicted: bool,
+        transactional: bool,
+        syncs: Sequence[OffsetSync],
+    ) -> PartitionFacts:
+        start, stable, end = source_ends
+        copy_start, copy_end = target_ends
+        chosen = self._at.get(source)
+        alignment, last, has_committed = Alignment(()), None, False
+        copy: list[LoggedRecord] = []
+        log: list[LoggedRecord] = []
+        # what is chosen by hand needs no proof; a short look fills the offset map, if it can
+        for depth in _DEPTHS if chosen is None else _DEPTHS[:1]:
+            first = max(copy_start, copy_end - depth)
+            copy = self._tails["target"].read(*target, first, copy_end, timestamps=timestamps)
+            last = copy[-1].offset if copy else None
+            to_end = False
+            # further back where that does not tell: three in four of the source's offsets may be markers
+            for context in dict.fromkeys((_CONTEXT, min(4 * len(copy) + _CONTEXT, _FURTHEST))):
+                low = start if committed is None else max(start, min(committed + 1, end) - context)
+                for name, high in (("source", stable), ("uncommitted", end)):
+                    most = depth + context + 1
+                    log = self._tails[name].read(*source, low, high, most=most, timestamps=timestamps)
+                    to_end = len(log) < most
+                    has_committed = has_committed or any(record.offset == committed for record in log)
+                    alignment = align(
+                        log, copy, committed, from_start=first == copy_start == 0, to_end=to_end
+                    )
+                    if alignment.candidates:
+                        break
+                if alignment.candidates or low == start:
+                    break
+            if alignment.candidates or not copy or (to_end and first == copy_start):
+                break
+        return PartitionFacts(
+            source=source,
+            target_topic=target[0],
+            committed=committed,
+            contradicted=contradicted,
+            transactional=transactional,
+            synced=furthest_sync(syncs, log, copy) if len(alignment.candidates) > 1 else None,
+            source_start=start,
+            source_end=end,
+            has_committed=has_committed,
+            target_end=copy_end,
+            last=last,
+            alignment=alignment,
+            chosen=chosen,
+        )
+
+    # -- going on --------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        adoption: Adoption,
+        positioned: Collection[SourcePartition],
+        own: Sequence[str],
+        before: Mapping[tuple[str, int], int],
+    ) -> Adoption:
+        run = new_run_id()
+        now = self._clock.wall_ms()
+        resumed = {each.source: each for each in adoption.partitions if each.resume is not None}
+        predecessors = {
+            source: Predecessor(
+                Adopted(
+                    topic=source.topic,
+                    partition=source.partition,
+                    offset=_known(each.resume),
+                    target_offset=each.target_offset,
+                    replicator="mm2",
+                    place=adoption.place,
+                    committed=each.committed,
+                    evidence=each.evidence,
+                    run=run,
+                    timestamp=now,
+                ),
+                each.ranges,
+            )
+            for source, each in resumed.items()
+        }
+        self._tell("creating the link's own topics")
+        partitions = self._discovery.prepare()
+        owner = LinkOwner(
+            self._link,
+            *self._clusters,
+            run=run,
+            clock=self._clock,
+            # one that has run is not taken back: whoever hands it back now did not ask for that
+            take_back=not positioned,
+            adopt={source: _known(each.resume) for source, each in resumed.items()},
+            predecessors=predecessors,
+            on_event=self._tell,
+            leftovers=TargetLeftovers,
+        )
+        try:
+            # the last look before the positions are committed
+            if {where: end for where, end in self._state.signs(own).items() if where in before} != before:
+                raise self._running("its topics have grown since they were read")
+            if self._positioned() != positioned:
+                raise StateError(
+                    f"link {self._link.name} has run meanwhile, or was handed back",
+                    fix="nothing was committed; see `eomirror status CONFIG`, and repeat this",
+                )
+            layout = owner.acquire(self._link.lanes, partitions)
+            owner.release()
+        except SupersededError as error:
+            if positioned:
+                raise
+            raise StateError(
+                f"link {self._link.name} was taken by another mirror meanwhile: {error.message}",
+                fix="stop that mirror; it began without what MirrorMaker 2 left",
+            ) from error
+        finally:
+            owner.close()
+        return replace(adoption, generation=layout.generation)
+
+
+def _known(offset: int | None) -> int:
+    if offset is None:
+        raise AssertionError("only partitions with an offset are adopted")
+    return offset

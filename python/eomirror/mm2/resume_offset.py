@@ -1,0 +1,267 @@
+"""
+Where to go on in one partition that MirrorMaker 2 has mirrored: pure, facts in and a verdict out.
+
+With exactly-once MM2 commits the offset of the last record together with the record, so the offset is believed where
+the copy does end with that record.  Without, the offset is a lower bound, and the ends of the two logs must tell
+(`eomirror.mm2.alignment`); where they do not tell one offset, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eomirror.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from eomirror.mm2.alignment import Alignment, LoggedRecord
+    from eomirror.records.mm2 import OffsetSync
+    from eomirror.types import SourcePartition
+
+__all__ = ["PartitionAdoption", "PartitionFacts", "furthest_sync", "judge", "refuse_unknown"]
+
+#: So many candidates are shown; that there is more than one is known then.
+MOST_CANDIDATES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """
+    What is known of a partition that MM2 has mirrored.
+
+    Attributes:
+        source: The source partition.
+        target_topic: Where its records went.
+        committed: Source offset that MM2 committed last; None for none.
+        contradicted: Its source offsets contradict each other.
+        transactional: MM2 committed that offset in the transaction of the record.
+        synced: Furthest source offset of an offset sync whose two records are equal; None for none.
+        source_start: Log start of the source partition.
+        source_end: Its high watermark.
+        has_committed: Whether the source still has the record at ``committed``.
+        target_end: High watermark of the copy.
+        last: Offset of the last record of the copy; None if none was found.
+        alignment: What the ends of the logs tell.
+        chosen: Where the user says to go on; None if nothing was said.
+    """
+
+    source: SourcePartition
+    target_topic: str
+    committed: int | None
+    contradicted: bool = False
+    transactional: bool = False
+    synced: int | None = None
+    source_start: int
+    source_end: int
+    has_committed: bool
+    target_end: int
+    last: int | None
+    alignment: Alignment
+    chosen: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAdoption:
+    """
+    Where one partition goes on.
+
+    Attributes:
+        source: The source partition.
+        target_topic: Where its records go.
+        committed: Source offset that MM2 committed last; None for none.
+        resume: Source offset to go on at; None when it is not known, or when there is nothing to go on from.
+        target_offset: Of the last record of the copy; None for none.
+        evidence: Why ``resume`` is right; with ``resume`` None and no problem, why nothing is adopted.
+        problem: Why it is not known where to go on; empty if it is.
+        candidates: Source offsets to go on at, of which one may be right, when there is a problem.
+        ranges: Source offset, target offset and count of records that both logs were seen to hold.
+    """
+
+    source: SourcePartition
+    target_topic: str
+    committed: int | None
+    resume: int | None
+    target_offset: int | None = None
+    evidence: str = ""
+    problem: str = ""
+    candidates: tuple[int, ...] = ()
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        body = asdict(self)
+        source, _ = body.pop("source"), body.pop("ranges")
+        return {
+            "topic": source[0],
+            "partition": source[1],
+            **body,
+            "candidates": list(self.candidates),
+        }
+
+
+def furthest_sync(
+    syncs: Iterable[OffsetSync], source: Sequence[LoggedRecord], copy: Sequence[LoggedRecord]
+) -> int | None:
+    """
+    Furthest source offset of a sync that is of this flow, which has then come so far; None for none.
+
+    One topic of syncs may hold those of the opposite flow, about its own topic of the same name: they say nothing of
+    this one.  A sync of this flow names two equal records.
+    """
+    theirs = {record.offset: record.digest for record in source}
+    ours = {record.offset: record.digest for record in copy}
+    return max(
+        (
+            sync.upstream
+            for sync in syncs
+            if sync.upstream in theirs and theirs[sync.upstream] == ours.get(sync.downstream)
+        ),
+        default=None,
+    )
+
+
+def judge(facts: PartitionFacts) -> PartitionAdoption:
+    """Say where to go on, or why that cannot be said."""
+    committed = facts.committed
+    if facts.chosen is not None:
+        return _resume(facts, facts.chosen, "chosen by hand")
+    if facts.contradicted:
+        return _problem(facts, "two source offsets of MM2 contradict each other", _behind(facts))
+    if committed is None and facts.target_end == 0:
+        return PartitionAdoption(
+            source=facts.source,
+            target_topic=facts.target_topic,
+            committed=None,
+            resume=None,
+            evidence="MM2 has mirrored nothing of it: it begins as the link's `start` says",
+        )
+    if committed is not None and committed >= facts.source_end:
+        return _problem(
+            facts,
+            f"MM2 has mirrored offset {committed}, but the source ends at {facts.source_end}: it was truncated, or "
+            "its topic was created anew",
+            (),
+        )
+    candidates = facts.alignment.candidates
+    if facts.synced is not None and len(candidates) > 1:
+        # the record of a sync was acknowledged: the copy goes at least so far
+        candidates = tuple(each for each in candidates if each >= facts.synced)
+    if committed is not None and facts.transactional:
+        return _exactly_once(facts, committed, candidates)
+    if len(candidates) == 1:
+        (last,) = candidates
+        # what lies between it and a commit beyond it was dealt with: markers, or what was dropped on purpose
+        resume = last + 1 if committed is None else max(last, committed) + 1
+        return _resume(facts, resume, f"the copy ends with the source's record {last}", last)
+    if candidates:
+        return _problem(
+            facts,
+            "records repeat themselves: the end of the copy fits several places of the source",
+            tuple(each + 1 for each in candidates),
+        )
+    if facts.last is None:
+        return _problem(facts, "the copy has no record left to compare with the source", _behind(facts))
+    return _problem(
+        facts,
+        "the copy does not end as the source goes on: somebody else writes to it, records were changed on the way, or "
+        "retention and compaction removed what could be compared",
+        _behind(facts),
+    )
+
+
+def _exactly_once(facts: PartitionFacts, committed: int, candidates: tuple[int, ...]) -> PartitionAdoption:
+    together = "committed in the transaction of its record"
+    if facts.last is None:
+        return _resume(
+            facts, committed + 1, f"{together}; the copy has no record left, so it is not confirmed"
+        )
+    if committed in candidates:
+        return _resume(facts, committed + 1, f"{together}, with which the copy ends")
+    if not facts.has_committed and all(last <= committed for last in candidates):
+        return _resume(facts, committed + 1, f"{together}, which the source no longer has: not confirmed")
+    return _problem(
+        facts,
+        f"MM2 committed offset {committed}, but the copy does not end with that record: somebody else writes to it, "
+        "records were changed on the way, or exactly-once was not on all the time",
+        tuple(each + 1 for each in candidates) or _behind(facts),
+    )
+
+
+def _behind(facts: PartitionFacts) -> tuple[int, ...]:
+    return (facts.source_start,) if facts.committed is None else (facts.committed + 1,)
+
+
+def _resume(facts: PartitionFacts, resume: int, evidence: str, last: int | None = None) -> PartitionAdoption:
+    last = resume - 1 if last is None else last
+    pairs = facts.alignment.pairs if facts.alignment.candidates == (last,) else ()
+    return PartitionAdoption(
+        source=facts.source,
+        target_topic=facts.target_topic,
+        committed=facts.committed,
+        resume=resume,
+        target_offset=facts.last,
+        evidence=evidence,
+        ranges=_ranges(pairs),
+    )
+
+
+def _problem(facts: PartitionFacts, problem: str, candidates: tuple[int, ...]) -> PartitionAdoption:
+    return PartitionAdoption(
+        source=facts.source,
+        target_topic=facts.target_topic,
+        committed=facts.committed,
+        resume=None,
+        target_offset=facts.last,
+        problem=problem,
+        candidates=candidates[:MOST_CANDIDATES],
+    )
+
+
+def _ranges(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """Records that follow each other without a hole on both sides, as one range."""
+    found: list[tuple[int, int, int]] = []
+    for source, target in pairs:
+        if found and (source, target) == (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]):
+            found[-1] = (found[-1][0], found[-1][1], found[-1][2] + 1)
+        else:
+            found.append((source, target, 1))
+    return tuple(found)
+
+
+def refuse_unknown(
+    chosen: Collection[SourcePartition],
+    targets: Mapping[str, str],
+    partitions: Collection[SourcePartition],
+    positioned: Collection[SourcePartition] = (),
+) -> None:
+    """
+    Refuse offsets that nothing would come of (pure).
+
+    Args:
+        chosen: Partitions of which the user says where they go on.
+        targets: Target topic of every source topic of the link.
+        partitions: Those that have a copy, and that the link has no position of.
+        positioned: Those that it has one of.
+
+    Raises:
+        UsageError: The link does not mirror one of them, it has no copy, or it goes on by itself; names it.
+    """
+    for source in sorted(set(chosen) - set(partitions)):
+        if source.topic not in targets:
+            raise UsageError(
+                f"--at {source}: the link does not mirror this partition",
+                fix="name a topic and partition that the link's topics match",
+            )
+        if source in positioned:
+            raise UsageError(
+                f"--at {source}: the link mirrors this partition already, and goes on behind its own position",
+                fix=f"leave it out; to move it all the same, `eomirror run CONFIG --adopt {source}=OFFSET`",
+            )
+        raise UsageError(
+            f"--at {source}: the source or {targets[source.topic]} on the target has no such partition, so that there "
+            "is nothing to take over",
+            fix=f"correct the number; a partition without a copy begins as the link's `start` says, or at another "
+            f"offset with `eomirror run CONFIG --adopt {source}=OFFSET`",
+        )

@@ -1,0 +1,304 @@
+"""
+What MirrorMaker 2 left on the target, and whether it still runs: asked of the brokers, decided elsewhere.
+
+Signs that it runs, and what they are worth:
+
+* members of its Connect group (``SOURCE-mm2``): a worker that runs is one, and one that was killed stays one for the
+  session timeout (10 s by default).  This does not show a worker that the coordinator has lost sight of;
+* its source offsets and its copies grow: with exactly-once every second where it writes heartbeats, else every
+  ``offset.flush.interval.ms`` (a minute), so that only an idle flow does not show here;
+* with exactly-once, fencing its transactional ids does not ask whether it runs: what it had open is aborted, and
+  what it tries later is refused.  An at-least-once worker that the coordinator lost sight of has no such end.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.clients import admin_properties
+from eomirror.errors import ClusterError, MirrorError, StateError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.errors import Right, to_mirror_error
+from eomirror.link.fencing import fence
+from eomirror.records.connect_offsets import decode_source_offset, decode_task_count, is_connect_key
+from eomirror.records.mm2 import Mm2Names, decode_offset_sync
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from confluent_kafka import KafkaError
+
+    from eomirror.config import Cluster, Link
+    from eomirror.records.connect_offsets import Mm2Flow
+    from eomirror.records.mm2 import OffsetSync
+
+
+__all__ = ["Committed", "Mm2Group", "Mm2State"]
+
+log = structlog.get_logger(__name__)
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mm2Group:
+    """
+    The group of a flow's Connect workers.
+
+    Attributes:
+        state: As the coordinator calls it; empty when there is no such group.
+        members: Client id and host of every member.
+    """
+
+    state: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """
+    What a flow has committed.
+
+    Attributes:
+        offsets: Last mirrored source offset of every partition; None where somebody reset it.
+        contradictions: Partitions of which two records, under keys that are written differently, say different things.
+        transactional: Whether every commit that can be seen was made in a transaction.
+    """
+
+    offsets: Mapping[SourcePartition, int | None]
+    contradictions: frozenset[SourcePartition]
+    transactional: bool
+
+
+class Mm2State:
+    """
+    Reads what one flow of MM2 left.
+
+    Args:
+        link: The link that shall go on.
+        flow: The flow of MM2.
+        source: Source cluster.
+        target: Target cluster.
+        clock: Where time comes from.
+
+    Attributes:
+        passed_over: What stands in MM2's topics and is not its own, by place.
+    """
+
+    def __init__(
+        self, link: Link, flow: Mm2Flow, source: Cluster, target: Cluster, *, client_id: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:  # fmt: skip
+        self.passed_over: list[str] = []
+        self._flow = flow
+        self._client_id = client_id
+        self._timeout = link.transaction_timeout
+        self._clock = clock
+        self._clusters = {"source": source, "target": target}
+        self._admins = {
+            side: ClusterAdmin(cluster, client_id=client_id) for side, cluster in self._clusters.items()
+        }
+        self._readers = {
+            side: CompactLogReader(cluster, self._admins[side], client_id=client_id, clock=clock)
+            for side, cluster in self._clusters.items()
+        }
+
+    def group(self) -> Mm2Group:
+        """
+        Who is in the group of its workers.
+
+        Raises:
+            AuthorizationError: We may not describe the group.
+            ClusterError: The target cannot be reached.
+        """
+        target = self._clusters["target"]
+        client = made(
+            AdminClient,
+            target,
+            admin_properties(target, client_id=self._client_id) | {"logger": ClientLog(cluster=target.alias)},
+        )
+        try:
+            with warnings.catch_warnings():
+                # its successor describes groups of consumers only, and Connect's is none (librdkafka 2.16)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                found = client.list_groups(self._flow.group, timeout=_SECONDS)
+        except KafkaException as raised:
+            raise self._refused(raised.args[0]) from raised
+        for group in found:
+            if group.error is not None:
+                raise self._refused(group.error)
+            members = tuple(
+                f"{member.client_id} on {member.client_host.lstrip('/')}" for member in group.members
+            )
+            return Mm2Group(group.state, members)
+        return Mm2Group("", ())
+
+    def signs(self, copies: Sequence[str]) -> dict[tuple[str, int], int]:
+        """
+        Ends of what grows while MM2 works: open transactions included.
+
+        Args:
+            copies: Target topics that nobody else writes.
+
+        Raises:
+            ClusterError: The target cannot be asked.
+        """
+        admin = self._admins["target"]
+        names = [self._flow.offsets_topic, *copies]
+        facts = admin.describe_topics(names)
+        return admin.offsets(
+            [
+                (name, number)
+                for name, topic in facts.items()
+                if topic is not None
+                for number in range(topic.partitions)
+            ],
+            at="latest",
+            read_committed=False,
+        )
+
+    def committed(self) -> Committed:
+        """
+        How far it has come; read to the very end, open transactions waited for.
+
+        A record whose key is none of Connect's is passed over by name; an unreadable one of this flow is refused.
+
+        Raises:
+            ClusterError: The topic does not exist, or a transaction stays open in it.
+            StateError: A record is not as MM2 writes it.
+        """
+        topic = self._flow.offsets_topic
+        admin = self._admins["target"]
+        if admin.describe_topics([topic])[topic] is None:
+            raise ClusterError(
+                f"topic {topic} does not exist on {admin.name}: MirrorMaker 2 keeps its source offsets elsewhere, or "
+                "never ran",
+                fix="name the topic: --offsets-topic NAME (a Connect cluster's offset.storage.topic), and give the "
+                "alias that MM2 has for the source: --mm2-source ALIAS",
+            )
+        count, records = self._readers["target"].read(topic, seconds=2 * self._timeout + 60)
+        ends = admin.offsets([(topic, number) for number in range(count)], at="latest", read_committed=False)
+        newest: dict[tuple[SourcePartition, bytes], int | None] = {}
+        lasts: dict[int, int] = {}
+        wanted: set[int] = set()
+        for record in records:
+            lasts[record.partition] = max(record.offset, lasts.get(record.partition, -1))
+            if not is_connect_key(record.key):
+                self._pass_over(f"{record.where}: its key is none of Kafka Connect: {record.key!r:.120}")
+                continue
+            found = decode_source_offset(record.key, record.value, self._flow, where=record.where)
+            if found is not None:
+                newest[found.source, record.key or b""] = found.offset
+                wanted.add(record.partition)
+        offsets: dict[SourcePartition, int | None] = {}
+        contradictions = set()
+        for (source, _), offset in newest.items():
+            if source in offsets and offsets[source] != offset:
+                contradictions.add(source)
+            offsets[source] = offset
+        return Committed(
+            offsets,
+            frozenset(contradictions),
+            # the record of a transaction is followed by its marker
+            bool(wanted) and all(ends[topic, number] > lasts[number] + 1 for number in wanted),
+        )
+
+    def tasks(self) -> int:
+        """
+        How many tasks its last leader with exactly-once started; 0 without exactly-once.
+
+        Raises:
+            StateError: The count is not readable.
+            ClusterError: The target cannot be read.
+        """
+        topic = self._flow.configs_topic
+        if self._admins["target"].describe_topics([topic])[topic] is None:
+            return 0
+        key = f"tasks-fencing-{self._flow.connector}".encode()
+        count = 0
+        for record in self._readers["target"].read(topic)[1]:
+            if record.key == key:
+                count = decode_task_count(record.value, where=record.where)
+        return count
+
+    def fence(self, tasks: int) -> None:
+        """
+        Abort what its tasks have open, and refuse what they try from now on: InitProducerId for every task's id.
+
+        Returns when all markers of aborted and committed transactions are written.
+
+        Raises:
+            AuthorizationError: We may not use the ids.
+            MirrorError: The target refuses us.
+        """
+        fence(
+            self._clusters["target"],
+            {self._flow.transactional_id(task): self._client_id for task in range(tasks)},
+            known_topic=self._flow.offsets_topic,
+            transaction_timeout=self._timeout,
+            clock=self._clock,
+        )
+
+    def synced(self) -> dict[SourcePartition, tuple[OffsetSync, ...]]:
+        """
+        The furthest offset syncs of every partition: one from either side, where MM2 may keep them.
+
+        A sync is written when its record was acknowledged, so the mirror has come at least so far.  But where there is
+        a flow in the opposite direction, each of these topics may be that flow's instead, which names its syncs after
+        topics of its own: whose they are is for the caller to see.  What is not a sync is passed over by name.
+
+        Raises:
+            ClusterError: A cluster cannot be read.
+        """
+        found: dict[tuple[SourcePartition, str], OffsetSync] = {}
+        names = Mm2Names()
+        for side, topic in (
+            ("source", names.offset_syncs(self._flow.target)),
+            ("target", names.offset_syncs(self._flow.source)),
+        ):
+            if self._admins[side].describe_topics([topic])[topic] is None:
+                continue
+            for record in self._readers[side].read(topic)[1]:
+                try:
+                    sync = decode_offset_sync(record.key, record.value, where=record.where)
+                except StateError as error:
+                    self._pass_over(error.message)
+                    continue
+                key = SourcePartition(sync.topic, sync.partition), side
+                if key not in found or sync.upstream > found[key].upstream:
+                    found[key] = sync
+        syncs: dict[SourcePartition, tuple[OffsetSync, ...]] = {}
+        for (source, _), sync in found.items():
+            syncs[source] = (*syncs.get(source, ()), sync)
+        return syncs
+
+    def close(self) -> None:
+        """Close all clients."""
+        for reader in self._readers.values():
+            reader.close()
+        for admin in self._admins.values():
+            admin.close()
+
+    def _pass_over(self, what: str) -> None:
+        log.warning("record_passed_over", reason=what)
+        self.passed_over.append(what)
+
+    def _refused(self, error: KafkaError) -> MirrorError:
+        return to_mirror_error(
+            error,
+            doing=f"describe group {self._flow.group}",
+            cluster=self._admins["target"].name,
+            right=Right("Describe", "group", self._flow.group),
+            principal=self._admins["target"].principal,
+        )

@@ -1,0 +1,1 @@
+"""The client plane: librdkafka through confluent-kafka."""

@@ -1,0 +1,171 @@
+"""
+Sends records of suspected partitions in ranges that the target acknowledges one by one.
+
+The planning of which ranges, and what a refusal means, is `eomirror.lane.poison_records`'s; here records are held back,
+sent and waited for.  A partition that is held back is paused, so that what is held stays as small as one fetch;
+its position does not move while records of it are held, except with what is accounted for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import TopicPartition
+
+from eomirror.plane.client.fetch_errors import fetch_failure
+from eomirror.plane.client.rejected_record import TargetRefusedError, dead_letter_of, named
+from eomirror.plane.protocol import Treatment
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from confluent_kafka import Consumer
+
+    from eomirror._native import Planner
+    from eomirror.plane.client.producer import TransactionalProducer
+    from eomirror.records.dead_letter import DeadLetter
+
+__all__ = ["Sieve"]
+
+
+class Sieve:
+    """
+    Holds back what is suspected; see the module's docstring.
+
+    Attributes:
+        letters: Dead letters of the open transaction, by partition.
+    """
+
+    def __init__(self) -> None:
+        self.letters: dict[SourcePartition, list[DeadLetter]] = {}
+        self._treatment = Treatment()
+        self._held: dict[SourcePartition, deque[Any]] = {}
+        self._paused: set[SourcePartition] = set()
+
+    @property
+    def active(self) -> bool:
+        """Whether any partition is suspected."""
+        return bool(self._treatment.ranges)
+
+    @property
+    def holding(self) -> Collection[SourcePartition]:
+        """Partitions of which records are held back."""
+        return [source for source, held in self._held.items() if held]
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """Largest batch to send; None for the client's own."""
+        return self._treatment.batch_bytes
+
+    def treat(self, treatment: Treatment) -> list[Any]:
+        """Take a new treatment; gives what is held of partitions that are suspected no longer, in order."""
+        self._treatment = treatment
+        freed: list[Any] = []
+        for source in [source for source in self._held if source not in treatment.ranges]:
+            freed.extend(self._held.pop(source))
+        return freed
+
+    def clear(self, consumer: Consumer | None) -> None:
+        """Forget what is held; nothing stays paused."""
+        self._held.clear()
+        self.letters.clear()
+        if consumer is not None:
+            self.keep_pace(consumer)
+
+    def hold_back(self, messages: Sequence[Any]) -> list[Any]:
+        """Take out records of suspected partitions, up to the first failure; gives the rest, events and errors too."""
+        others: list[Any] = []
+        for at, message in enumerate(messages):
+            if fetch_failure(message) is not None:
+                # what follows may lie behind a batch that cannot be read, and is not sent before that is told
+                others.extend(messages[at:])
+                break
+            source = SourcePartition(message.topic(), message.partition())
+            if message.error() is None and source in self._treatment.ranges:
+                self._held.setdefault(source, deque()).append(message)
+            else:
+                others.append(message)
+        return others
+
+    def keep_pace(self, consumer: Consumer) -> None:
+        """Pause what is held back, resume what is not."""
+        holding = set(self.holding)
+        for wanted, call in (
+            (holding - self._paused, consumer.pause),
+            (self._paused - holding, consumer.resume),
+        ):
+            if wanted:
+                call([TopicPartition(*source) for source in wanted])
+        self._paused = holding
+
+    def send(
+        self, planner: Planner, producer: TransactionalProducer, routes: Mapping[str, str], seconds: float
+    ) -> tuple[int, int]:
+        """
+        Send the next range of each suspected partition, and wait until the target has it.
+
+        Args:
+            planner: Decides about records, and keeps the books.
+            producer: Has a transaction open.
+            routes: Source topic -> target topic.
+            seconds: How long to wait for acknowledgements.
+
+        Returns:
+            Records and bytes that were sent.
+
+        Raises:
+            RangeRefusedError: The target refused something of a range; names the record if it was alone.
+            LaneError: The transaction cannot go on.
+        """
+        records = size = 0
+        for source in self.holding:
+            chosen = self._next_range(source)
+            try:
+                for plan in self._plans(planner, source, routes[source.topic], chosen):
+                    producer.produce_all(plan.records)
+                    records, size = records + plan.kept, size + plan.bytes
+                producer.flush(seconds)
+            except TargetRefusedError as error:
+                if (error.target_topic, error.target_partition) != (routes[source.topic], source.partition):
+                    raise
+                sent = [item for item in chosen if not self._is_left_out(source, item)]
+                only = sent[0] if len(sent) == 1 else None
+                begin, end = chosen[0].offset(), chosen[-1].offset() + 1
+                raise named(error, source, begin=begin, end=end, only=only) from error
+        return records, size
+
+    def _next_range(self, source: SourcePartition) -> list[Any]:
+        held = self._held[source]
+        end, most = self._treatment.range_at(source, held[0].offset())
+        chosen: list[Any] = []
+        while held and len(chosen) < most and held[0].offset() < end:
+            chosen.append(held.popleft())
+        return chosen
+
+    def _plans(
+        self, planner: Planner, source: SourcePartition, target_topic: str, messages: Sequence[Any]
+    ) -> list[Any]:
+        plans = []
+        for left_out, run in groupby(messages, lambda item: self._is_left_out(source, item)):
+            if not left_out:
+                plans.append(planner.plan(list(run)))
+                continue
+            for message in run:
+                (digest,) = planner.leave_out([message])
+                reason = self._treatment.left_out[source][message.offset()]
+                letter = dead_letter_of(
+                    message,
+                    reason,
+                    source=source,
+                    target_topic=target_topic,
+                    digest=digest,
+                    whole=self._treatment.whole_letters,
+                )
+                self.letters.setdefault(source, []).append(letter)
+        return plans
+
+    def _is_left_out(self, source: SourcePartition, message: Any) -> bool:
+        return message.offset() in self._treatment.left_out.get(source, {})

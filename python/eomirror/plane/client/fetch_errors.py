@@ -1,0 +1,89 @@
+"""What the errors mean that a Consumer hands out between the records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import KafkaError
+
+from eomirror.errors import (
+    DataLossError,
+    LaneError,
+    MirrorError,
+    SourceDamagedError,
+    SourceUnreadableError,
+    TransactionFailedError,
+)
+from eomirror.kafka.error_text import said
+from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["fetch_failure", "sort_out"]
+
+log = structlog.get_logger(__name__)
+
+# what a source partition may give when it is fetched again
+_LEADER_CANNOT = {Action.DAMAGED: SourceDamagedError, Action.UNREADABLE: SourceUnreadableError}
+
+
+def fetch_failure(message: Any) -> LaneError | MirrorError | None:
+    """
+    What a lane must not go on behind; None for a record, an end of a partition, and what passes by itself.
+
+    librdkafka goes on behind a batch that it cannot read: records that follow such an error in the same partition
+    must not be mirrored.
+
+    Args:
+        message: As a Consumer gave it.
+    """
+    error = message.error()
+    if error is None or error.code() == KafkaError._PARTITION_EOF:
+        return None
+    action = classify_fetch(error).action
+    where = f"{message.topic()}-{message.partition()}" if message.topic() else "the source"
+    if action is Action.RETRY:
+        log.debug("fetch_retried", where=where, error=said(error))
+        return None
+    if action in _LEADER_CANNOT and message.topic():
+        partition = SourcePartition(message.topic(), message.partition())
+        return _LEADER_CANNOT[action](f"{where}: {said(error)}", partition)
+    if action is Action.SOURCE_TRUNCATED:
+        return DataLossError(
+            f"{where}: the source's log diverges from what was mirrored: {said(error)}",
+            fix="find out whether the source was restored or a broker without all data became leader; "
+            f"to go on from the source as it is now: --adopt {where}=OFFSET",
+            topic=str(message.topic()),
+        )
+    if action in {Action.UNAUTHORIZED, Action.CONFIGURATION, Action.FATAL}:
+        refused = to_mirror_error(error, doing=f"fetch {where}", cluster="source")
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            refused.topic = str(message.topic())
+        return refused
+    # recovery compares the logs and says exactly what is missing
+    return TransactionFailedError(f"{where}: {said(error)}")
+
+
+def sort_out(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:
+    """
+    Take out what is neither a record nor a failure.
+
+    Returns:
+        Records in order, and from the first failure on everything that was there; ends of partitions before it,
+        as topic, partition, offset.
+    """
+    kept: list[Any] = []
+    ends = []
+    for at, message in enumerate(messages):
+        error = message.error()
+        if error is None:
+            kept.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ends.append((message.topic(), message.partition(), message.offset()))
+        elif fetch_failure(message) is not None:
+            kept.extend(messages[at:])
+            break
+    return kept, ends

@@ -1,0 +1,132 @@
+"""
+Compares the last mirrored record of each partition with the source's log, on the client plane (EO-5).
+
+A cluster that is restored as a whole from an older state gives out topic ids and leader epochs again.  So fetching
+begins at the last mirrored record instead of behind it, when a lane starts and behind each lost connection: the record
+that comes is compared, and passed over.  This costs no request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError
+
+from eomirror._native import digest_behind
+from eomirror.recovery.resume import changed_error, is_near
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eomirror.errors import DataLossError
+    from eomirror.plane.protocol import RecordMark
+
+__all__ = ["Expected", "LastRecords"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """
+    A record that must come first.
+
+    Attributes:
+        mark: The record.
+        following: Offset of the first record that is to be mirrored.
+    """
+
+    mark: RecordMark
+    following: int
+
+
+class LastRecords:
+    """The last mirrored record of each partition whose log was never compacted."""
+
+    def __init__(self) -> None:
+        self._known: dict[SourcePartition, RecordMark | None] = {}
+        self._expected: dict[SourcePartition, Expected] = {}
+
+    @property
+    def expecting(self) -> bool:
+        """Whether a record is to be compared."""
+        return bool(self._expected)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+        self._expected.clear()
+
+    def begin(self, source: SourcePartition, mark: RecordMark | None, following: int) -> None:
+        """A partition, never compacted, is fetched from its last mirrored record on, if that is known."""
+        self._known[source] = mark
+        if mark is not None:
+            self._expected[source] = Expected(mark, following)
+
+    def mirrored(self, source: SourcePartition, mark: RecordMark) -> None:
+        """A later record of a partition is mirrored."""
+        if source in self._known:
+            self._known[source] = mark
+
+    def again(
+        self, open_records: Mapping[SourcePartition, RecordMark], committed: Mapping[SourcePartition, int]
+    ) -> Mapping[SourcePartition, Expected]:
+        """
+        Expect the last record of each partition once more, for its log may be another one.
+
+        Args:
+            open_records: The last record of each partition in the open transaction.
+            committed: Next offset of each partition that is committed or planned.
+
+        Returns:
+            What must be fetched again, from its record on.
+        """
+        for source, known in self._known.items():
+            mark = open_records.get(source, known)
+            if mark is not None and is_near(mark.offset, committed.get(source, 0)):
+                following = max(mark.offset + 1, committed.get(source, 0))
+                before = self._expected.get(source)
+                if before is not None:
+                    following = max(following, before.following)
+                self._expected[source] = Expected(mark, following)
+        return dict(self._expected)
+
+    def compare(self, messages: Sequence[Any]) -> tuple[list[Any], DataLossError | None]:
+        """
+        Take out what is fetched once more.
+
+        Args:
+            messages: As a Consumer gave them.
+
+        Returns:
+            What is left; the error of a log that no longer holds the record, and behind which nothing counts.
+        """
+        kept: list[Any] = []
+        for message in messages:
+            source = SourcePartition(message.topic(), message.partition())
+            expected = self._expected.get(source)
+            if expected is None:
+                kept.append(message)
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                kept.append(message)
+                continue
+            mark = expected.mark
+            if error is None and message.offset() == mark.offset:
+                found = digest_behind(mark.before, message)
+                if found != mark.after:
+                    return kept, changed_error(
+                        source, f"record {mark.offset} has digest {found}, where {mark.after} was mirrored"
+                    )
+                self._expected[source] = Expected(mark._replace(offset=-1), expected.following)
+                continue
+            if message.offset() < expected.following:
+                continue
+            if mark.offset >= 0:
+                return kept, changed_error(
+                    source, f"there is no record at offset {mark.offset}, where one was mirrored"
+                )
+            del self._expected[source]
+            kept.append(message)
+        return kept, None

@@ -1,0 +1,647 @@
+"""
+The client plane: confluent-kafka's consumer and transactional producer, decided per batch by the Rust core.
+
+A consumed batch crosses into Rust once (`Planner.plan`) and comes back as ready arguments for ``produce``, so
+Python touches each record only to hand it over.  Works with every broker and every authentication that
+librdkafka has.
+
+Target offsets come from the `Witness` (an acknowledgement interceptor), in the order of delivery, which for
+an idempotent producer is the order of produce: the n-th acknowledgement of a target partition belongs to
+the n-th record that was produced to it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eomirror._native import Acks, Planner, Policy
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError
+from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_log import ClientLog
+from eomirror.kafka.client_warmup import connect
+from eomirror.plane.client.bisect import Sieve
+from eomirror.plane.client.end_offsets import LogEnds
+from eomirror.plane.client.epoch_validation import seek_to_compare
+from eomirror.plane.client.fetch_errors import fetch_failure, sort_out
+from eomirror.plane.client.fetch_progress import Reached
+from eomirror.plane.client.last_records import LastRecords
+from eomirror.plane.client.offset_gaps import Jumps
+from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.client.rejected_record import TargetRefusedError, named
+from eomirror.plane.protocol import (
+    Account,
+    Advance,
+    CommitOutcome,
+    History,
+    Holes,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+    RecordMark,
+    Sealed,
+    Seen,
+    Serving,
+    Start,
+    Treatment,
+)
+from eomirror.plane.transaction_size import Pace
+from eomirror.records.names import LinkNames
+from eomirror.recovery.resume import hole_error, is_compacting
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from eomirror.lane.spec import LaneSpec
+
+__all__ = ["ClientPlane"]
+
+log = structlog.get_logger(__name__)
+
+# how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
+_PUMP_SLICE_SECONDS = 0.005
+# bytes of one fetch that say that the lane is behind, however few records they are; below the client's queue by far
+_MUCH = 1024 * 1024
+# a commit writes one control batch of one record to each partition of the transaction
+_MARKER = 1
+
+
+class ClientPlane:
+    """
+    Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for what each call means.
+
+    Args:
+        spec: The lane.
+        clock: Where time comes from.
+        reason: Why it serves and the native plane does not.
+        policies: Reads ``cleanup.policy`` of source topics; None: nothing of the log is compared.
+        explain: Looks at the batches of a range of the source's log: holes in it, and whether it was compacted; None:
+            nobody looks for holes.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        reason: str = "",
+        policies: Callable[[Sequence[str]], Mapping[str, str | None]] | None = None,
+        explain: Callable[[SourcePartition, int, int], tuple[list[tuple[int, int]], bool] | None]
+        | None = None,
+    ) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._reason = reason
+        self._names = LinkNames(spec.link.state_name)
+        self._routes: dict[str, str] = {}
+        self._producer: TransactionalProducer | None = None
+        self._planner = Planner(self._policy())
+        self._consumer: Consumer | None = None
+        self._pending: list[Any] = []
+        # next offset to fetch as last committed, and as reached now
+        self._committed: dict[SourcePartition, int] = {}
+        self._reached = Reached()
+        self._policies = policies
+        self._last_records = LastRecords()
+        # a connection to the source was lost: behind it the log may be another one
+        self._lost = False
+        self._jumps = None if explain is None else Jumps(explain)
+        self._histories: dict[SourcePartition, History] = {}
+        self._log_ends = LogEnds(self._shown_end)
+        # target partitions: the offset that our next record gets, once committed; and once the open one is
+        self._next_target: dict[tuple[str, int], int] = {}
+        self._written: dict[tuple[str, int], int] = {}
+        # the open transaction: what it moves, what it holds, since when
+        self._advancing: Mapping[SourcePartition, Advance] = {}
+        self._used = 0
+        self._begun = 0.0
+        self._sieve = Sieve()
+        self._pace = Pace.of_link(
+            spec.link.commit_interval,
+            overdue=spec.overdue,
+            transaction_timeout=spec.link.transaction_timeout,
+        )
+
+    # -- producer side ---------------------------------------------------------------------------
+
+    def serving(self) -> Serving:
+        """The client plane, and why it is that one."""
+        return Serving("client", self._reason)
+
+    def throttled(self) -> float | None:
+        """Not known: librdkafka waits by itself."""
+        return None
+
+    def delayed(self) -> str:
+        """Not known either."""
+        return ""
+
+    def open(self) -> ProducerIdentity:
+        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        spec = self._spec
+        # connects in the background while the producer takes its id
+        self._source()
+        self._close_producer()
+        self._planner.clear()
+        self._written.clear()
+        self._next_target.clear()
+        self._producer = TransactionalProducer(
+            spec.target,
+            client_id=self._names.client_id(f"lane-{spec.lane}"),
+            transactional_id=self._names.transactional_id(spec.lane),
+            transaction_timeout=spec.link.transaction_timeout,
+            known_topic=self._names.control_topic,
+            partitions=len(spec.partitions),
+            batch_bytes=self._sieve.batch_bytes,
+            clock=self._clock,
+        )
+        self._producer.init()
+        # headers name this producer from here on
+        self._planner.set_policy(self._policy())
+        return self._producer.identity()
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction."""
+        self._written = {}
+        self._advancing = {}
+        self._used = 0
+        self._sieve.letters.clear()
+        self._tx.begin()
+        self._begun = self._clock.monotonic()
+        return self._tx.identity()
+
+    def has_more(self) -> bool:
+        """False: librdkafka shows no record without handing it over."""
+        return False
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+        with self._naming_source_topics():
+            self._tx.write(records)
+
+    def forecast(self) -> Sealed | None:
+        """
+        What `seal` will say if the target partitions are ours alone.
+
+        The next offset of a partition that we committed to is the one behind our last record and the marker of
+        its transaction.  Until this producer has committed to it, nothing is foreseen.
+        """
+        runs = []
+        for topic, partition, count in self._planner.planned():
+            first = self._next_target.get((topic, partition))
+            if first is None:
+                return None
+            runs.append((topic, partition, [(first, count)]))
+        return self._sealed(Acks(runs), foreseen=True)
+
+    def seal(self, seconds: float) -> Sealed:
+        """Wait for every acknowledgement, balance the account (rule 7)."""
+        with self._naming_source_topics():
+            self._tx.flush(seconds)
+        acks = self._tx.take_acks()
+        if acks.failed:
+            raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
+        self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
+        sealed = self._sealed(acks)
+        self._advancing = sealed.advances
+        for account in sealed.accounts:
+            if account.target_offset is not None:
+                where = (account.target_topic, account.target_partition)
+                # two source partitions may share a target partition
+                self._written[where] = max(account.target_offset + 1 + _MARKER, self._written.get(where, 0))
+        return sealed
+
+    def _sealed(self, acks: Acks, *, foreseen: bool = False) -> Sealed:
+        accounts = self._planner.settle(acks)
+        advances = dict(self.advances())
+        for account in accounts:
+            source = SourcePartition(account.source_topic, account.source_partition)
+            after = account.last_source_offset + 1
+            advance = advances.get(source)
+            if advance is None or advance.offset < after:
+                epoch = account.leader_epoch if account.leader_epoch >= 0 else None
+                advance = Advance(after, epoch)
+            if account.tail is not None:
+                advance = replace(advance, seen=Seen(record=RecordMark(*account.tail)))
+            advances[source] = advance
+        if not foreseen and self._jumps is not None:
+            self._explain(self._jumps, accounts, advances)
+        letters = self._sieve.letters
+        balanced = [_account(account, () if foreseen else account.ranges) for account in accounts]
+        if letters:
+            balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
+        return Sealed(tuple(balanced), advances)
+
+    def _explain(
+        self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
+    ) -> None:
+        """Look for holes in the source's logs where records do not follow each other (rule 6)."""
+        found = jumps.look(
+            (
+                (
+                    source := SourcePartition(account.source_topic, account.source_partition),
+                    _jumps(account, self._committed[source]),
+                )
+                for account in accounts
+            ),
+            self._clock.monotonic(),
+        )
+        for source, (holes, compacted) in found.items():
+            history, advance = self._histories[source], advances[source]
+            if compacted or self._is_compacting(source.topic):
+                advances[source] = replace(advance, seen=replace(advance.seen, compacted=True))
+                continue
+            if history.holes is Holes.STOP:
+                raise hole_error(source, *holes[0])
+            missing = history.missing + sum(end - start for start, end in holes)
+            self._histories[source] = replace(history, missing=missing)
+            advances[source] = replace(advance, seen=replace(advance.seen, missing=missing, holes=holes))
+
+    def _is_compacting(self, topic: str) -> bool:
+        policies = {} if self._policies is None else self._policies([topic])
+        return is_compacting(policies.get(topic, "compact"))
+
+    def commit(self) -> CommitOutcome:
+        """Commit the open transaction."""
+        with self._naming_source_topics():
+            self._tx.flush(self._spec.link.transaction_timeout)
+        acks = self._tx.take_acks()
+        if acks.failed:
+            raise TransactionFailedError(f"EO-7: {acks.failed} state records were not acknowledged")
+        began = self._clock.monotonic()
+        outcome = self._tx.commit()
+        self._pace.committed(self._clock.monotonic() - began)
+        # what was sealed, and not what was reached by now: a claim commits no positions
+        for source, advance in self._advancing.items():
+            if advance.seen.record is not None:
+                self._last_records.mirrored(source, advance.seen.record)
+            self._committed[source] = max(self._committed[source], advance.offset)
+        self._next_target.update(self._written)
+        self._planner.clear()
+        return outcome
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes."""
+        if self._producer is not None:
+            self._producer.abort()
+        self._planner.clear()
+
+    # -- consumer side ---------------------------------------------------------------------------
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions, besides those that are fetched already."""
+        consumer = self._source()
+        connect(consumer, sorted({start.source.topic for start in starts}))
+        self._tx.learn(sorted({start.target_topic for start in starts}))
+        for start in starts:
+            self._routes[start.source.topic] = start.target_topic
+            self._committed[start.source] = start.offset
+            if start.history.holes is not Holes.COUNT and self._policies is not None:
+                self._last_records.begin(start.source, start.history.record, start.offset)
+                self._histories[start.source] = start.history
+                if self._jumps is not None:
+                    self._jumps.begin(start.source)
+        self._planner.set_policy(self._policy())
+        positions = [
+            TopicPartition(start.source.topic, start.source.partition, _first_offset(start))
+            if start.leader_epoch is None
+            else TopicPartition(
+                start.source.topic,
+                start.source.partition,
+                _first_offset(start),
+                leader_epoch=start.leader_epoch,
+            )
+            for start in starts
+        ]
+        if positions:
+            consumer.incremental_assign(positions)
+            seek_to_compare(consumer, positions, self._clock)
+
+    def treat(self, treatment: Treatment) -> None:
+        """Send records in this way from the next transaction on; one that is open is aborted next."""
+        # what is held of one partition is older than anything else of it
+        self._pending = [*self._sieve.treat(treatment), *self._pending]
+        self._reached.consumed()
+        if self._consumer is not None:
+            self._sieve.keep_pace(self._consumer)
+
+    def restart(self) -> None:
+        """Forget everything fetched; `start` gives the new beginning."""
+        self._pending.clear()
+        self._last_records.clear()
+        self._lost = False
+        self._histories.clear()
+        if self._jumps is not None:
+            self._jumps.clear()
+        self._sieve.clear(self._consumer)
+        self._committed.clear()
+        self._reached.clear()
+        self._planner.clear()
+        if self._consumer is not None:
+            self._consumer.unassign()
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror; ends of partitions are noted on the way."""
+        if self._pending or self._sieve.holding:
+            return True
+        deadline = Deadline(seconds, self._clock)
+        consumer = self._source()
+        while True:
+            if self._producer is not None:
+                # a producer that nobody serves keeps its events, and does not say that it was fenced
+                self._producer.serve()
+            messages = consumer.consume(1, deadline.remaining())
+            self._reached.consumed()
+            if messages:
+                messages += consumer.consume(self._pace.records(0), 0)
+            messages = self._compared(self._after_loss(messages))
+            if messages:
+                self._pending, ends = sort_out(messages)
+                self._note_ends(ends)
+                if self._pending:
+                    return True
+            if deadline.passed:
+                return False
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit."""
+        return {
+            source: advance
+            for source, advance in self._found().items()
+            if advance.offset > self._committed[source]
+        }
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        failure = fetch_failure(self._pending[0]) if self._pending else None
+        if failure is not None:
+            if isinstance(failure, SourceDamagedError) and self._planner.reached():
+                # what this transaction holds already is as good as ever: it is committed first
+                return Pumped(0, 0, drained=False, enough=True)
+            raise failure
+        messages, self._pending = self._pending, []
+        wanted = self._pace.records(self._used)
+        if not messages:
+            # what is held back need not wait for more
+            slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
+            messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
+            full = len(messages) >= wanted
+            messages = self._compared(self._after_loss(messages))
+        else:
+            full = len(messages) >= wanted
+        if self._sieve.active:
+            messages = self._sieve.hold_back(messages)
+        plan = self._planner.plan(messages)
+        self._reached.consumed()
+        self._note_ends(plan.ends)
+        if plan.error_at is not None:
+            self._pending, more_ends = sort_out(messages[plan.error_at :])
+            self._note_ends(more_ends)
+            full = True
+        with self._naming_source_topics():
+            self._tx.produce_all(plan.records)
+        kept, size = plan.kept, plan.bytes
+        if self._sieve.active:
+            more, larger = self._sift_ranges()
+            kept, size = kept + more, size + larger
+            full = full or bool(self._sieve.holding)
+        # so much at once is no trickle: the client's queue was fuller than a fetch, and there is likely more
+        full = full or size >= _MUCH
+        self._used += size
+        self._pace.fetched(kept, size)
+        return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
+
+    def close(self) -> None:
+        """Close all clients; leave nothing running."""
+        self._close_producer()
+        if self._consumer is not None:
+            try:
+                self._consumer.close()
+            except (KafkaException, RuntimeError) as error:
+                log.debug("consumer_close_failed", error=str(error))
+            self._consumer = None
+
+    def pinned(self) -> AbstractSet[str]:
+        """None: librdkafka fetches and produces by name."""
+        return frozenset()
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets as the fetches show them; partitions that have shown none are left out."""
+        if self._consumer is None:
+            return {}
+        return self._log_ends.ends(
+            self._committed, {source: end.offset for source, end in self._reached.ends.items()}
+        )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _close_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            # another one may not take its place: a certificate can be away just then
+            self._producer = None
+
+    @contextmanager
+    def _naming_source_topics(self) -> Iterator[None]:
+        """The producer names the target that refuses; the lane asks for the source."""
+        try:
+            yield
+        except AuthorizationError as error:
+            # of a topic of ours: it concerns everything that the lane mirrors
+            error.topic = next(
+                (source for source, target in self._routes.items() if target == error.topic), ""
+            )
+            raise
+        except TargetRefusedError as error:
+            letter = error.target_topic == self._names.dead_letter_topic
+            source = next(iter(self._sieve.letters), None) if letter else self._source_of(error)
+            if source is None:
+                raise
+            begin = self._committed.get(source, 0)
+            raise named(error, source, begin=begin, end=self._end_of(source), letter=letter) from error
+
+    def _source_of(self, error: TargetRefusedError) -> SourcePartition | None:
+        for source, target in self._routes.items():
+            if target == error.target_topic:
+                return SourcePartition(source, error.target_partition)
+        return None
+
+    def _end_of(self, source: SourcePartition) -> int:
+        """Offset behind the last record of a partition that was handed out."""
+        (position,) = self._source().position([TopicPartition(*source)])
+        return max(int(position.offset), self._committed.get(source, 0))
+
+    def _sift_ranges(self) -> tuple[int, int]:
+        with self._naming_source_topics():
+            sent = self._sieve.send(
+                self._planner, self._tx, self._routes, self._spec.link.transaction_timeout
+            )
+        self._sieve.keep_pace(self._source())
+        return sent
+
+    @property
+    def _tx(self) -> TransactionalProducer:
+        if self._producer is None:
+            raise AssertionError("the pump opens the plane before it uses it")
+        return self._producer
+
+    def _source(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = made(
+                Consumer,
+                self._spec.source,
+                consumer_properties(
+                    self._spec.source,
+                    client_id=self._names.client_id(f"lane-{self._spec.lane}"),
+                    **{
+                        # when librdkafka's queue is full it pauses a partition's fetches for this long; its
+                        # default of 1 s is longer than we need to empty the queue
+                        "fetch.queue.backoff.ms": 10,
+                        # the default of 64 MiB is memory of every lane, and what has waited in it for so long is in no
+                        # cache of the processor any more
+                        "queued.max.messages.kbytes": 8 * 1024,
+                    },
+                )
+                | {"error_cb": self._on_error, "logger": ClientLog(client=f"lane-{self._spec.lane}")},
+            )
+        return self._consumer
+
+    def _after_loss(self, messages: list[Any]) -> list[Any]:
+        """
+        What counts of messages that a Consumer gave just now.
+
+        Behind a lost connection the log may be another one: the last mirrored records are fetched and compared first.
+        """
+        if not self._lost or self._sieve.active:
+            return messages
+        self._lost = False
+        return self._fetch_again(messages)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Called by librdkafka within a call of ours: an error of the client, of its connections mostly."""
+        log.debug("source_client_error", lane=self._spec.lane, code=error.name())
+        self._lost = True
+
+    def _compared(self, messages: list[Any]) -> list[Any]:
+        """What is left of messages when the last mirrored records have been compared with the log (rule 5)."""
+        if not self._last_records.expecting:
+            return messages
+        messages, changed = self._last_records.compare(messages)
+        if changed is not None:
+            if self._is_compacting(changed.topic):
+                # since it was asked: the next attempt knows, and compares nothing
+                raise TransactionFailedError(f"{changed.message}, and the topic is compacted now")
+            raise changed
+        return messages
+
+    def _fetch_again(self, messages: list[Any]) -> list[Any]:
+        """Fetch from the last mirrored records on; what has come of those partitions comes again behind them."""
+        tails = {
+            SourcePartition(topic, partition): RecordMark(*tail)
+            for topic, partition, tail in self._planner.tails()
+        }
+        # records that the open transaction dropped behind its last kept one are planned as well
+        planned = dict(self._committed)
+        for topic, partition, offset, _ in self._planner.reached():
+            source = SourcePartition(topic, partition)
+            planned[source] = max(offset, planned.get(source, 0))
+        expected = self._last_records.again(tails, planned)
+        try:
+            for source, one in expected.items():
+                self._source().seek(TopicPartition(*source, one.mark.offset))
+        except KafkaException as raised:
+            raise TransactionFailedError(
+                f"could not fetch the last mirrored records again: {raised.args[0].str()}"
+            ) from raised
+        return [
+            message
+            for message in messages
+            if SourcePartition(message.topic(), message.partition()) not in expected
+            # an end of partition from before the seek proves nothing; it comes again behind the record
+            or (message.error() is not None and message.error().code() != KafkaError._PARTITION_EOF)
+        ]
+
+    def _shown_end(self, source: SourcePartition) -> int | None:
+        marks = self._source().get_watermark_offsets(TopicPartition(*source), cached=True)
+        return None if marks is None or marks[1] < 0 else int(marks[1])
+
+    def _policy(self) -> Policy:
+        spec = self._spec
+        writer = self._producer if spec.link.provenance_header else None
+        return Policy(
+            self._routes,
+            source_cluster_id=spec.source_cluster_id,
+            target_cluster_id=spec.target_cluster_id,
+            header=spec.link.provenance_header,
+            guard=spec.link.guard,
+            origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+            # librdkafka keeps it for the life of the producer: only an abort may bring another, and ends that life
+            producer_id=None if writer is None else writer.identity().producer_id,
+        )
+
+    def _note_ends(self, ends: Sequence[tuple[str, int, int]]) -> None:
+        for topic, partition, offset in ends:
+            source = SourcePartition(topic, partition)
+            if source in self._committed:
+                self._reached.end(source, offset)
+
+    def _found(self) -> Mapping[SourcePartition, Advance]:
+        """
+        Next offset to fetch of every partition, as far as everything before it was handed to the planner.
+
+        Records that wait in ``_pending`` or are held back were handed out, but not planned.
+        """
+        if self._consumer is None or not self._committed:
+            return {}
+        waiting = {SourcePartition(message.topic(), message.partition()) for message in self._pending}
+        return self._reached.find(
+            self._consumer,
+            self._committed.keys(),
+            self._planner.reached(),
+            waiting.union(self._sieve.holding),
+        )
+
+
+def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
+    """Ranges of offsets that no record of a transaction has, from the committed position on."""
+    first = account.first_source_offset
+    return [*([(committed, first)] if first > committed else []), *account.jumps]
+
+
+def _first_offset(start: Start) -> int:
+    """Where to fetch from: records before the position are compared, and passed over."""
+    first = start.offset
+    if start.leader_epoch is not None and start.epoch_offset is not None:
+        first = start.epoch_offset
+    record = start.history.record
+    if record is None or start.history.holes is Holes.COUNT:
+        return first
+    return min(first, record.offset)
+
+
+def _account(account: Any, ranges: Sequence[tuple[int, int, int]]) -> Account:
+    acked = account.acked > 0
+    return Account(
+        source=SourcePartition(account.source_topic, account.source_partition),
+        target_topic=account.target_topic,
+        target_partition=account.target_partition,
+        records=account.acked,
+        bytes=account.bytes,
+        dropped=account.dropped,
+        copied_headers=account.copied_headers,
+        target_offset=account.last_target_offset if acked else None,
+        source_timestamp=account.timestamp if acked else None,
+        first_source_offset=account.first_source_offset,
+        offset_map=account.offset_map,
+        digest=account.digest,
+        ranges=ranges,
+        first_target_offset=account.first_target_offset if acked else None,
+    )

@@ -1,0 +1,219 @@
+"""
+What a failure of the native plane means for a lane: one table, a row for every kind.
+
+The rows follow `eomirror.kafka.errors`, so that the same fault ends a lane in the same way on both planes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eomirror.errors import (
+    AuthorizationError,
+    ClusterError,
+    DataLossError,
+    FencedError,
+    LaneError,
+    MirrorError,
+    OutcomeUnknownError,
+    RecordRefusedError,
+    SourceDamagedError,
+    SourceUnreadableError,
+    TopicError,
+    TransactionFailedError,
+    UnreachableError,
+)
+from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal
+from eomirror.recovery.resume import changed_error, gap_error, hole_error, truncated_error
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["KINDS", "NativeFailureError", "RefusedBatch", "lane_error"]
+
+
+class RefusedBatch(NamedTuple):
+    """
+    What the target refuses.
+
+    Attributes:
+        source: Source partition of its records; None for records of the lane itself.
+        target_topic: Topic that refuses.
+        first: Source offset of the first record in question.
+        last: Source offset of the last one.
+        code: The broker's error code.
+    """
+
+    source: tuple[str, int] | None
+    target_topic: str
+    first: int
+    last: int
+    code: int
+
+
+class NativeFailureError(Exception):
+    """
+    Raised by the extension, and by nobody else; `lane_error` says what it means.
+
+    Args:
+        kind: A key of the table.
+        message: What happened, and where.
+        fix: What to do about it.
+        partition: Source partition that it concerns.
+        refused: For kind ``refused``.
+        gap: For kind ``gap``, where the source has said where its log begins and ends: committed position, first
+            offset, offset behind the last.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        fix: str = "",
+        partition: tuple[str, int] | None = None,
+        refused: tuple[tuple[str, int] | None, str, int, int, int] | None = None,
+        gap: tuple[int, int, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.fix = fix
+        self.partition = None if partition is None else SourcePartition(*partition)
+        self.refused = None if refused is None else RefusedBatch(*refused)
+        self.gap = gap
+
+    @property
+    def topic(self) -> str:
+        """Source topic that it concerns; empty when it concerns no one topic."""
+        return "" if self.partition is None else self.partition.topic
+
+
+# MESSAGE_TOO_LARGE and INVALID_FETCH_SIZE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP
+# (https://kafka.apache.org/protocol#protocol_error_codes); INVALID_RECORD and others are against a topic's rules
+_GROUNDS: Final = {4: Ground.SIZE, 10: Ground.SIZE, 18: Ground.SEGMENT, 32: Ground.TIMESTAMP}
+
+
+def _failed(failure: NativeFailureError) -> LaneError:
+    return TransactionFailedError(failure.message)
+
+
+def _cluster(failure: NativeFailureError) -> MirrorError:
+    return ClusterError(failure.message, fix=failure.fix)
+
+
+def _unauthorized(failure: NativeFailureError) -> MirrorError:
+    return AuthorizationError(failure.message, fix=failure.fix, topic=failure.topic)
+
+
+def _truncated(failure: NativeFailureError) -> MirrorError:
+    where = failure.partition
+    return DataLossError(
+        f"{where}: the source's log diverges from what was mirrored: {failure.message}",
+        fix="find out whether the source was restored or a broker without all data became leader; "
+        f"to go on from the source as it is now: --adopt {where}=OFFSET",
+        topic=failure.topic,
+    )
+
+
+def _gap(failure: NativeFailureError) -> LaneError | MirrorError:
+    where = failure.partition
+    if where is None or failure.gap is None:
+        # recovery asks again where the log begins and ends
+        return _failed(failure)
+    position, start, end = failure.gap
+    if position < start:
+        return gap_error(where, position, start)
+    if position > end:
+        return truncated_error(where, position, end)
+    # the log has grown over the position since: only its epochs tell whether it is still the same
+    return _failed(failure)
+
+
+def _rewritten(failure: NativeFailureError) -> LaneError | MirrorError:
+    if failure.partition is None:
+        return _failed(failure)
+    return changed_error(failure.partition, failure.message.removeprefix(f"{failure.partition}: "))
+
+
+def _hole(failure: NativeFailureError) -> LaneError | MirrorError:
+    if failure.partition is None or failure.gap is None:
+        return _failed(failure)
+    start, end, _ = failure.gap
+    return hole_error(failure.partition, start, end)
+
+
+def _damaged(failure: NativeFailureError) -> LaneError:
+    if failure.partition is None:
+        return _failed(failure)
+    return SourceDamagedError(failure.message, failure.partition)
+
+
+def _unreadable(failure: NativeFailureError) -> LaneError:
+    if failure.partition is None:
+        return _failed(failure)
+    return SourceUnreadableError(failure.message, failure.partition)
+
+
+def _refused(failure: NativeFailureError) -> MirrorError:
+    refused = failure.refused
+    if refused is None or refused.source is None:
+        return RecordRefusedError(
+            f"the target refuses a record of the lane: {failure.message}",
+            fix="look at the settings of the link's own topics (max.message.bytes, message.timestamp.*)",
+        )
+    return RangeRefusedError(
+        Refusal(
+            source=SourcePartition(*refused.source),
+            target_topic=refused.target_topic,
+            ground=_GROUNDS.get(refused.code, Ground.INVALID),
+            words=failure.message,
+            begin=refused.first,
+            end=refused.last + 1,
+        )
+    )
+
+
+def _topic(failure: NativeFailureError) -> MirrorError:
+    return TopicError(failure.message, fix=failure.fix, topic=failure.topic)
+
+
+#: What follows from each kind of `NativeLane.failure_kinds`.
+KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]] = {
+    "unhonoured": _cluster,
+    "configuration": _cluster,
+    "unauthorized": _unauthorized,
+    "protocol": _cluster,
+    "unreachable": lambda failure: UnreachableError(failure.message, fix=failure.fix),
+    "abortable": _failed,
+    "refused": _refused,
+    "superseded": lambda failure: FencedError(failure.message),
+    "outcome-unknown": lambda failure: OutcomeUnknownError(failure.message),
+    "truncated": _truncated,
+    "rewritten": _rewritten,
+    "hole": _hole,
+    "gap": _gap,
+    # recovery compares the ids, and says exactly what was replaced
+    "topic-gone": _failed,
+    "damaged": _damaged,
+    "unreadable": _unreadable,
+    # `eomirror.plane.fallback` lets the client plane take over, unless the link asks for this one
+    "old-format": _topic,
+    "topic": _topic,
+    "unaccounted": lambda failure: TransactionFailedError(f"EO-7: {failure.message}"),
+    "misuse": _failed,
+}
+
+
+def lane_error(failure: NativeFailureError, *, accept_gaps: bool = False) -> LaneError | MirrorError:
+    """
+    The error that a lane understands; a kind without a row ends the attempt, and nothing is guessed.
+
+    Args:
+        failure: What the extension raised.
+        accept_gaps: ``on_gap: accept``; a gap is then for recovery to record, in a transaction (rule 6).
+    """
+    if failure.kind == "gap" and accept_gaps:
+        return _failed(failure)
+    return KINDS.get(failure.kind, _failed)(failure)

@@ -1,0 +1,395 @@
+"""
+The native plane: Rust fetches, decides and produces; Python begins, seals and commits.
+
+A batch that nothing has to be changed in is never opened (docs: the two planes).  So an `Account` of this plane
+counts the bytes of whole batches as they travel, its timestamp is the largest of its records, and its digest is
+empty: whoever compares content reads both sides (`eomirror verify`).
+
+Under protocol V2 every transaction has an identity of its own, and a commit whose answer was lost is found out by
+sending the same request again: a commit that returns is clean (rules 8 and 9).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eomirror._native import NativeLane
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.clients import consumer_properties, producer_properties
+from eomirror.errors import TransactionFailedError
+from eomirror.plane.native.errors import NativeFailureError, lane_error
+from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.plane.protocol import (
+    Account,
+    Advance,
+    BatchMark,
+    CommitOutcome,
+    MetadataRecord,
+    ProducerIdentity,
+    Pumped,
+    Sealed,
+    Seen,
+    Serving,
+    Start,
+    Treatment,
+)
+from eomirror.plane.transaction_size import Pace
+from eomirror.records.names import LinkNames
+from eomirror.recovery.resume import is_compacting
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from eomirror.lane.spec import LaneSpec
+
+__all__ = ["NativePlane", "delays_text", "lane_properties"]
+
+log = structlog.get_logger(__name__)
+
+_INIT_SECONDS = 60.0
+# an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
+_ABORT_SECONDS = 5.0
+# of a topic whose settings may not be read: Kafka's own default; a smaller limit shows as a refusal
+_MAX_MESSAGE_BYTES = 1_048_588
+# what is over sooner, such as the move of a leader, is nobody's worry
+_WORTH_SAYING_SECONDS = 10.0
+# failures that mean something in a log that was never compacted only
+_PROVED_BY_POLICY = {"rewritten", "hole"}
+# of one answer to a fetch, and librdkafka's default for it
+_ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
+
+
+def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of a lane's source and target connections as text, as librdkafka's own files have them."""
+    names = LinkNames(spec.link.state_name)
+    role = names.client_id(f"lane-{spec.lane}")
+    return (
+        as_text(consumer_properties(spec.source, client_id=role)),
+        as_text(
+            producer_properties(
+                spec.target,
+                client_id=role,
+                transactional_id=names.transactional_id(spec.lane),
+                transaction_timeout_ms=int(spec.link.transaction_timeout * 1000),
+            )
+        ),
+    )
+
+
+def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
+    """
+    Partitions that cannot be read, for people: the one that has waited longest, and how many more there are.
+
+    Args:
+        delays: Topic, partition, for how many seconds it cannot be read, why.
+    """
+    worth = [delay for delay in delays if delay[2] >= _WORTH_SAYING_SECONDS]
+    if not worth:
+        return ""
+    topic, partition, seconds, reason = max(worth, key=lambda delay: delay[2])
+    more = f", and {len(worth) - 1} more" if len(worth) > 1 else ""
+    return f"{SourcePartition(topic, partition)}{more} cannot be read for {seconds:.0f} s: {reason}"
+
+
+class NativePlane:
+    """
+    Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for what each call means.
+
+    Args:
+        spec: The lane.
+        settings: Reads settings of target topics, in one request.
+        clock: Where time comes from.
+        policies: Reads ``cleanup.policy`` of source topics, in one request.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        settings: Callable[[Sequence[str]], Mapping[str, Mapping[str, str | None]]],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        policies: Callable[[Sequence[str]], Mapping[str, str | None]],
+    ) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._policies = policies
+        self._clock = clock
+        self._lane: NativeLane | None = None
+        self._routed: set[str] = set()
+        self._used = 0
+        self._begun = self._sealed_after = 0.0
+        self._pace = Pace.of_link(
+            spec.link.commit_interval,
+            overdue=spec.overdue,
+            transaction_timeout=spec.link.transaction_timeout,
+        )
+
+    # -- producer side ---------------------------------------------------------------------------
+
+    def serving(self) -> Serving:
+        """The native plane."""
+        return Serving("native")
+
+    def throttled(self) -> float | None:
+        """For how long quotas of source and target have held this lane back."""
+        if self._lane is None:
+            return 0.0
+        with self._told():
+            (_, source), (_, target) = self._lane.throttled()
+        return source + target
+
+    def delayed(self) -> str:
+        """What the source's brokers do not give, and what they or the network say to it."""
+        if self._lane is None:
+            return ""
+        with self._told():
+            return delays_text(self._lane.delays())
+
+    def open(self) -> ProducerIdentity:
+        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        with self._told():
+            if self._lane is None:
+                self._lane = self._new_lane()
+            return ProducerIdentity(*self._lane.open(_INIT_SECONDS))
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction."""
+        self._used = 0
+        with self._told():
+            identity = ProducerIdentity(*self._open_lane.begin(self._spec.link.transaction_timeout))
+        self._begun = self._clock.monotonic()
+        return identity
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """Produce records of ours into the open transaction."""
+        with self._told():
+            self._open_lane.write(
+                [(record.topic, record.partition, record.key, record.value) for record in records],
+                self._clock.wall_ms(),
+            )
+
+    def forecast(self) -> Sealed | None:
+        """What `seal` will say if the target partitions are ours alone."""
+        with self._told():
+            accounts = self._open_lane.foresee()
+        if accounts is None:
+            return None
+        return Sealed(tuple(_account(account) for account in accounts), self.advances())
+
+    def seal(self, seconds: float) -> Sealed:
+        """Wait for every acknowledgement, balance the account (rule 7)."""
+        with self._told():
+            accounts = self._open_lane.settle(seconds)
+        self._sealed_after = self._clock.monotonic() - self._begun
+        return Sealed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
+
+    def has_more(self) -> bool:
+        """Whether more has come of partitions that the open transaction holds."""
+        with self._told():
+            return self._open_lane.has_more()
+
+    def commit(self) -> CommitOutcome:
+        """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
+        began = self._clock.monotonic()
+        self._pace.acknowledged(self._used, self._sealed_after)
+        with self._told():
+            whole = self._open_lane.commit(self._spec.link.transaction_timeout)
+        self._pace.committed(self._clock.monotonic() - began)
+        if not whole:
+            log.info("target_leaders_moved", lane=self._spec.lane)
+        return CommitOutcome.CLEAN if whole else CommitOutcome.SUSPECT
+
+    def abort(self) -> None:
+        """Abort what is open, as well as that goes."""
+        if self._lane is None:
+            return
+        try:
+            answered = self._lane.abort(_ABORT_SECONDS)
+        except NativeFailureError as failure:
+            log.info("abort_left_to_successor", lane=self._spec.lane, error=failure.message)
+        else:
+            if not answered:
+                log.info("abort_left_to_successor", lane=self._spec.lane, error="no answer in time")
+
+    # -- consumer side ---------------------------------------------------------------------------
+
+    def start(self, starts: Sequence[Start]) -> None:
+        """Begin to fetch these partitions, besides those that are fetched already."""
+        self._route({start.source.topic: start for start in starts})
+        with self._told():
+            self._open_lane.start(
+                [
+                    (
+                        *start.source,
+                        start.offset,
+                        start.leader_epoch,
+                        start.epoch_offset,
+                        _id(start.topic_id),
+                        (start.history.batch, start.history.holes.value, start.history.missing),
+                    )
+                    for start in starts
+                ]
+            )
+
+    def restart(self) -> None:
+        """Forget everything fetched; `start` gives the new beginning."""
+        # settings may have changed, and topics have been replaced
+        self._routed.clear()
+        if self._lane is not None:
+            with self._told():
+                self._lane.restart()
+
+    def treat(self, treatment: Treatment) -> None:
+        """Only the client plane sends records in ranges; see `eomirror.plane.fallback`."""
+        if treatment.ranges:
+            raise AssertionError("refused records are sought by the client plane")
+
+    def await_records(self, seconds: float) -> bool:
+        """Wait for something to mirror; positions move past what holds nothing."""
+        with self._told():
+            return self._open_lane.await_records(seconds)
+
+    def advances(self) -> Mapping[SourcePartition, Advance]:
+        """Partitions whose next offset moved since the last commit."""
+        with self._told():
+            moved = self._open_lane.advances()
+        return {
+            SourcePartition(topic, partition): Advance(
+                offset, leader_epoch, seen=self._believed(topic, _seen(*seen))
+            )
+            for topic, partition, offset, leader_epoch, seen in moved
+        }
+
+    def pump(self, seconds: float) -> Pumped:
+        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        with self._told():
+            records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
+        self._used += size
+        return Pumped(records, size, drained=drained, enough=full)
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+
+    def pinned(self) -> AbstractSet[str]:
+        """Source topics of the open transaction that both sides know by id."""
+        with self._told():
+            return frozenset(self._open_lane.pinned())
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Last stable offsets as the fetches show them."""
+        if self._lane is None:
+            return {}
+        with self._told():
+            return {SourcePartition(topic, partition): end for topic, partition, end in self._lane.log_ends()}
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except NativeFailureError as failure:
+            if failure.kind in _PROVED_BY_POLICY and self._is_compacting(failure.topic):
+                # since it was asked: the next attempt knows, and compares nothing
+                raise TransactionFailedError(
+                    f"{failure.message}, and the topic is compacted now"
+                ) from failure
+            raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
+
+    def _believed(self, topic: str, seen: Seen) -> Seen:
+        """Returns what was seen without holes where the topic has become a compacted one since the lane began."""
+        if seen.holes and self._is_compacting(topic):
+            return replace(seen, compacted=True, holes=())
+        return seen
+
+    def _is_compacting(self, topic: str) -> bool:
+        return is_compacting(self._policies([topic]).get(topic, "compact"))
+
+    @property
+    def _open_lane(self) -> NativeLane:
+        if self._lane is None:
+            raise AssertionError("the pump opens the plane before it uses it")
+        return self._lane
+
+    def _new_lane(self) -> NativeLane:
+        spec = self._spec
+        (source, source_tokens), (target, target_tokens) = map(with_tokens, lane_properties(spec))
+        if spec.overdue:
+            # what was fetched for a partition is sent in one transaction: a slow target gets no more than it takes
+            most = int(source.get(_ANSWER, _ANSWER_BYTES))
+            source[_ANSWER] = str(min(most, int(self._pace.bytes)))
+        return NativeLane(
+            source,
+            target,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            transactional_id=LinkNames(spec.link.state_name).transactional_id(spec.lane),
+            transaction_timeout=spec.link.transaction_timeout,
+            source_cluster_id=spec.source_cluster_id,
+            target_cluster_id=spec.target_cluster_id,
+            header=spec.link.provenance_header,
+            guard=spec.link.guard,
+            origins=spec.link.origin_ids(spec.source.alias, spec.source_cluster_id),
+        )
+
+    def _route(self, wanted: Mapping[str, Start]) -> None:
+        """Tell the extension where topics go, and what their targets take."""
+        fresh = {topic: start for topic, start in wanted.items() if topic not in self._routed}
+        if not fresh:
+            return
+        found = self._settings(sorted({start.target_topic for start in fresh.values()}))
+        for topic, start in fresh.items():
+            # a limit that has changed since shows as a refusal; of what would not show, nothing is believed
+            size = found.get(start.target_topic, {}).get("max.message.bytes") or ""
+            with self._told():
+                self._open_lane.route(
+                    topic,
+                    start.target_topic,
+                    target_id=_id(start.target_topic_id),
+                    max_batch_bytes=int(size) if size.isdecimal() else _MAX_MESSAGE_BYTES,
+                )
+            self._routed.add(topic)
+
+
+def _id(topic_id: str) -> str | None:
+    # librdkafka writes plain base64, Kafka's own tools and the extension the URL-safe one
+    return topic_id.replace("+", "-").replace("/", "_") or None
+
+
+def _seen(
+    batch: tuple[int, int, int] | None,
+    missing: int,
+    compacted: bool,  # noqa: FBT001  as the extension gives it
+    holes: Sequence[tuple[int, int]],
+) -> Seen:
+    mark = None if batch is None else BatchMark(*batch)
+    return Seen(mark, missing=missing, compacted=compacted, holes=tuple(holes))
+
+
+def _account(account: Any, ranges: Sequence[tuple[int, int, int]] = ()) -> Account:
+    acknowledged = account.acked > 0
+    return Account(
+        source=SourcePartition(account.source_topic, account.source_partition),
+        target_topic=account.target_topic,
+        target_partition=account.target_partition,
+        records=account.acked,
+        bytes=account.bytes,
+        dropped=account.dropped,
+        copied_headers=account.copied_headers,
+        target_offset=account.last_target_offset if acknowledged else None,
+        source_timestamp=account.timestamp if acknowledged else None,
+        first_source_offset=account.first_source_offset,
+        offset_map=account.offset_map,
+        digest=account.digest,
+        ranges=ranges,
+        first_target_offset=account.first_target_offset if acknowledged else None,
+    )

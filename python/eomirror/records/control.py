@@ -1,0 +1,397 @@
+"""
+Control records: who owns a link, and how its partitions are laid out over lanes.
+
+One partition, compact, written only by the link's control producer in transactions.  Keys:
+
+* ``{"kind":"generation"}`` -> `Generation`: the newest lane layout; a higher number voids all lanes of a lower
+  one (rule 2).  A *revision* is the same generation with partitions added to lanes; no partition ever changes
+  its lane within a generation.
+* ``{"kind":"claim"}`` -> `Claim`: the owner's sign of life (rule 10).
+* ``{"kind":"gap","topic","partition","from"}`` -> `Gap`: a range of the source that is lost and was accepted.
+* ``{"kind":"adoption","topic","partition"}`` -> `Adopted`: where a partition went on that another replicator had
+  mirrored before.
+* ``{"kind":"hand-back"}`` -> `HandedOver`: another replicator mirrors since; deleted when the link is taken back.
+* ``{"kind":"stopped","topic"}`` -> `Stopped`: the owner does not mirror this topic, and why; deleted when the topic
+  goes on.
+* ``{"kind":"promotion",...}``: reserved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from eomirror.errors import StateError
+from eomirror.records.json_fields import checked, whole
+from eomirror.types import Assignment, SourcePartition
+
+__all__ = ["Adopted", "Claim", "ControlView", "Gap", "Generation", "HandedOver", "Stopped", "decode_control"]
+
+VERSION = 1
+_GENERATION_KEY = orjson.dumps({"kind": "generation"})
+_CLAIM_KEY = orjson.dumps({"kind": "claim"})
+_HAND_BACK_KEY = orjson.dumps({"kind": "hand-back"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """
+    A lane layout of a link.
+
+    Attributes:
+        generation: Its number; every start of a mirror and every change of lanes takes the next one.
+        revision: How often partitions were added to it.
+        run: Run of the mirror that published it.
+        highest_lane: Highest lane number any generation ever used: ids up to it must be fenced.
+        assignment: The layout.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    generation: int
+    revision: int
+    run: str
+    highest_lane: int
+    assignment: Assignment
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _GENERATION_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "generation": self.generation,
+                "revision": self.revision,
+                "run": self.run,
+                "lanes": self.assignment.lanes,
+                "highest_lane": self.highest_lane,
+                "assignment": [_by_topic(self.assignment.of(lane)) for lane in range(self.assignment.lanes)],
+                "parked": _by_topic(sorted(self.assignment.parked)),
+                "timestamp": self.timestamp,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    The owner's sign of life.
+
+    Attributes:
+        run: Run of the mirror that owns the link.
+        host: Its host, for people.
+        pid: Its process id on that host.
+        boot: Identifies the host's boot and process namespace, so that a process on the same machine can
+            tell that the owner is dead without waiting; empty when the system does not say.
+        started: When the owner's process started, in the system's own ticks; with ``pid`` it names a process.
+        sequence: Grows with every renewal.
+        interval_ms: How often the owner renews.
+        released: The owner stopped and gave the link up.
+        timestamp: Milliseconds since the epoch, for people.
+    """
+
+    run: str
+    host: str
+    pid: int
+    boot: str
+    started: str
+    sequence: int
+    interval_ms: int
+    released: bool
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return _CLAIM_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """
+    Source offsets ``[start, end)`` of a partition that were lost, and that the user accepted (rule 6).
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        start: First lost offset.
+        end: First offset that exists.
+        reason: What was seen.
+        run: Run that went on behind the gap.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+    run: str
+    timestamp: int
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.partition)
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps(
+            {"kind": "gap", "topic": self.topic, "partition": self.partition, "from": self.start}
+        )
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "to": self.end,
+                "reason": self.reason,
+                "run": self.run,
+                "timestamp": self.timestamp,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """
+    Where a partition went on that another replicator had mirrored before.
+
+    Attributes:
+        topic: Source topic.
+        partition: Source partition.
+        offset: First source offset that the link mirrored.
+        target_offset: Of the last record that stood on the target then; None for none.
+        replicator: Who mirrored it before, such as ``mm2``.
+        place: Where its source offsets were kept.
+        committed: Source offset that it had committed last; None for none.
+        evidence: Why ``offset`` is its next record.
+        run: Run that adopted it.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    target_offset: int | None
+    replicator: str
+    place: str
+    committed: int | None
+    evidence: str
+    run: str
+    timestamp: int
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.partition)
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return orjson.dumps({"kind": "adoption", "topic": self.topic, "partition": self.partition})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        body = asdict(self)
+        del body["topic"], body["partition"]
+        return orjson.dumps({"v": VERSION, **body})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """
+    Another replicator mirrors what this link mirrored; the link must not run until it is taken back.
+
+    Attributes:
+        replicator: Who mirrors now, such as ``mm2``.
+        place: Where it keeps its source offsets.
+        run: Run that handed the link over.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    replicator: str
+    place: str
+    run: str
+    timestamp: int
+
+    @staticmethod
+    def key() -> bytes:
+        """Key of the record."""
+        return _HAND_BACK_KEY
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        return orjson.dumps({"v": VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """
+    A source topic that the owner stopped mirroring, while it goes on with the others.
+
+    Attributes:
+        topic: Source topic.
+        reason: What happened, with topic, partition and range where the error names them.
+        fix: What to do about it; empty where the error names none.
+        exit_code: Exit code of that error (contract.md).
+        lane: Lane that stopped the topic; None where the owner did, before any lane had it.
+        run: Run that stopped it.
+        timestamp: When it was stopped, in milliseconds since the epoch.
+    """
+
+    topic: str
+    reason: str
+    fix: str
+    exit_code: int
+    lane: int | None
+    run: str
+    timestamp: int
+
+    def key(self) -> bytes:
+        """Key of the record."""
+        return self.key_of(self.topic)
+
+    def told_alike(self, other: Stopped) -> bool:
+        """Return whether both name the same reason, fix and exit code, whenever it was and whichever run."""
+        return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
+
+    @staticmethod
+    def key_of(topic: str) -> bytes:
+        """Key of the record of a source topic."""
+        return orjson.dumps({"kind": "stopped", "topic": topic})
+
+    def value(self) -> bytes:
+        """Value of the record."""
+        body = asdict(self)
+        del body["topic"]
+        return orjson.dumps({"v": VERSION, **body})
+
+
+@dataclass(frozen=True, slots=True)
+class ControlView:
+    """What the control topic says when read to its end; all fields empty for a link that never ran."""
+
+    generation: Generation | None = None
+    claim: Claim | None = None
+    gaps: tuple[Gap, ...] = ()
+    adopted: tuple[Adopted, ...] = ()
+    handed_over: HandedOver | None = None
+    stopped: tuple[Stopped, ...] = ()
+
+
+def decode_control(records: list[tuple[bytes | None, bytes | None, str]]) -> ControlView:
+    """
+    Fold control records, oldest first, into what they say together.
+
+    Args:
+        records: Key, value and place (topic-partition@offset, for errors) of each record.
+
+    Raises:
+        StateError: A record is corrupt or of an unknown version.
+    """
+    generation: Generation | None = None
+    claim: Claim | None = None
+    gaps: dict[tuple[str, int, int], Gap] = {}
+    adopted: dict[SourcePartition, Adopted] = {}
+    handed_over: HandedOver | None = None
+    stopped: dict[bytes | None, Stopped] = {}
+    for key, value, where in records:
+        if value is None:
+            handed_over = None if key == _HAND_BACK_KEY else handed_over
+            stopped.pop(key, None)
+            continue
+        kind, name, body = _open(key, value, where)
+        try:
+            if kind == "generation":
+                generation = _decode_generation(body)
+            elif kind == "claim":
+                claim = checked(Claim(**{item: body[item] for item in Claim.__slots__}))
+            elif kind == "gap":
+                gap = checked(
+                    Gap(
+                        topic=name["topic"],
+                        partition=name["partition"],
+                        start=name["from"],
+                        end=body["to"],
+                        reason=body["reason"],
+                        run=body["run"],
+                        timestamp=body["timestamp"],
+                    )
+                )
+                gaps[gap.topic, gap.partition, gap.start] = gap
+            elif kind == "adoption":
+                names = {"topic": name["topic"], "partition": name["partition"]}
+                others = {item: body[item] for item in Adopted.__slots__ if item not in names}
+                told = checked(Adopted(**names, **others))
+                adopted[told.source] = told
+            elif kind == "hand-back":
+                handed_over = checked(HandedOver(**{item: body[item] for item in HandedOver.__slots__}))
+            elif kind == "stopped":
+                rest = {item: body[item] for item in Stopped.__slots__ if item != "topic"}
+                stopped[key] = checked(Stopped(topic=name["topic"], **rest))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _corrupt(where) from error
+    return ControlView(
+        generation,
+        claim,
+        tuple(gaps.values()),
+        tuple(adopted.values()),
+        handed_over,
+        tuple(stopped.values()),
+    )
+
+
+def _open(key: bytes | None, value: bytes, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    try:
+        name = orjson.loads(key or b"")
+        body = orjson.loads(value)
+        kind, version = str(name["kind"]), body["v"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise _corrupt(where) from error
+    if version != VERSION:
+        raise StateError(
+            f"{where}: a {kind} record has version {version}, this release knows {VERSION}",
+            fix="run the release of eomirror that wrote it, or a newer one",
+        )
+    return kind, name, body
+
+
+def _decode_generation(body: dict[str, Any]) -> Generation:
+    partitions = {
+        source: lane for lane, topics in enumerate(body["assignment"]) for source in _partitions(topics)
+    }
+    return Generation(
+        generation=whole(body["generation"]),
+        revision=whole(body["revision"]),
+        run=str(body["run"]),
+        highest_lane=whole(body["highest_lane"]),
+        assignment=Assignment(whole(body["lanes"]), partitions, frozenset(_partitions(body["parked"]))),
+        timestamp=whole(body["timestamp"]),
+    )
+
+
+def _partitions(topics: dict[str, list[int]]) -> list[SourcePartition]:
+    return [SourcePartition(topic, whole(number)) for topic, numbers in topics.items() for number in numbers]
+
+
+def _by_topic(partitions: list[SourcePartition] | tuple[SourcePartition, ...]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _corrupt(where: str) -> StateError:
+    return StateError(
+        f"{where}: this control record is not readable",
+        fix="find out who wrote it; only eomirror may write to this topic",
+    )

@@ -1,0 +1,1 @@
+"""Recovers a lane's partitions: resume offsets, hanging transactions and corrupt batches."""

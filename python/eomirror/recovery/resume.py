@@ -1,0 +1,344 @@
+"""
+What a lane does with a position when it comes up: pure decisions, facts in and a verdict out.
+
+Rule 5 (EO-5): a position names the topics it speaks of by id, the source's leader epoch, and the last target
+offset.  Rule 6 (EO-6): a gap is a log start beyond the position; an offset jump inside fetched data is none.
+
+What is asked, in this order, and why the order matters: a recreated topic has offsets that mean nothing to
+our position, so ids are compared before any offset is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from eomirror.errors import DataLossError, MirrorError, TopicError
+from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = [
+    "Resume",
+    "SourceFacts",
+    "Stop",
+    "TargetFacts",
+    "changed_error",
+    "copy_cut_error",
+    "copy_overwritten_error",
+    "cut_copies",
+    "decide_resume",
+    "gap_error",
+    "hole_error",
+    "is_compacting",
+    "truncated_error",
+]
+
+
+# so many offsets are read again at the most to compare a record
+_NEAR_OFFSETS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """
+    A source partition as its cluster describes it now.
+
+    Attributes:
+        topic_id: Id of the topic; None when the topic does not exist.
+        log_start: First offset that exists.
+        high_watermark: Offset after the last replicated record, open transactions included.
+        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
+        silent: The partition has no leader, so that nobody tells ``log_start`` and ``high_watermark``.
+        policy: ``cleanup.policy`` of the topic; None when it may not be read.
+    """
+
+    topic_id: str | None
+    log_start: int
+    high_watermark: int
+    refused: MirrorError | None = None
+    silent: bool = False
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """
+    A target partition as its cluster describes it now.
+
+    Attributes:
+        topic_id: Id of the topic; None when the topic does not exist.
+        high_watermark: Offset after its last record.
+        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
+    """
+
+    topic_id: str | None
+    high_watermark: int
+    refused: MirrorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """
+    Go on.
+
+    Attributes:
+        offset: First offset to fetch.
+        leader_epoch: To compare with the source's log; None when there is nothing to compare.
+        epoch_offset: Where to compare it, if that is before ``offset``; there are no records in between.
+        accepted_gap: ``[start, end)`` that the user's ``on_gap: accept`` lets us skip; recorded in a transaction.
+        history: What is known of the log before ``offset``.
+        compacted: Whether the topic is or was compacted, as far as known; to be remembered.
+    """
+
+    offset: int
+    leader_epoch: int | None
+    accepted_gap: tuple[int, int] | None = None
+    epoch_offset: int | None = None
+    history: History = field(default_factory=History)
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the partition's topic; other topics go on."""
+
+    error: MirrorError
+
+
+def decide_resume(
+    position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
+) -> Resume | Stop:
+    """
+    Decide how to go on from a committed position.
+
+    Args:
+        position: The valid position of the partition (rule 3).
+        source: The source partition now.
+        target: The target partition now.
+        accept_gaps: ``on_gap: accept``.
+    """
+    decision = _decide(position, source, target, accept_gaps=accept_gaps)
+    if isinstance(decision, Stop):
+        return decision
+    compacted = position.compacted or is_compacting(source.policy)
+    history = _history(position, source, compacted=compacted, accept_gaps=accept_gaps)
+    if decision.accepted_gap is not None:
+        # the batch and the record before the position are gone with what is behind them
+        history = replace(history, batch=None, record=None)
+    return replace(decision, history=history, compacted=compacted)
+
+
+def is_compacting(policy: str | None) -> bool:
+    """Whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
+    return policy is not None and "compact" in policy
+
+
+def is_near(record: int, following: int) -> bool:
+    """
+    Tell whether the last mirrored record is close enough to be fetched again for a comparison.
+
+    Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
+    read them again at each start and behind each lost connection.
+    """
+    return following - record <= _NEAR_OFFSETS
+
+
+def _history(position: Position, source: SourceFacts, *, compacted: bool, accept_gaps: bool) -> History:
+    """What is known of the log before a position: only what proves something is compared, and only there."""
+    if compacted or source.policy is None:
+        return History(missing=position.missing)
+    batch = record = None
+    if position.batch_offset is not None and position.batch_offset >= source.log_start:
+        batch = BatchMark(position.batch_offset, position.batch_crc or 0, position.batch_timestamp or 0)
+    elif (
+        position.record_offset is not None
+        and position.record_offset >= source.log_start
+        and is_near(position.record_offset, position.offset)
+    ):
+        half = len(position.record_digest) // 2
+        record = RecordMark(
+            position.record_offset, position.record_digest[:half], position.record_digest[half:]
+        )
+    return History(batch, record, Holes.NAME if accept_gaps else Holes.STOP, position.missing)
+
+
+def _decide(
+    position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
+) -> Resume | Stop:
+    refused = source.refused or target.refused
+    if refused is not None:
+        # a right that was taken away is about this topic; the others have theirs
+        return Stop(refused)
+    if source.topic_id is None:
+        return Stop(
+            TopicError(
+                f"{position.source}: the source topic is gone; it was mirrored up to offset {position.offset}",
+                fix=f"take {position.topic} out of the link's topics, or restore it",
+            )
+        )
+    if source.topic_id != position.topic_id:
+        return Stop(_source_recreated(position, source.topic_id))
+    stopped = _compare_target(position, target)
+    if stopped is not None:
+        return Stop(stopped)
+    if source.silent:
+        # The fetch waits for a leader, and the partitions that have one do not wait with it.  A gap, or a log that was
+        # truncated, is what that leader answers first (KIP-320), and ends the attempt; the next one asks it here.
+        return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
+    if position.offset > source.high_watermark:
+        return Stop(truncated_error(position.source, position.offset, source.high_watermark))
+    if position.offset < source.log_start:
+        return _gap(position, source.log_start, accept_gaps=accept_gaps)
+    if position.epoch_offset is not None and position.epoch_offset < source.log_start:
+        # what the epoch belonged to is gone
+        return Resume(position.offset, None)
+    return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
+
+
+def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLossError:
+    """The error that names a gap ``[position, log_start)`` (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{position}, {log_start}) are gone from the source before they "
+        "were mirrored (retention or deleted records); part of the range may have held no records",
+        fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
+        "records longer, raise retention.ms of the source topic",
+        topic=source.topic,
+    )
+
+
+def hole_error(source: SourcePartition, start: int, end: int) -> DataLossError:
+    """The error that names offsets ``[start, end)`` missing between two batches of a log (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, though the topic is not "
+        "compacted: the source has lost a part of the log, for example a segment file",
+        fix="look into the log directories of the source's brokers, and restore the segment if another replica has it; "
+        "to go on behind the hole, set on_gap: accept on the link, which records the range. Holes mean no loss where "
+        "the topic was compacted before the link first ran",
+        topic=source.topic,
+    )
+
+
+def changed_error(source: SourcePartition, what: str) -> DataLossError:
+    """
+    The error that names a log which no longer holds what was mirrored last (rule 5).
+
+    Args:
+        source: The source partition.
+        what: What is there and what was mirrored, as a sentence without a full stop.
+    """
+    return DataLossError(
+        f"{source}: the source's log diverges from what was mirrored, though its topic id and leader epochs are the "
+        f"same: {what}; the cluster was probably restored from an older state and written on",
+        fix="the target may hold records that the source lost, and the source records that were never mirrored: "
+        f"`eomirror verify` shows them. To go on from the source as it is now: --adopt {source}=OFFSET",
+        topic=source.topic,
+    )
+
+
+def truncated_error(source: SourcePartition, position: int, log_end: int) -> DataLossError:
+    """The error that names a log which ends before the position (rule 5)."""
+    return DataLossError(
+        f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
+        f"offset {position}, but the log ends at {log_end}",
+        fix="find out what happened to the source; the target may hold records that the source lost. "
+        f"To go on from the source as it is now: --adopt {source}={log_end}",
+        topic=source.topic,
+    )
+
+
+def copy_cut_error(position: Position, end: int) -> DataLossError:
+    """
+    The error that names records which the target acknowledged and lost (rule 5).
+
+    Args:
+        position: The valid position of the partition.
+        end: First target offset that is lost: where the copy ends, or where the broker put the next record.
+    """
+    where = f"{position.target_topic}-{position.target_partition}"
+    last = position.target_offset
+    assert last is not None, "a copy without records has none to lose"  # noqa: S101  for the type checker
+    # the last transaction wrote its records in one piece, unless other producers write to the copy as well
+    of_the_last = position.records > 0 and end > last - position.records
+    begin = position.prev if of_the_last and position.prev is not None else None
+    lost = (
+        f"source offsets before {position.offset}"
+        if begin is None
+        else f"some of [{begin}, {position.offset})"
+    )
+    return DataLossError(
+        f"{position.source}: the target was truncated or restored from an older state: records [{end}, {last}] of "
+        f"{where} were acknowledged and are gone; they hold {lost} of {position.source}",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
+        f"go on: --adopt {position.source}={'OFFSET' if begin is None else begin}",
+        topic=position.topic,
+    )
+
+
+def copy_overwritten_error(position: Position) -> DataLossError:
+    """The error that names a copy in which something else stands where a record was acknowledged (rule 5)."""
+    where = f"{position.target_topic}-{position.target_partition}"
+    return DataLossError(
+        f"{position.source}: the target was truncated or restored from an older state, and written on: at offset "
+        f"{position.target_offset} of {where} does not stand the record that was committed there with position "
+        f"{position.offset}",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
+        f"go on: --adopt {position.source}=OFFSET",
+        topic=position.topic,
+    )
+
+
+def cut_copies(
+    positions: Iterable[Position], ends: Mapping[tuple[str, int], int]
+) -> dict[SourcePartition, int]:
+    """
+    Return where copies end that lost records (rule 5).
+
+    Args:
+        positions: As committed before the ends were asked for.
+        ends: High watermarks of target partitions; a copy that is not among them is left out.
+    """
+    found = {}
+    for position in positions:
+        end = ends.get((position.target_topic, position.target_partition))
+        if end is not None and position.target_offset is not None and position.target_offset >= end:
+            found[position.source] = end
+    return found
+
+
+def _source_recreated(position: Position, topic_id: str) -> DataLossError:
+    return DataLossError(
+        f"{position.source}: the source topic was deleted and created again (id {position.topic_id} is now "
+        f"{topic_id}); it was mirrored up to offset {position.offset} of the old one",
+        fix=f"to mirror the new topic behind the old records, run with --adopt {position.source}=0 for each "
+        "partition; to start clean, delete the target topic first",
+    )
+
+
+def _compare_target(position: Position, target: TargetFacts) -> MirrorError | None:
+    adopt = (
+        f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to go on where the "
+        f"mirror stood: --adopt {position.source}={position.offset}"
+    )
+    if target.topic_id is None:
+        return TopicError(f"{position.source}: the target topic {position.target_topic} is gone", fix=adopt)
+    if target.topic_id != position.target_topic_id:
+        return TopicError(
+            f"{position.source}: the target topic {position.target_topic} was deleted and created again "
+            f"(id {position.target_topic_id} is now {target.topic_id}); records mirrored before are not in it",
+            fix=adopt,
+        )
+    if position.target_offset is not None and position.target_offset >= target.high_watermark:
+        return copy_cut_error(position, target.high_watermark)
+    return None
+
+
+def _gap(position: Position, log_start: int, *, accept_gaps: bool) -> Resume | Stop:
+    if accept_gaps:
+        # the epoch belongs to a record that no longer exists: there is nothing left to compare it with
+        return Resume(log_start, None, accepted_gap=(position.offset, log_start))
+    return Stop(gap_error(position.source, position.offset, log_start))

@@ -1,0 +1,157 @@
+"""One attempt of a lane: builds the adapters around the pump, or goes on with a parked one; a signal is an abort."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import AuthorizationError, LaneError, MirrorError, UnreachableError
+from eomirror.lane.runner import LanePump
+from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
+from eomirror.records.mm2 import Mm2Names
+from eomirror.records.names import LinkNames
+from eomirror.spark.handover import ParkedLane, Parking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LaneInterruptedError", "leave_parked", "run_lane"]
+
+log = structlog.get_logger(__name__)
+
+_PARKING = Parking()
+
+
+class LaneInterruptedError(BaseException):
+    """Raised in the lane's thread by a signal handler; no ``except Exception`` on the way may swallow it."""
+
+
+def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) -> LaneReport:
+    """
+    Run one attempt of a lane until its epoch is over, it is told to stop, or it cannot go on.
+
+    Blocks the calling thread, which must be the process's main thread so that signals reach it.  Never raises
+    for what can be expected: the report says how it ended.  An exception is a bug or a crash.
+
+    Args:
+        spec: What to mirror.
+        mailbox: The line to the driver.
+        clock: Where time comes from.
+    """
+    clients = _Clients()
+    close = clients.close
+    parked = False
+    try:
+        lane = _PARKING.take(spec)
+        if lane is None:
+            lane = _build(spec, mailbox, clock, clients)
+        else:
+            # as it is: with one call around it for every epoch, none could be made after a thousand of them
+            close = lane.close
+            lane.pump.resume(spec, mailbox)
+        report = _drive(spec, lane.pump)
+        if report.ending is Ending.EPOCH and not report.stopped_topics:
+            # before it is: a signal may come in between
+            parked = True
+            parked = _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
+            report = replace(report, goes_on=parked)
+    except LaneInterruptedError:
+        # nobody would be told that it goes on; what is parked closes itself
+        leave_parked()
+        raise
+    except (LaneError, UnreachableError) as error:
+        return _report(spec, Ending.REBUILD, str(error))
+    except AuthorizationError as error:
+        return _report(spec, Ending.UNAUTHORIZED, error.message, error)
+    except MirrorError as error:
+        return _report(spec, Ending.FAILED, error.message, error)
+    else:
+        return report
+    finally:
+        if not parked:
+            close()
+
+
+def leave_parked() -> None:
+    """Close the lane that this process keeps between two epochs, if there is one, behind its transaction."""
+    _PARKING.leave()
+
+
+def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
+    try:
+        return pump.run()
+    except LaneInterruptedError as signal:
+        log.info("lane_interrupted", lane=spec.lane, signal=str(signal))
+        pump.interrupt()
+        return _report(spec, Ending.STOPPED, f"interrupted: {signal}")
+
+
+def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
+    from eomirror.kafka.plain_producer import SourceSyncs
+    from eomirror.link.lane_state import LaneState, LaneTopics
+    from eomirror.link.offset_map_gc import OffsetMapSweep
+    from eomirror.link.target_log_ends import CopyEnds
+    from eomirror.plane.select import choose_plane
+    from eomirror.recovery.hanging_client import TargetLeftovers
+
+    topics = LaneTopics(spec)
+    plane = choose_plane(spec, topics, clock)
+    clients.add(plane.close)
+    clients.add(topics.close)
+    state = LaneState(spec, topics.target_admin, clock)
+    clients.add(state.close)
+    role = LinkNames(spec.link.state_name).client_id(f"lane-{spec.lane}")
+    sweep = OffsetMapSweep(spec.link, spec.source, spec.target, client_id=role, clock=clock)
+    clients.add(sweep.close)
+    copies = CopyEnds(spec.target, client_id=role, clock=clock)
+    clients.add(copies.close)
+    syncs = None
+    if spec.link.offset_syncs == "source":
+        syncs = SourceSyncs(
+            spec.source,
+            client_id=role,
+            topic=Mm2Names().offset_syncs(spec.link.target),
+        )
+        clients.add(syncs.close)
+    pump = LanePump(
+        spec,
+        plane=plane,
+        state=state,
+        topics=topics,
+        mailbox=mailbox,
+        clock=clock,
+        syncs=syncs,
+        sweep=sweep,
+        leftovers=TargetLeftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
+        copies=copies,
+    )
+    return ParkedLane(spec, pump, mailbox, clients.close)
+
+
+class _Clients:
+    """What to close at the end, in the order in which it was made."""
+
+    def __init__(self) -> None:
+        self._closers: list[Callable[[], None]] = []
+
+    def add(self, close: Callable[[], None]) -> None:
+        self._closers.append(close)
+
+    def close(self) -> None:
+        while self._closers:
+            self._closers.pop(0)()
+
+
+def _report(spec: LaneSpec, ending: Ending, reason: str, error: MirrorError | None = None) -> LaneReport:
+    return LaneReport(
+        lane=spec.lane,
+        epoch=spec.epoch,
+        attempt=spec.attempt,
+        ending=ending,
+        reason=reason,
+        error="" if error is None else str(error),
+        exit_code=0 if error is None else error.exit_code,
+    )

@@ -1,0 +1,153 @@
+"""Carries out changes of the target's topics, and waits until they can be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.errors import ClusterError, TopicError
+from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Refuse, Surplus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.kafka.cluster_metadata import TopicFacts
+    from eomirror.topics.diff import Change
+
+__all__ = ["TargetTopics"]
+
+log = structlog.get_logger(__name__)
+
+_SETTLE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
+_SHOWN = 3
+
+
+class TargetTopics:
+    """
+    Creates, grows and configures topics of one cluster.
+
+    Args:
+        admin: Of the target cluster.
+        link: Name of the link, for the log.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, admin: ClusterAdmin, *, link: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._admin = admin
+        self._log = log.bind(link=link)
+        self._clock = clock
+        self._told: set[Surplus] = set()
+
+    def validate(self, changes: Iterable[Change]) -> None:
+        """
+        Let the brokers check what would be created: rights, names, policies, settings.  Creates nothing.
+
+        Raises:
+            AuthorizationError: We may not create a topic.
+            ClusterError: A name or a setting is refused.
+            TopicError: A topic cannot be mirrored.
+        """
+        changes = list(changes)
+        for change in changes:
+            if isinstance(change, Refuse):
+                raise TopicError(change.reason, fix=change.fix, topic=change.topic)
+        self._admin.create_topics(
+            [change for change in changes if isinstance(change, CreateTopic)], validate_only=True
+        )
+
+    def has_records(self, topic: str) -> bool:
+        """
+        Whether anything was committed to the first partition of a topic.
+
+        Raises:
+            ClusterError: The cluster does not say.
+        """
+        first = (topic, 0)
+        return self._admin.offsets([first], at="latest", read_committed=True)[first] > 0
+
+    def apply(self, changes: Sequence[Change]) -> dict[str, TopicFacts]:
+        """
+        Carry out changes in order, then wait until every partition has a leader.
+
+        Returns:
+            The topics that were created or grown, as they are now.
+
+        Raises:
+            TopicError: A topic cannot be mirrored.
+            ClusterError: The cluster refuses, or does not get ready in time.
+        """
+        # one request for all topics: a link's first run may have hundreds
+        self._admin.create_topics([change for change in changes if isinstance(change, CreateTopic)])
+        expected: dict[str, int] = {}
+        for change in changes:
+            if isinstance(change, CreateTopic):
+                expected[change.name] = change.partitions
+                self._log.info(
+                    "topic_created",
+                    topic=change.name,
+                    partitions=change.partitions,
+                    replication_factor=change.replication_factor,
+                )
+            elif isinstance(change, AddPartitions):
+                self._admin.create_partitions(change.name, change.total)
+                expected[change.name] = change.total
+                self._log.info(
+                    "topic_grown", topic=change.name, before=change.before, partitions=change.total
+                )
+            elif isinstance(change, AlterConfig):
+                self._admin.alter_configs(change.name, change.values)
+                self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
+            elif isinstance(change, Surplus):
+                self._tell_surplus(change)
+            else:
+                raise TopicError(change.reason, fix=change.fix, topic=change.topic)
+        return self.settle(expected)
+
+    def settle(self, expected: Mapping[str, int]) -> dict[str, TopicFacts]:
+        """
+        Wait until topics have at least so many partitions, each with a leader.
+
+        A created topic is known to the controller first; until brokers have caught up, a producer would
+        learn that the topic does not exist.
+
+        Raises:
+            ClusterError: For 30 s none of those that are waited for gets there.
+        """
+        deadline = Deadline(_SETTLE_SECONDS, self._clock)
+        ready: dict[str, TopicFacts] = {}
+        while late := sorted(expected.keys() - ready.keys()):
+            fresh = {
+                name: facts
+                for name, facts in self._admin.describe_topics(late).items()
+                if facts is not None and not facts.leaderless and facts.partitions >= expected[name]
+            }
+            ready.update(fresh)
+            if len(fresh) == len(late):
+                break
+            if fresh:
+                # a thousand topics take longer than one
+                deadline = Deadline(_SETTLE_SECONDS, self._clock)
+            elif deadline.passed:
+                more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
+                raise ClusterError(
+                    f"topics {', '.join(late[:_SHOWN])}{more} were created on cluster {self._admin.name}, but not "
+                    f"all of their partitions have a leader after {_SETTLE_SECONDS:g} s",
+                    fix="see whether all of the target's brokers are alive, then start again",
+                )
+            self._clock.sleep(_PAUSE_SECONDS)
+        return ready
+
+    def _tell_surplus(self, change: Surplus) -> None:
+        if change not in self._told:
+            self._told.add(change)
+            self._log.warning(
+                "target_has_more_partitions",
+                topic=change.name,
+                partitions=change.partitions,
+                source_partitions=change.source_partitions,
+                meaning="records keep their partition; the others stay empty",
+            )

@@ -1,0 +1,496 @@
+"""
+What a link mirrors right now: finds topics, checks everything, and only then creates anything.
+
+`Discovery.prepare` runs once when the mirror starts.  It asks every question that can be asked without a trace
+before it creates the first topic, so that a mirror which cannot run leaves nothing behind; what it raises, a
+person must mend.  A link that has run before begins all the same with the topics that can be served, as it would have
+gone on with them.  `Discovery.refresh` runs every few seconds while lanes work.  It leaves out a topic that cannot be
+served, says so once, and goes on with the others: one bad topic must not stop a thousand good ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import (
+    ClusterError,
+    ConfigError,
+    Fault,
+    MirrorError,
+    TopicError,
+    UnreachableError,
+)
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.errors import Right
+from eomirror.kafka.transactional_id_acl import check_transactional_id
+from eomirror.lane.spec import AssignedPartition
+from eomirror.records.names import LinkNames
+from eomirror.topics.acls import check_source_rights, check_target_rights, need
+from eomirror.topics.apply import TargetTopics
+from eomirror.topics.bidirectional_configs import BothWays
+from eomirror.topics.diff import CreateTopic, TopicPair, topic_changes
+from eomirror.topics.heartbeats import refuse_beats, say_beats
+from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
+from eomirror.topics.plan import Plan
+from eomirror.topics.skipped import Complaints
+from eomirror.topics.state_topics_check import OwnTopics
+from eomirror.topology.naming import collisions, illegal_name
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
+    from eomirror.topics.diff import Change
+    from eomirror.topics.state_topics import Drift
+
+__all__ = ["Discovery"]
+
+log = structlog.get_logger(__name__)
+
+_CONFIGS_SECONDS = 60.0
+
+
+class Discovery:
+    """
+    Finds and prepares what one link mirrors.  Not for use by several threads at once.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        clock: Where time comes from.
+
+    Raises:
+        ClusterError: librdkafka does not take a cluster's properties.
+    """
+
+    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._link = link
+        self._target_cluster = target
+        self._clock = clock
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("planner")
+        self._source = ClusterAdmin(source, client_id=role, clock=clock)
+        self._target = ClusterAdmin(target, client_id=role, clock=clock)
+        self._topics = TargetTopics(self._target, link=link.name, clock=clock)
+        self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
+        self._ids = ("", "")
+        self._brokers = 1
+        self._target_defaults: dict[str, str | None] | None = None
+        self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
+        # names that the last look found
+        self._found: frozenset[str] = frozenset()
+        self._configs_compared = float("-inf")
+        self._complaints = Complaints(link.name)
+        self._own = OwnTopics(link, self._target, learn=self._learn_defaults, clock=clock)
+        self._both_ways = BothWays(link.loops.onward, goes_first=link.source < link.target)
+
+    @property
+    def cluster_ids(self) -> tuple[str, str]:
+        """Ids of source and target; known after `prepare` or `plan`."""
+        return self._ids
+
+    def plan(self) -> Plan:
+        """
+        Ask everything that can be asked without a trace, and say what would be created or changed.
+
+        Raises:
+            ClusterError: A cluster cannot be reached.
+            ConfigError: Source and target are the same cluster, and records would go round.
+            TopicError: A topic does not exist, or cannot have its name on the target.
+            AuthorizationError: A right is missing, on either side.
+            StateError: The link's own topics cannot be relied on.
+        """
+        return self._look()[0]
+
+    def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
+        """
+        Check everything, then create what is missing and wait until it can be written.
+
+        Args:
+            strict: Whether a topic that cannot be served is refused also where the link has run before; otherwise the
+                others are prepared, and it is left out as `refresh` would do.
+
+        Returns:
+            Every partition to mirror.
+
+        Raises:
+            MirrorError: As `plan`; also where a transactional.id may not be used.  Nothing was created.
+        """
+        try:
+            plan, pairs = self._look()
+        except (TopicError, ClusterError) as error:
+            if strict or isinstance(error, UnreachableError) or not all(self._ids):
+                # also where it is not even known which clusters these are
+                raise
+            return self._prepare_others(error)
+        if plan.first_run:
+            # nobody can be using these ids yet, so that trying them out fences nobody
+            for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
+                check_transactional_id(
+                    self._target_cluster,
+                    name,
+                    client_id=self._names.client_id("planner"),
+                    transaction_timeout=self._link.transaction_timeout,
+                    clock=self._clock,
+                )
+        for drift in plan.drifts:
+            log.warning(
+                "state_topic_drifted",
+                link=self._link.name,
+                topic=drift.topic,
+                setting=drift.setting,
+                wanted=drift.wanted,
+                found=drift.found,
+            )
+        if not plan.targets:
+            log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
+        # ours first: should the mirror die in between, there is no copy without a place for its positions
+        self._own.created(self._topics.apply([*plan.state, *plan.readers]))
+        self._source_topics.apply(plan.readers_on_source)
+        self._apply(pairs, plan.changes)
+        if strict or plan.first_run or not self._topics.has_records(self._names.control_topic):
+            return self._assigned(plan.targets)
+        return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
+
+    def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
+        """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
+        # what is not about single topics is as strict as ever; a first run that failed has left its topics, and what
+        # the next one leaves out would be taken up as new, from its beginning, whatever the link's `start` says
+        state, _, first_run = self._own.look(brokers=self._brokers)
+        if first_run or not self._topics.has_records(self._names.control_topic):
+            raise refused
+        readers, _ = self._look_at_readers(self._target, mm2_target_topics(self._link, brokers=self._brokers))
+        here = mm2_source_topics(self._link, brokers=self._source.describe_cluster().brokers)
+        on_source, _ = self._look_at_readers(self._source, here)
+        self._own.created(self._topics.apply([*state, *readers]))
+        self._source_topics.apply(on_source)
+        found = self.refresh()
+        if not found:
+            raise refused
+        log.warning(
+            "link_begins_without_some_topics",
+            link=self._link.name,
+            topics=len({item.source.topic for item in found}),
+            reason=refused.message,
+            fix=refused.fix,
+        )
+        return found
+
+    def refresh(self) -> tuple[AssignedPartition, ...]:
+        """
+        Every partition to mirror now; topics that appeared or grew have been prepared on the target.
+
+        A topic that cannot be served, or a partition without a leader, is left out; the others go on.  A source
+        topic that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
+
+        Raises:
+            StateError: The link's own topics were deleted or created anew under the running mirror.
+            ClusterError: A cluster cannot be reached; nothing is known then.
+        """
+        self._own.check()
+        names = self._source.topic_names()
+        say_beats(self._link, names, self._complaints)
+        targets = self._tolerant_names(self._matched(names))
+        described = self._source.describe_topics(list(targets))
+        sources = {topic: facts for topic, facts in described.items() if facts is not None}
+        self._ready = {topic: ready for topic, ready in self._ready.items() if topic in sources}
+        targets = {topic: name for topic, name in targets.items() if topic in sources}
+        now = self._clock.monotonic()
+        everything = now - self._configs_compared >= _CONFIGS_SECONDS
+        looked_at = {
+            topic: sources[topic]
+            for topic in targets
+            if everything or topic not in self._ready or self._ready[topic][0] != sources[topic]
+        }
+        if everything:
+            self._configs_compared = now
+        if looked_at:
+            self._refresh_topics(looked_at, targets)
+        return self._led(targets, sources)
+
+    def left_out(self) -> dict[str, MirrorError]:
+        """Topics that the last look found on the source and could not prepare, and why; no lane has them."""
+        standing = self._complaints.standing.items()
+        return {
+            topic: error for topic, error in standing if topic in self._found and topic not in self._ready
+        }
+
+    def goals(self) -> dict[SourcePartition, int]:
+        """
+        Last stable offset of every partition that is mirrored, now.
+
+        Raises:
+            ClusterError: The source cannot be reached.
+        """
+        wanted = dict(self._ready)
+        while True:
+            partitions = [
+                (topic, number)
+                for topic, (source, _) in wanted.items()
+                for number in range(source.partitions)
+            ]
+            try:
+                found = self._source.offsets(partitions, at="latest", read_committed=True)
+            except TopicError as error:
+                # deleted since we last looked: there is nothing to reach
+                if wanted.pop(error.topic, None) is None:
+                    raise
+            else:
+                return {SourcePartition(*where): offset for where, offset in found.items()}
+
+    def close(self) -> None:
+        """Close both clients."""
+        self._source.close()
+        self._target.close()
+
+    # -- checks, in the order in which a person would want to hear of them ------------------------
+
+    def _look(self) -> tuple[Plan, dict[str, TopicPair]]:
+        source, target = self._source.describe_cluster(), self._target.describe_cluster()
+        self._ids = (source.cluster_id, target.cluster_id)
+        self._brokers = target.brokers
+        names = self._source.topic_names()
+        matched = self._matched(names)
+        self._complaints.tell_passed(self._link.filter, names)
+        refuse_beats(self._link, self._source, names, self._complaints)
+        self._check_literals(names, matched)
+        targets = self._strict_names(matched)
+        self._check_same_cluster(targets)
+        check_source_rights(self._link, self._source, matched)
+        state, drifts, first_run = self._own.look(brokers=self._brokers)
+        readers, drifts_there = self._look_at_readers(
+            self._target, mm2_target_topics(self._link, brokers=target.brokers)
+        )
+        on_source, drifts_here = self._look_at_readers(
+            self._source, mm2_source_topics(self._link, brokers=source.brokers)
+        )
+        sources = self._source.describe_topics(matched)
+        pairs = self._pairs({topic: facts for topic, facts in sources.items() if facts is not None}, targets)
+        changes = {topic: self._changes(pair) for topic, pair in pairs.items()}
+        flat = [*state, *readers, *(change for each in changes.values() for change in each)]
+        check_target_rights(self._link, self._target, flat, pairs)
+        self._topics.validate(flat)
+        self._source_topics.validate(on_source)
+        drifts = (*drifts, *drifts_there, *drifts_here)
+        plan = Plan(self._ids, targets, state, readers, on_source, drifts, changes, first_run)
+        self._configs_compared = self._clock.monotonic()
+        return plan, pairs
+
+    def _matched(self, names: Iterable[str]) -> list[str]:
+        matched = [topic for topic in names if self._link.mirrors(topic)]
+        self._found = frozenset(matched)
+        return matched
+
+    def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
+        """A topic that is named, rather than described by a pattern, has to exist."""
+        for pattern in self._link.topics:
+            topic = pattern.replace("\\.", ".")
+            # a dot is a legal character of a topic; without any other sign, nobody means a pattern
+            if illegal_name(topic) or topic in matched:
+                continue
+            if topic in names:
+                log.warning(
+                    "topic_never_mirrored",
+                    link=self._link.name,
+                    topic=topic,
+                    reason=self._link.filter.reason(topic),
+                )
+                continue
+            # brokers hide what we may not see; asked by name, they say that it is a matter of rights
+            if self._source.describe_topics([topic])[topic] is None:
+                raise TopicError(
+                    f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
+                    fix=f"create it, or take it out of the link's topics; a pattern such as {topic}.* may match "
+                    "nothing yet",
+                    topic=topic,
+                )
+
+    def _strict_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets = {topic: self._link.target_topic(topic) for topic in matched}
+        for collision in collisions(matched, self._link.target_naming):
+            raise collision.error(f"link {self._link.name}", self._link.target)
+        return targets
+
+    def _tolerant_names(self, matched: Sequence[str]) -> dict[str, str]:
+        targets: dict[str, str] = {}
+        for topic in matched:
+            try:
+                targets[topic] = self._link.target_topic(topic)
+            except TopicError as error:
+                self._complaints.say(topic, error)
+        for collision in collisions(matched, self._link.target_naming):
+            # whoever was mirrored first stays; the newcomer has to wait for a person
+            staying = self._staying(collision.sources, targets)
+            for topic in collision.sources:
+                if topic not in staying and targets.pop(topic, None) is not None:
+                    others = ", ".join(name for name in collision.sources if name != topic)
+                    self._complaints.say(
+                        topic,
+                        TopicError(
+                            f"topic {topic} and {others} cannot live side by side on {self._link.target}",
+                            fix="put one of them under the link's `exclude`, or choose another `naming`",
+                        ),
+                    )
+        for topic, name in list(targets.items()):
+            if self._ids[0] == self._ids[1] and self._goes_round(topic, name):
+                del targets[topic]
+                self._complaints.say(
+                    topic,
+                    TopicError(
+                        f"topic {topic} would be mirrored again and again: source and target are the same cluster",
+                        fix="put it under the link's `exclude`",
+                    ),
+                )
+        return targets
+
+    def _staying(self, sources: Sequence[str], targets: Mapping[str, str]) -> set[str]:
+        """Of topics that cannot live side by side, those that are mirrored already: by us, or their copy is there."""
+        staying = {topic for topic in sources if topic in self._ready}
+        if staying:
+            return staying
+        names = {topic: targets[topic] for topic in sources if topic in targets}
+        found, _ = self._target.visible_topics(sorted(set(names.values())))
+        there = {topic for topic, name in names.items() if found.get(name) is not None}
+        # of several that would share a copy, nobody can say whose it is
+        return there if len(there) == 1 else set()
+
+    def _check_same_cluster(self, targets: Mapping[str, str]) -> None:
+        if self._ids[0] != self._ids[1]:
+            return
+        culprit = next((topic for topic, name in targets.items() if self._goes_round(topic, name)), None)
+        if culprit is None and self._link.naming.kind != "identity":
+            return
+        what = f"topic {culprit} would be written to {targets[culprit]}" if culprit else "no topic is renamed"
+        raise ConfigError(
+            [
+                Fault(
+                    f"links.{self._link.name}",
+                    f"source {self._source.name} and target {self._target.name} are the same cluster "
+                    f"(id {self._ids[0]}), and {what}, which the link would mirror again",
+                    "correct bootstrap.servers of one cluster; or, to copy topics within a cluster, rename every "
+                    "topic to a name that the link's `topics` do not match",
+                )
+            ]
+        )
+
+    def _goes_round(self, topic: str, name: str) -> bool:
+        return topic == name or self._link.filter.accepts(name)
+
+    def _look_at_readers(
+        self, admin: ClusterAdmin, wanted: Sequence[CreateTopic]
+    ) -> tuple[tuple[CreateTopic, ...], tuple[Drift, ...]]:
+        """Topics for MM2's readers that are missing, and what is not as it should be about those that exist."""
+        found = admin.describe_topics([topic.name for topic in wanted])
+        existing = [topic for topic in wanted if found[topic.name] is not None]
+        for name, rights in admin.topic_rights([topic.name for topic in existing]).items():
+            right = Right("Write", "topic", name)
+            purpose = "tell MirrorMaker 2's readers there, unless the link turns it off"
+            need(self._link, admin, rights, right, purpose)
+        configs = admin.topic_configs([topic.name for topic in existing])
+        drifts: list[Drift] = []
+        for topic in existing:
+            drifts += mm2_drift(topic, {key: entry.value for key, entry in configs[topic.name].items()})
+        return tuple(topic for topic in wanted if found[topic.name] is None), tuple(drifts)
+
+    # -- comparing and applying -------------------------------------------------------------------
+
+    def _pairs(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> dict[str, TopicPair]:
+        names = {topic: targets[topic] for topic in sources}
+        copies = self._target.describe_topics(sorted(set(names.values())))
+        source_configs = self._source.topic_configs(names)
+        target_configs = self._target.topic_configs(
+            name for name, facts in copies.items() if facts is not None
+        )
+        for configs in target_configs.values():
+            self._learn_defaults(configs)
+        if self._target_defaults is None and sources:
+            self._learn_from_a_stranger()
+        return {
+            topic: TopicPair(
+                sources[topic], source_configs[topic], name, copies[name], target_configs.get(name)
+            )
+            for topic, name in names.items()
+        }
+
+    def _learn_defaults(self, configs: Mapping[str, ConfigValue]) -> None:
+        """What any existing topic of the target tells about topics without settings of their own."""
+        known = self._target_defaults or {}
+        told = {key: entry.value if entry.is_default else known.get(key) for key, entry in configs.items()}
+        self._target_defaults = {**known, **told}
+
+    def _learn_from_a_stranger(self) -> None:
+        # Kafka's own topics come last: they have many settings of their own, which say nothing of defaults
+        for name in sorted(self._target.topic_names(), key=lambda name: name.startswith("_"))[:1]:
+            try:
+                self._learn_defaults(self._target.topic_configs([name])[name])
+            except MirrorError as error:
+                # not needed: without it, more settings are set on copies than would have to be
+                log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
+
+    def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
+        changes = topic_changes(
+            pair,
+            brokers=self._brokers,
+            replication_factor=self._link.replication_factor,
+            target_defaults=self._target_defaults,
+            provenance_header=self._link.provenance_header,
+            guard=self._link.guard,
+        )
+        return self._both_ways.carried(pair, changes)
+
+    def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
+        fresh = self._topics.apply([change for each in changes.values() for change in each])
+        # a copy that another process created between our look and our request has settled as well
+        missing = {
+            pair.name: pair.source.partitions
+            for pair in pairs.values()
+            if pair.target is None and pair.name not in fresh
+        }
+        fresh.update(self._topics.settle(missing))
+        for topic, pair in pairs.items():
+            copy = fresh.get(pair.name, pair.target)
+            if copy is not None:
+                self._ready[topic] = (pair.source, copy)
+            self._both_ways.note(pair, changes[topic])
+        self._complaints.settled(pairs.keys())
+
+    def _refresh_topics(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> None:
+        try:
+            pairs = self._pairs(sources, targets)
+            self._apply(pairs, {topic: self._changes(pair) for topic, pair in pairs.items()})
+        except MirrorError as error:
+            if len(sources) == 1:
+                self._complaints.say(next(iter(sources)), error)
+                return
+            # either a cluster is away, which is said here and once, or one topic spoils it for all
+            self._source.describe_cluster()
+            self._target.describe_cluster()
+            topics = list(sources)
+            # halves: with a thousand topics, each asked for alone, nothing new would be seen for minutes
+            for half in (topics[: len(topics) // 2], topics[len(topics) // 2 :]):
+                self._refresh_topics({topic: sources[topic] for topic in half}, targets)
+
+    def _assigned(self, targets: Mapping[str, str]) -> tuple[AssignedPartition, ...]:
+        return tuple(
+            AssignedPartition(SourcePartition(topic, number), source.topic_id, name, copy.topic_id)
+            for topic, name in sorted(targets.items())
+            if topic in self._ready
+            for source, copy in [self._ready[topic]]
+            for number in range(min(source.partitions, copy.partitions))
+        )
+
+    def _led(
+        self, targets: Mapping[str, str], sources: Mapping[str, TopicFacts]
+    ) -> tuple[AssignedPartition, ...]:
+        """Without partitions that have no leader: nobody can say where they begin; they are taken up once they have."""
+        return tuple(
+            item
+            for item in self._assigned(targets)
+            if item.source.partition not in sources[item.source.topic].leaderless
+        )

@@ -1,0 +1,73 @@
+"""
+Source topics whose copies would have the name of the link's own heartbeats on the target.
+
+Each cluster that MirrorMaker 2 wrote to has a topic ``heartbeats``, and its copy is ``SOURCE.heartbeats``: the topic
+that a link with ``heartbeats: link`` writes itself, for the same readers.  The copy gives way, because the link's own
+heartbeats go on when MirrorMaker 2 is gone.  A topic of an application that has this name is not given up in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.errors import TopicError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eomirror.config import Link
+    from eomirror.kafka.admin import ClusterAdmin
+    from eomirror.topics.skipped import Complaints
+
+__all__ = ["refuse_beats", "say_beats"]
+
+
+def say_beats(link: Link, names: Iterable[str], complaints: Complaints) -> None:
+    """
+    Name the topics that give way to the link's own heartbeats.
+
+    Args:
+        link: The link.
+        names: Topics of the source.
+        complaints: Says each once.
+    """
+    for topic in _beaten(link, names):
+        complaints.say(topic, _error(link, topic, "so that it is not mirrored"))
+
+
+def refuse_beats(link: Link, source: ClusterAdmin, names: Sequence[str], complaints: Complaints) -> None:
+    """
+    Name the topics that give way, unless MirrorMaker 2 cannot have made them: its own have one compacted partition.
+
+    Args:
+        link: The link.
+        source: Of the source cluster.
+        names: Topics of the source.
+        complaints: Says each once.
+
+    Raises:
+        TopicError: There is such a topic.
+        ClusterError: The source does not answer.
+    """
+    for topic in _beaten(link, names):
+        facts, _ = source.visible_topics([topic])
+        if (found := facts.get(topic)) is None:
+            continue
+        policy = source.topic_configs([topic])[topic].get("cleanup.policy")
+        if found.partitions != 1 or (policy is not None and "compact" not in (policy.value or "")):
+            raise _error(link, topic, "and it does not look like MirrorMaker 2's heartbeats")
+    say_beats(link, names, complaints)
+
+
+def _beaten(link: Link, names: Iterable[str]) -> list[str]:
+    return [topic for topic in names if link.filter.matches(topic) and link.beats_for(topic)]
+
+
+def _error(link: Link, topic: str, what: str) -> TopicError:
+    copy = link.target_topic(topic)
+    return TopicError(
+        f"topic {topic} would be written to {copy}, where the link writes its own heartbeats, {what}",
+        fix=f"if it holds an application's records, name it in the link's `topics` ({topic}), and the link writes no "
+        "heartbeats there; to mirror MirrorMaker 2's, set `heartbeats: source` or `heartbeats: off`; or `exclude` it",
+        topic=topic,
+    )

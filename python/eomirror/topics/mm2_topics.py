@@ -1,0 +1,83 @@
+"""
+Topics that MirrorMaker 2's readers know, as a link needs them: created explicitly, never altered (pure).
+
+One partition, compact, as MM2 makes them (Kafka 4.3, MirrorUtils.createSinglePartitionCompactedTopic), with as many
+replicas as our own state topics have, and small segments: MM2's clients read checkpoints from the beginning, and the
+segment that is written to is never compacted.  Several links, and an MM2 that runs beside them, may share such a topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.records.mm2 import Mm2Names
+from eomirror.topics.diff import TIMESTAMPS, CreateTopic, default_replication_factor
+from eomirror.topics.state_topics import Drift
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.config import Link
+
+__all__ = ["mm2_drift", "mm2_source_topics", "mm2_target_topics"]
+
+_REPLICAS = 3
+_CONFIGS = {
+    "cleanup.policy": "compact",
+    # records of a clock that is wrong are taken as well, as by our own topics
+    **TIMESTAMPS,
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": "600000",
+}
+
+
+def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
+    """
+    What the link writes for MM2's readers on the target.
+
+    Args:
+        link: The link.
+        brokers: Of the target cluster.
+    """
+    names = Mm2Names()
+    wanted = []
+    if link.offset_syncs == "target":
+        wanted.append(names.offset_syncs(link.source))
+    if link.groups:
+        wanted.append(names.checkpoints(link.source))
+    if link.beats_on_target:
+        wanted.append(names.remote_heartbeats(link.source))
+    return tuple(_topic(name, brokers, link.replication_factor) for name in wanted)
+
+
+def mm2_source_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
+    """
+    What the link writes for MM2's readers on the source.
+
+    Args:
+        link: The link.
+        brokers: Of the source cluster.
+    """
+    names = Mm2Names()
+    wanted = []
+    if link.offset_syncs == "source":
+        wanted.append(names.offset_syncs(link.target))
+    if link.heartbeats == "source":
+        wanted.append(names.heartbeats)
+    # `replication_factor` of a link speaks of its target
+    return tuple(_topic(name, brokers, None) for name in wanted)
+
+
+def mm2_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Drift, ...]:
+    """What an existing topic has that makes its readers miss records; the mirror itself does not depend on it."""
+    policy = found.get("cleanup.policy")
+    if policy == "compact":
+        return ()
+    return (Drift(topic.name, "cleanup.policy", "compact", policy),)
+
+
+def _topic(name: str, brokers: int, configured: int | None) -> CreateTopic:
+    factor = default_replication_factor(brokers, configured)
+    # with two replicas a second one in sync would stop the mirror whenever a broker restarts
+    in_sync = "2" if factor >= _REPLICAS else "1"
+    return CreateTopic(name, 1, factor, {**_CONFIGS, "min.insync.replicas": in_sync})

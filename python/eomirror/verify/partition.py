@@ -1,0 +1,359 @@
+"""
+Compares one partition with its copy: reads both sides, and fetches the records that differ.
+
+A batch job on Spark runs this in its tasks; `eomirror.verify.runner` runs it in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from eomirror._native import PartitionComparison, PlaneReader
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.kafka.record_reader import CommittedPartition
+from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.records.names import LinkNames
+from eomirror.verify.counts import Found, Tally
+from eomirror.verify.end_offsets import LogEnd
+from eomirror.verify.verdict import PartitionVerdict, Range, Scope, Shown, altered_parts
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster, Link
+
+__all__ = ["MOST_KEYS", "Comparer", "Progress", "plane_refusal"]
+
+_CONNECT_SECONDS = 30.0
+_STEP_SECONDS = 0.1
+_MESSAGES = 5000
+# so long neither side gives anything before somebody looks where the logs end
+_PATIENCE_SECONDS = 60.0
+
+#: Keys of a compacted partition that are kept at a time, about 100 bytes each; more are compared in shares.
+MOST_KEYS = 1_000_000
+
+#: Told while a partition is compared: its scope, and what was counted so far.
+Progress = Callable[[Scope, Tally], None]
+
+_HISTORY = 65_536
+
+
+def plane_refusal(link: Link, source: Cluster, target: Cluster) -> str:
+    """Why the native plane cannot read these clusters; empty if it can."""
+    role = LinkNames(link.state_name).client_id("verify")
+    return "; ".join(
+        f"{cluster.alias}: {name}: {why}"
+        for cluster in (source, target)
+        for name, why in PlaneReader.refusals(*with_tokens(_properties(cluster, role)))
+    )
+
+
+@dataclass(slots=True)
+class _Kept:
+    """
+    A comparison, which may go on with what is mirrored meanwhile.
+
+    Attributes:
+        of: What it is about: ids of both topics, name of the copy, whether timestamps are compared.
+        comparison: Itself.
+        before: What was counted of earlier topics of these names.
+        found: The first differences.
+    """
+
+    of: tuple[Any, ...]
+    comparison: PartitionComparison
+    before: Tally | None
+    found: list[Found] = field(default_factory=list)
+
+    def tally(self, show: int, *, whole: bool) -> Tally:
+        """All that was counted."""
+        tally = Tally.of(self.comparison.counts(), self.found, self.comparison.resume_at(), whole=whole)
+        return tally if self.before is None else self.before.plus(tally, show=show)
+
+
+class Comparer:
+    """
+    Compares partitions of one link, one after the other.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        ids: Ids of both clusters.
+        show: For how many differences of a partition the records are fetched.
+        most_keys: Keys of a compacted partition that are kept in memory.
+        native: Whether the native plane reads; see `plane_refusal`.
+        clock: Where time comes from.
+
+    Raises:
+        MirrorError: A cluster cannot be reached or refuses us.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        ids: tuple[str, str],
+        *,
+        show: int = 10,
+        most_keys: int = MOST_KEYS,
+        native: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._link = link
+        self._ids = ids
+        self._show = show
+        self._most_keys = most_keys
+        role = LinkNames(link.state_name).client_id("verify")
+        self._clients = tuple(
+            CommittedPartition(cluster, client_id=role, clock=clock) for cluster in (source, target)
+        )
+        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._ends = LogEnd(source, target, client_id=role, clock=clock)
+        self._clock = clock
+        self._readers: tuple[PlaneReader, PlaneReader] | None = None
+        if native:
+            self._readers = (
+                _reader(source, role),
+                _reader(target, role),
+            )
+
+    def compare(
+        self,
+        one: Scope,
+        *,
+        progress: Progress | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        keep: int = 0,
+        ids: tuple[str, str] = ("", ""),
+    ) -> Tally:
+        """
+        Compare one partition.
+
+        Args:
+            one: What of it; one with a problem has nothing to compare.
+            progress: Called at most every 0.1 s.
+            stopped: Whether to stop, asked as often; the rest is not compared then.
+            keep: Go on with what `keep` > 0 compared of this partition before, which knows that many records, so that a
+                duplicate of one of them is recognised; 0 begins anew.
+            ids: Ids of source and target topic: what was kept of other topics of these names is only counted on.
+
+        Raises:
+            MirrorError: It could not be read.
+        """
+        if one.problem:
+            return Tally()
+        if one.by_key:
+            return self._by_key(one, progress, stopped)
+        kept = self._going_on(one, keep, ids) if keep else _Kept((), self._comparison(one), None)
+        whole = self._finish(one, kept.comparison, kept.found, progress, stopped)
+        return kept.tally(self._show, whole=whole)
+
+    def _going_on(self, one: Scope, keep: int, ids: tuple[str, str]) -> _Kept:
+        """What was compared of this partition before, told what is there now; or a new comparison."""
+        where, of = (one.source.topic, one.source.partition), (*ids, one.target.topic, one.timestamps)
+        kept = self._kept.get(where)
+        if kept is not None and kept.of == of:
+            starts = (one.source.start, one.target.start)
+            kept.comparison.extend(one.source.end, one.target.end, _letters(one), starts)
+            return kept
+        # of other topics; the same ones are read again from their beginning
+        others = kept is not None and all(kept.of[:2]) and kept.of[:2] != ids
+        before = kept.tally(self._show, whole=True) if kept is not None and others else None
+        self._kept[where] = _Kept(of, self._comparison(one, history=keep), before)
+        return self._kept[where]
+
+    def verdict(self, one: Scope, tally: Tally) -> PartitionVerdict:
+        """
+        What was found, with the records that differ.
+
+        Raises:
+            MirrorError: They could not be read.
+        """
+        return PartitionVerdict(
+            scope=one,
+            matched=tally.matched,
+            differences=tally.differences,
+            source=tally.source,
+            target=tally.target,
+            shown=tuple(self._shown(one, *each) for each in tally.found[: self._show]),
+            whole=tally.whole,
+            # where either side is compacted, holes mean nothing
+            holes=() if one.by_key else tally.holes,
+        )
+
+    def _by_key(self, one: Scope, progress: Progress | None, stopped: Callable[[], bool]) -> Tally:
+        shares = 1
+        results: list[Tally] = []
+        while len(results) < shares:
+            comparison = self._comparison(one, by_key=(self._most_keys, len(results), shares))
+            found: list[Found] = []
+            whole = self._read_keys(one, comparison, found, progress, stopped)
+            if whole and comparison.counts()["differences"]["altered"]:
+                # an older record of the key was read, and the last one removed before the reader came to it
+                found.clear()
+                comparison.read_again()
+                whole = self._read_keys(one, comparison, found, progress, stopped)
+            if comparison.too_many_keys:
+                shares, results = shares * 4, []
+                continue
+            results.append(Tally.of(comparison.counts(), found, None, whole=whole))
+            if not whole:
+                break
+        tally = results[0]
+        for each in results[1:]:
+            # every share reads everything again
+            tally = tally.plus(replace(each, source={}, target={}), show=self._show)
+        return replace(
+            tally,
+            source=results[0].source,
+            target=results[0].target,
+            found=tuple(sorted(tally.found, key=lambda each: [-1 if n is None else n for n in each[1:]])),
+        )
+
+    def _read_keys(
+        self,
+        one: Scope,
+        comparison: PartitionComparison,
+        found: list[Found],
+        progress: Progress | None,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Compare the last records of keys; whether it was not stopped before."""
+        whole = self._finish(one, comparison, found, progress, stopped)
+        if whole and any(comparison.counts()["differences"].values()):
+            # compaction goes on: what it removed while this was read, it removed for a record behind the tails
+            comparison.read_on(*self._ends.stable(one))
+            found.clear()
+            whole = self._finish(one, comparison, found, progress, stopped)
+        return whole
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._readers = None
+        for client in self._clients:
+            client.close()
+        self._ends.close()
+
+    def _comparison(
+        self, one: Scope, *, by_key: tuple[int, int, int] | None = None, history: int = _HISTORY
+    ) -> PartitionComparison:
+        guard = None
+        if self._link.guard:
+            source_id, target_id = self._ids
+            guard = (source_id, target_id, self._link.origin_ids(self._link.source, source_id))
+        return PartitionComparison(
+            _tuple(one.source),
+            _tuple(one.target),
+            timestamps=one.timestamps,
+            guard=guard,
+            marked=self._link.provenance_header,
+            by_key=by_key,
+            history=history,
+            letters=_letters(one),
+        )
+
+    def _finish(
+        self,
+        one: Scope,
+        comparison: PartitionComparison,
+        found: list[Found],
+        progress: Progress | None,
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Compare to the end; whether it was not stopped before."""
+        if self._readers is None:
+            counts = comparison.counts()
+            for client, part, side in zip(
+                self._clients, (one.source, one.target), ("source", "target"), strict=True
+            ):
+                client.assign(part.topic, part.partition, counts[side]["position"])
+        done = False
+        at: tuple[int, int] | None = None
+        patience = Deadline(_PATIENCE_SECONDS, self._clock)
+        while not done and not stopped():
+            done = (
+                self._feed(comparison)
+                if self._readers is None
+                else comparison.step(*self._readers, _STEP_SECONDS)
+            )
+            found += comparison.take()[: self._show - len(found)]
+            counts = comparison.counts()
+            reached = (counts["source"]["position"], counts["target"]["position"])
+            if reached != at:
+                at, patience = reached, Deadline(_PATIENCE_SECONDS, self._clock)
+            elif patience.passed and not done:
+                wanted = (comparison.wants("source"), comparison.wants("target"))
+                self._ends.check(one, reached, wanted)
+                patience = Deadline(_PATIENCE_SECONDS, self._clock)
+            if progress is not None:
+                tally = Tally.of(counts, found, comparison.resume_at(), whole=done)
+                progress(one, tally)
+        return done
+
+    def _feed(self, comparison: PartitionComparison) -> bool:
+        done = False
+        for side, client in zip(("source", "target"), self._clients, strict=True):
+            if comparison.wants(side):
+                messages, reached = client.read(_MESSAGES, _STEP_SECONDS)
+                done = comparison.feed(side, messages, reached)
+        # both sides may be empty, and then nobody has asked yet
+        return done or comparison.feed("source", [], None)
+
+    def _shown(self, one: Scope, kind: str, source_offset: int | None, target_offset: int | None) -> Shown:
+        source, target = (
+            None if offset is None else client.one(part.topic, part.partition, offset)
+            for client, part, offset in zip(
+                self._clients, (one.source, one.target), (source_offset, target_offset), strict=True
+            )
+        )
+        return Shown(
+            kind=kind,
+            source_offset=source_offset,
+            target_offset=target_offset,
+            parts=altered_parts(source, target) if source and target and kind == "altered" else (),
+            source=_readable(source),
+            target=_readable(target),
+        )
+
+
+def _letters(one: Scope) -> list[tuple[int, int]]:
+    return [(offset, int(digest, 16)) for offset, digest in one.letters]
+
+
+def _tuple(part: Range) -> tuple[str, int, int, int, int]:
+    return part.topic, part.partition, part.start, part.end, part.tail
+
+
+def _reader(cluster: Cluster, role: str) -> PlaneReader:
+    properties, tokens = with_tokens(_properties(cluster, role))
+    return PlaneReader(properties, _CONNECT_SECONDS, tokens)
+
+
+def _properties(cluster: Cluster, role: str) -> dict[str, str]:
+    return as_text(consumer_properties(cluster, client_id=role))
+
+
+_LONGEST = 200
+
+
+def _readable(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A record for people and JSON: bytes as text where they are, shortened."""
+    if record is None:
+        return None
+    return {
+        **record,
+        "key": _bytes(record["key"]),
+        "value": _bytes(record["value"]),
+        "headers": [[name, _bytes(value)] for name, value in record["headers"]],
+    }
+
+
+def _bytes(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    text = value[:_LONGEST].decode("utf-8", "backslashreplace")
+    return text if len(value) <= _LONGEST else f"{text}... ({len(value)} bytes)"

@@ -1,0 +1,71 @@
+"""What the offset map says of where logs that begin later than their copies, or the other way round, were cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror._native import PartitionMap
+from eomirror.link.offset_map_reader import take_chunk
+from eomirror.records.offset_map import read_offset_map_key
+from eomirror.verify.verdict import needed_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eomirror.kafka.compacted_topic import LogRecord
+    from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
+
+__all__ = ["MapCuts"]
+
+# ranges of all partitions together: 24 MB
+_KEPT_RANGES = 1_000_000
+_LEAST_RANGES, _MOST_RANGES = 64, 65_536
+
+
+class MapCuts:
+    """
+    Takes the records of the offset map one after the other, and keeps what decides.
+
+    A later chunk overrules an earlier one where they disagree: the mirror was moved back, or its target was replaced.
+    What is kept does not grow with the map: the first range of each partition, and so many before the beginnings of
+    both logs that one is left when the last of them are overruled.
+
+    Args:
+        wanted: By source partition: its position, and the first source offset and target offset that can be compared.
+
+    Attributes:
+        replaced: Source partitions of which there are chunks of an earlier topic of this name.
+    """
+
+    def __init__(self, wanted: Mapping[SourcePartition, tuple[Position, int, int]]) -> None:
+        self._wanted = wanted
+        self._most = min(_MOST_RANGES, max(_LEAST_RANGES, _KEPT_RANGES // max(1, len(wanted))))
+        self._maps = {source: PartitionMap() for source in wanted}
+        self.replaced: set[SourcePartition] = set()
+
+    def take(self, record: LogRecord) -> None:
+        """
+        Take the next record of the map's topic.
+
+        Raises:
+            StateError: It is not readable, or of a version that this release does not know; names the record.
+        """
+        source, topic_id, _ = read_offset_map_key(record.key, where=record.where)
+        if record.value is None or source not in self._wanted:
+            return
+        position, first_source, first_target = self._wanted[source]
+        if topic_id != position.topic_id:
+            self.replaced.add(source)
+            return
+        found = self._maps[source]
+        take_chunk(found, record, position)
+        if found.ranges() > 4 * self._most:
+            found.keep_near(first_source, first_target, self._most)
+
+    def ranges(self) -> dict[SourcePartition, tuple[tuple[int, int, int], ...]]:
+        """Of each partition at most three ranges: see `needed_ranges`."""
+        return {
+            source: needed_ranges(self._maps[source].listed(), *ends)
+            for source, (_, *ends) in self._wanted.items()
+        }

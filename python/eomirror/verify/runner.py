@@ -1,0 +1,254 @@
+"""Carries out `eomirror verify` in one process: surveys a link, and compares its partitions one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.types import SourcePartition
+from eomirror.verify.last_verdicts import Standing
+from eomirror.verify.partition import MOST_KEYS, Comparer, plane_refusal
+from eomirror.verify.scope import Bound, Survey, Surveyed
+from eomirror.verify.verdict import LinkVerdict, PartitionVerdict, Range
+
+if TYPE_CHECKING:
+    from eomirror.config import Cluster, Link
+    from eomirror.verify.counts import Tally
+    from eomirror.verify.partition import Progress
+    from eomirror.verify.resume import LinkResume
+    from eomirror.verify.verdict import Scope
+
+__all__ = ["Elsewhere", "Spread", "Verifier"]
+
+Compare = Callable[[Sequence["Scope"]], list[PartitionVerdict]]
+
+
+class Elsewhere(Protocol):
+    """Who compares scopes in place of this process, such as `eomirror.spark.verify.SparkComparison`."""
+
+    def __call__(self, scopes: Sequence[Scope]) -> list[PartitionVerdict]:
+        """The verdicts, in the order of their scopes."""
+
+    @property
+    def description(self) -> str:
+        """Where, for people."""
+
+
+Spread = Callable[[Sequence["Scope"]], Elsewhere | None]
+
+# of all followed partitions together, about 100 MB; a duplicate of an older record is called foreign
+_KEPT_RECORDS = 1 << 20
+_LEAST_KEPT, _MOST_KEPT = 1024, 65_536
+
+
+class Verifier:
+    """
+    Compares what a link has mirrored with its source.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        show: For how many differences of a partition the records are fetched.
+        most_keys: Keys of a compacted partition that are kept in memory.
+        native: Whether the native plane may read; it does where it can.
+        clock: Where time comes from.
+
+    Attributes:
+        ids: Ids of source and target cluster.
+        resume: What was compared before, and where to keep what is compared now; None at first.
+        looked_seconds: How long it took, when it last ran, to see what there is to compare; the offset map is read
+            from its beginning where logs begin later than at 0.
+
+    Raises:
+        MirrorError: A cluster cannot be reached or refuses us.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        target: Cluster,
+        *,
+        show: int = 10,
+        most_keys: int = MOST_KEYS,
+        native: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._link = link
+        self._show = show
+        self.resume: LinkResume | None = None
+        self.looked_seconds = 0.0
+        self._clock = clock
+        self._reason = plane_refusal(link, source, target) if native else "librdkafka was asked for"
+        self._survey = Survey(link, source, target, clock=clock)
+        self.ids = self._survey.cluster_ids()
+        self._begun: set[tuple[SourcePartition, tuple[str, str]]] = set()
+        self._standing = Standing()
+        self._comparer = Comparer(
+            link,
+            source,
+            target,
+            self.ids,
+            show=show,
+            most_keys=most_keys,
+            native=not self._reason,
+            clock=clock,
+        )
+
+    @property
+    def plane(self) -> str:
+        """Who reads: ``native`` or ``client``."""
+        return "client" if self._reason else "native"
+
+    @property
+    def reason(self) -> str:
+        """Why the native plane does not read; empty if it does."""
+        return self._reason
+
+    def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
+        """
+        Say what there is to compare.
+
+        Raises:
+            DifferenceError: The link never ran.
+        """
+        return self._survey.look(bound, thorough=thorough)
+
+    def run(
+        self,
+        *,
+        bound: Bound | None = None,
+        progress: Progress | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        follows: bool = False,
+        spread: Spread | None = None,
+    ) -> LinkVerdict:
+        """
+        Compare what is committed now.
+
+        Args:
+            bound: Of which offsets; None for all.
+            progress: Called while a partition is compared, at most every 0.1 s.
+            stopped: Whether to stop, asked as often; what is not compared is marked in the verdict.
+            follows: Go on where the last such run ended, and count on.
+            spread: Gives somebody else who compares these scopes, or None where this process shall; asked once.
+
+        Raises:
+            DifferenceError: The link never ran.
+            UsageError: What was kept of an earlier run does not fit.
+            MirrorError: A partition could not be read.
+        """
+        bound = bound or Bound()
+        began = self._clock.monotonic()
+        # counts that are kept cannot be taken back, so what they begin with is to be known before
+        found = self.look(bound, thorough=self.resume is not None or (follows and not self._begun))
+        if follows and not self._begun.issuperset(found.topic_ids.items()):
+            if self._begun:
+                found = self.look(bound, thorough=True)
+            self._begun.update(found.topic_ids.items())
+        self.looked_seconds = self._clock.monotonic() - began
+        keep = 0
+        if follows:
+            share = _KEPT_RECORDS // max(1, len(found.scopes))
+            keep = min(_MOST_KEPT, max(_LEAST_KEPT, share))
+        other = None if spread is None else spread(found.scopes)
+
+        def compare(scopes: Sequence[Scope]) -> list[PartitionVerdict]:
+            if other is not None:
+                return other(scopes)
+            return [self._compare(one, found, progress, stopped, keep) for one in scopes]
+
+        verdicts = compare(found.scopes)
+        # a copy that begins with an earlier topic of the source's name looks as if strangers had written it; only
+        # the offset map can tell, and reading it is for those who need it
+        if (
+            any(verdict.differences.get("foreign") for verdict in verdicts)
+            and self.resume is None
+            and not follows
+        ):
+            verdicts = self._look_again(bound, verdicts, compare)
+        if follows:
+            verdicts = [self._standing.of(verdict) for verdict in verdicts]
+        return LinkVerdict(
+            link=self._link.name,
+            plane=self.plane,
+            reason=self._reason,
+            partitions=tuple(verdicts),
+            waiting=tuple(found.waiting),
+            spark="" if other is None else other.description,
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._comparer.close()
+        self._survey.close()
+
+    def _compare(
+        self,
+        one: Scope,
+        found: Surveyed,
+        progress: Progress | None,
+        stopped: Callable[[], bool],
+        keep: int,
+    ) -> PartitionVerdict:
+        if stopped():
+            return PartitionVerdict(scope=one, whole=False)
+        source = SourcePartition(one.source.topic, one.source.partition)
+        ids = found.topic_ids.get(source)
+        if self.resume is None or one.problem or one.by_key or ids is None:
+            tally = self._comparer.compare(
+                one, progress=progress, stopped=stopped, keep=keep, ids=ids or ("", "")
+            )
+            return self._comparer.verdict(one, tally)
+        resume = self.resume
+        before = resume.before(one, ids)
+        rest = one if before is None else _rest(one, before)
+
+        def note(scope: Scope, tally: Tally) -> None:
+            so_far = tally if before is None else before.plus(tally, show=self._show)
+            resume.note(one, ids, so_far)
+            if progress is not None:
+                progress(scope, so_far)
+
+        tally = self._comparer.compare(rest, progress=note, stopped=stopped)
+        if before is not None:
+            tally = before.plus(tally, show=self._show)
+        resume.note(one, ids, tally)
+        return self._comparer.verdict(one, tally)
+
+    def _look_again(
+        self, bound: Bound, verdicts: list[PartitionVerdict], compare: Compare
+    ) -> list[PartitionVerdict]:
+        now = {
+            (one.source.topic, one.source.partition): one for one in self.look(bound, thorough=True).scopes
+        }
+        again: dict[int, Scope] = {}
+        for place, verdict in enumerate(verdicts):
+            was = verdict.scope
+            one = now.get((was.source.topic, was.source.partition))
+            if one is not None and verdict.differences.get("foreign"):
+                begins = (one.source.start, one.target.start)
+                if begins != (was.source.start, was.target.start):
+                    again[place] = one
+        found = dict(zip(again, compare(list(again.values())), strict=True))
+        return [found.get(place, verdict) for place, verdict in enumerate(verdicts)]
+
+
+def _rest(one: Scope, before: Tally) -> Scope:
+    """What is left to compare behind what was, unless retention has come further on either side."""
+    if before.at is None:
+        return one
+    source, target = before.at
+    start = max(source, one.source.start), max(target, one.target.start)
+    return replace(
+        one,
+        source=Range(
+            one.source.topic, one.source.partition, start[0], max(one.source.end, start[0]), one.source.tail
+        ),
+        target=Range(
+            one.target.topic, one.target.partition, start[1], max(one.target.end, start[1]), one.target.tail
+        ),
+    )

@@ -1,0 +1,409 @@
+"""
+Finds out what of a link can be compared: asks both clusters for facts, which `eomirror.verify.verdict` judges.
+
+The order of the questions decides.  The target's ends come first and its positions after them, so that every record
+before those ends has its position among those that are read, unless nobody's position speaks of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.errors import DifferenceError, TopicError, UsageError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.link.valid_positions import valid_positions
+from eomirror.records.dead_letter import read_letter
+from eomirror.records.names import LinkNames
+from eomirror.types import SourcePartition
+from eomirror.verify.retention import MapCuts
+from eomirror.verify.verdict import PartitionFacts, Range, Scope, scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import TopicFacts
+    from eomirror.kafka.compacted_topic import LogRecord
+    from eomirror.records.position import Position
+
+__all__ = ["Bound", "Survey", "Surveyed"]
+
+# markers are written after the commit was answered, to each partition at its own time
+_MARKER_SECONDS = 5.0
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """
+    What is asked for of a link.
+
+    Attributes:
+        topics: Only source topics that this regular expression matches whole; None for all.
+        from_offset: First source offset of every partition; None for the log's start.
+        since_ms: First record whose timestamp is at least this, ms since 1970, by the brokers' index; None for all.
+
+    Raises:
+        UsageError: The topics are no regular expression.
+    """
+
+    topics: str | None = None
+    from_offset: int | None = None
+    since_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.topics or "")
+        except re.error as error:
+            raise UsageError(
+                f"topics {self.topics}: not a regular expression: {error}",
+                fix="name a topic, or give a pattern such as orders.*",
+            ) from error
+
+    @property
+    def whole(self) -> bool:
+        """Whether all offsets are asked for."""
+        return self.from_offset is None and self.since_ms is None
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """
+    What there is to compare.
+
+    Attributes:
+        scopes: One for each source partition that has a position, and one for each partition of their targets that
+            holds something and of which no position speaks.
+        waiting: Source topics, or partitions of them, that the link matches and has no position of.
+        topic_ids: Ids of source and target topic, by source partition.
+    """
+
+    scopes: Sequence[Scope]
+    waiting: Sequence[str]
+    topic_ids: Mapping[SourcePartition, tuple[str, str]]
+
+
+class Survey:
+    """
+    Asks what can be compared of one link.
+
+    Args:
+        link: The link.
+        source: Its source cluster.
+        target: Its target cluster.
+        clock: Where time comes from.
+
+    Raises:
+        MirrorError: A cluster cannot be reached or refuses us.
+    """
+
+    def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._link = link
+        self._clock = clock
+        self._names = LinkNames(link.state_name)
+        role = self._names.client_id("verify")
+        self._source = ClusterAdmin(source, client_id=role, clock=clock)
+        self._target = ClusterAdmin(target, client_id=role, clock=clock)
+        self._states = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        # dead letters, and where their topic ended before they were read
+        self._known_letters: tuple[
+            tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]
+        ] = (("", {}), [])
+
+    def cluster_ids(self) -> tuple[str, str]:
+        """Ids of source and target cluster."""
+        return self._source.describe_cluster().cluster_id, self._target.describe_cluster().cluster_id
+
+    def look(self, bound: Bound, *, thorough: bool = False) -> Surveyed:
+        """
+        Say what there is to compare now.
+
+        Args:
+            bound: What is asked for.
+            thorough: Read the offset map also where all logs begin at 0: it knows whether the copy begins with an
+                earlier topic of the source's name.
+
+        Raises:
+            DifferenceError: The link never ran.
+            StateError: A record of the link's state cannot be read.
+        """
+        chosen, mirrors = re.compile(bound.topics or ".*"), self._link.mirrors
+        matched = [
+            topic for topic in self._source.topic_names() if mirrors(topic) and chosen.fullmatch(topic)
+        ]
+        if self._target.describe_topics([self._names.positions_topic])[self._names.positions_topic] is None:
+            raise DifferenceError(
+                f"link {self._link.name} never ran: the target has no {self._names.positions_topic}",
+                fix="run `eomirror run CONFIG` first",
+            )
+        copies = {topic: copy for topic in matched if (copy := self._copy_of(topic))}
+        stable = self._ends(self._target, self._target.describe_topics(sorted(copies.values())))
+        _, records = self._states.read(self._names.positions_topic)
+        found = {
+            source: position
+            for source, position in sorted(valid_positions(records).items())
+            if chosen.fullmatch(source.topic) and mirrors(source.topic)
+        }
+        positions = list(found.values())
+        sources = self._source.describe_topics(sorted({*matched, *(each.topic for each in positions)}))
+        targets = self._target.describe_topics(
+            sorted({*copies.values(), *(each.target_topic for each in positions)})
+        )
+        scopes = [
+            scope(each) for each in self._facts(positions, sources, targets, stable, bound, thorough=thorough)
+        ]
+        scopes += self._unclaimed(positions, copies, targets, stable)
+        return Surveyed(
+            scopes,
+            _waiting(matched, sources, found),
+            {source: (each.topic_id, each.target_topic_id) for source, each in found.items()},
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._states.close()
+        self._source.close()
+        self._target.close()
+
+    def _copy_of(self, topic: str) -> str:
+        try:
+            return self._link.target_topic(topic)
+        except TopicError:
+            # nothing of it can have been mirrored
+            return ""
+
+    def _unclaimed(
+        self,
+        positions: Sequence[Position],
+        copies: Mapping[str, str],
+        targets: Mapping[str, TopicFacts | None],
+        stable: Mapping[Partition, int],
+    ) -> list[Scope]:
+        """
+        Partitions of the target that hold something of which no position speaks: as copies of nothing.
+
+        Where the target's applications write to the same topics, that is for them to know.
+        """
+        if self._link.guard:
+            return []
+        claimed = {(each.target_topic, each.target_partition) for each in positions}
+        starts = self._ends(self._target, {copy: targets[copy] for copy in copies.values()}, at="earliest")
+        return [
+            Scope(
+                source=Range(topic, where[1], 0, 0, 0),
+                target=Range(copy, where[1], start, stable[where], stable[where]),
+            )
+            for topic, copy in copies.items()
+            for where, start in sorted(starts.items())
+            if where[0] == copy and where not in claimed and start < stable.get(where, 0)
+        ]
+
+    def _facts(
+        self,
+        positions: Sequence[Position],
+        sources: Mapping[str, TopicFacts | None],
+        targets: Mapping[str, TopicFacts | None],
+        stable: Mapping[Partition, int],
+        bound: Bound,
+        *,
+        thorough: bool,
+    ) -> list[PartitionFacts]:
+        sources = {each.topic: sources[each.topic] for each in positions}
+        targets = {each.target_topic: targets[each.target_topic] for each in positions}
+        source_starts = self._ends(self._source, sources, at="earliest")
+        source_stable = self._ends(self._source, sources)
+        target_starts = self._ends(self._target, targets, at="earliest")
+        stable_now = self._settled(positions, targets)
+        bounds = self._bounds(sources, source_stable, bound)
+        policies = self._settings(sources, targets)
+        from_start = self._link.start == "earliest"
+        mapped: dict[SourcePartition, tuple[tuple[int, int, int], ...]] = {}
+        replaced: set[SourcePartition] = set()
+        adopted: Mapping[SourcePartition, tuple[int, int]] = {}
+        starts = [*source_starts.values(), *target_starts.values()]
+        if thorough or not from_start or not bound.whole or any(starts):
+            mapped, replaced = self._mapped(
+                {
+                    each.source: (
+                        each,
+                        max(source_starts.get(each.source, 0), bounds.get(each.source, 0)),
+                        target_starts.get((each.target_topic, each.target_partition), 0),
+                    )
+                    for each in positions
+                }
+            )
+            adopted = self._adopted()
+        letters = self._letters(positions)
+        facts = []
+        for each in positions:
+            target = (each.target_topic, each.target_partition)
+            source_topic, target_topic = sources[each.topic], targets[each.target_topic]
+            compacted, timestamps = policies(each)
+            facts.append(
+                PartitionFacts(
+                    position=each,
+                    source_id=None if source_topic is None else source_topic.topic_id,
+                    target_id=None if target_topic is None else target_topic.topic_id,
+                    source_start=source_starts.get(each.source, 0),
+                    source_stable=source_stable.get(each.source, 0),
+                    target_start=target_starts.get(target, 0),
+                    target_stable=stable.get(target, 0),
+                    target_stable_now=stable_now.get(target, 0),
+                    expected_topic=self._copy_of(each.topic),
+                    mapped=mapped.get(each.source, ()),
+                    from_start=from_start,
+                    bound=bounds.get(each.source, 0),
+                    replaced=each.source in replaced,
+                    letters=letters.get(each.source, ()),
+                    adopted=adopted.get(each.source),
+                    compacted=compacted,
+                    timestamps=timestamps,
+                )
+            )
+        return facts
+
+    def _bounds(
+        self, topics: Mapping[str, TopicFacts | None], ends: Mapping[Partition, int], bound: Bound
+    ) -> dict[Partition, int]:
+        """First source offsets that are asked for."""
+        if bound.since_ms is None:
+            return dict.fromkeys(ends, bound.from_offset or 0)
+        found = self._ends(self._source, topics, at=bound.since_ms)
+        # nothing that young is there: all of it is before the bound
+        return {
+            where: max(ends[where] if at < 0 else at, bound.from_offset or 0) for where, at in found.items()
+        }
+
+    def _settled(
+        self, positions: Sequence[Position], targets: Mapping[str, TopicFacts | None]
+    ) -> dict[Partition, int]:
+        """The target's last stable offsets, with time for the markers of what positions speak of."""
+        deadline = Deadline(_MARKER_SECONDS, self._clock)
+        while True:
+            stable = self._ends(self._target, targets)
+            if not behind(positions, stable) or deadline.passed:
+                return stable
+            self._clock.sleep(0.1)
+
+    def _settings(
+        self, sources: Mapping[str, TopicFacts | None], targets: Mapping[str, TopicFacts | None]
+    ) -> Callable[[Position], tuple[bool, bool]]:
+        """For a position: whether one of its topics is compacted, and whether its target keeps timestamps."""
+        found = [
+            admin.topic_configs(names)
+            if (names := [name for name, facts in topics.items() if facts is not None])
+            else {}
+            for admin, topics in ((self._source, sources), (self._target, targets))
+        ]
+
+        def setting(side: int, topic: str, name: str) -> str:
+            value = found[side].get(topic, {}).get(name)
+            return (value.value or "") if value is not None else ""
+
+        def policies(position: Position) -> tuple[bool, bool]:
+            cleanup = setting(0, position.topic, "cleanup.policy") + setting(
+                1, position.target_topic, "cleanup.policy"
+            )
+            stamped = setting(1, position.target_topic, "message.timestamp.type") == "LogAppendTime"
+            return "compact" in cleanup, not stamped
+
+        return policies
+
+    def _mapped(
+        self, wanted: Mapping[SourcePartition, tuple[Position, int, int]]
+    ) -> tuple[dict[SourcePartition, tuple[tuple[int, int, int], ...]], set[SourcePartition]]:
+        """
+        What the offset map says of the topics that are meant now, and who has chunks of an earlier topic.
+
+        Args:
+            wanted: Position, first source offset and first target offset that can be compared.
+        """
+        topic = self._names.offset_map_topic
+        if self._target.describe_topics([topic])[topic] is None:
+            return {}, set()
+        cuts = MapCuts(wanted)
+        self._states.each(topic, cuts.take)
+        return cuts.ranges(), cuts.replaced
+
+    def _adopted(self) -> dict[SourcePartition, tuple[int, int]]:
+        """From which offsets on copies are the link's that another replicator had begun."""
+        topic = self._names.control_topic
+        if self._target.describe_topics([topic])[topic] is None:
+            return {}
+        records = self._states.read(topic)[1]
+        view = control_view(records)
+        return {
+            each.source: (each.offset, 0 if each.target_offset is None else each.target_offset + 1)
+            for each in view.adopted
+        }
+
+    def _letters(self, positions: Sequence[Position]) -> dict[SourcePartition, list[tuple[int, str]]]:
+        """Dead letters of the topics that are meant now."""
+        topic = self._names.dead_letter_topic
+        facts = self._target.describe_topics([topic])[topic] if positions else None
+        if facts is None:
+            return {}
+        names = [(topic, number) for number in range(facts.partitions)]
+        ends = self._target.offsets(names, at="latest", read_committed=False)
+        # they hold whole records: whoever follows a link does not read them anew every second
+        if self._known_letters[0] != (facts.topic_id, ends):
+            self._known_letters = (facts.topic_id, ends), self._read_letters(topic)
+        ids = {each.source: each.topic_id for each in positions}
+        letters: dict[SourcePartition, list[tuple[int, str]]] = {}
+        for source, offset, topic_id, digest in self._known_letters[1]:
+            if ids.get(source) == topic_id:
+                letters.setdefault(source, []).append((offset, digest))
+        return letters
+
+    def _read_letters(self, topic: str) -> list[tuple[SourcePartition, int, str, str]]:
+        letters: list[tuple[SourcePartition, int, str, str]] = []
+
+        def take(record: LogRecord) -> None:
+            # of the record that the letter holds, only the digest is kept
+            if record.value is not None:
+                letters.append(read_letter(record.key, record.value, where=record.where))
+
+        self._states.each(topic, take)
+        return letters
+
+    def _ends(
+        self, admin: ClusterAdmin, topics: Mapping[str, TopicFacts | None], *, at: str | int = "latest"
+    ) -> dict[Partition, int]:
+        partitions = [
+            (name, number)
+            for name, facts in topics.items()
+            if facts is not None
+            for number in range(facts.partitions)
+        ]
+        return admin.offsets(partitions, at=at, read_committed=True) if partitions else {}
+
+
+def behind(positions: Sequence[Position], stable: Mapping[Partition, int]) -> list[Position]:
+    """Positions whose last record lies at or behind the last stable offset of its partition: no marker is there yet."""
+    return [
+        each
+        for each in positions
+        if each.target_offset is not None
+        and each.target_offset >= stable.get((each.target_topic, each.target_partition), 0)
+    ]
+
+
+def _waiting(
+    matched: Sequence[str],
+    topics: Mapping[str, TopicFacts | None],
+    positions: Mapping[SourcePartition, Position],
+) -> list[str]:
+    """Topics without any position, and partitions without one of topics that have some."""
+    begun = {source.topic for source in positions}
+    waiting = [topic for topic in matched if topic not in begun]
+    for topic in matched:
+        facts = topics[topic]
+        if topic in begun and facts is not None:
+            numbers = range(facts.partitions)
+            waiting += [f"{topic}-{n}" for n in numbers if SourcePartition(topic, n) not in positions]
+    return waiting

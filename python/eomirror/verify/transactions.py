@@ -1,0 +1,367 @@
+"""
+The log audit of one link: is every transaction on its target whole?
+
+Reads the target uncommitted, with markers, and shows transaction by transaction that mirrored records, their
+positions and their offset map were decided together (O3), that the positions of each source partition form one
+chain (O4), and that nothing is left open (O6).  What it can prove and what not is told at the head of
+``rust/core/src/audit.rs``, where the decisions are made; this module finds the topics, takes their ends in the
+right order, and waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from eomirror._native import LogAudit
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
+from eomirror.config.clients import consumer_properties
+from eomirror.errors import DifferenceError, UnreachableError
+from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.records.names import LinkNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from eomirror.config import Cluster, Link
+
+__all__ = ["AuditFinding", "AuditedSince", "TransactionAudit", "TransactionName", "audit_link"]
+
+_STEP_SECONDS = 0.1
+_CONNECT_SECONDS = 30.0
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionName:
+    """
+    What the positions of a transaction call it.
+
+    Attributes:
+        run: Run of the mirror.
+        lane: Lane number.
+        epoch: Number of the Spark task of the lane in this run.
+        attempt: Attempt within the epoch.
+        txn: Number within the attempt.
+        producer_id: Of its producer.
+        producer_epoch: Likewise.
+    """
+
+    run: str
+    lane: int
+    epoch: int
+    attempt: int
+    txn: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """
+    One thing that is wrong.
+
+    Attributes:
+        fault: UncoveredData, TornTransaction, BrokenChain, WrongTargetOffset, PositionWithoutData,
+            OpenTransaction, MapMismatch or Unreadable.
+        topic: Topic on the target.
+        partition: Partition there.
+        offset: Of the record that shows it.
+        producer_id: Whose transaction; -1 when only the broker's watermarks show it.
+        producer_epoch: Likewise.
+        transaction: Its name, where a position is involved.
+        detail: In words.
+    """
+
+    fault: str
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    transaction: TransactionName | None
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.fault} {self.topic}-{self.partition}@{self.offset}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedSince:
+    """A source partition whose older positions were removed by compaction: complete from a transaction on."""
+
+    topic: str
+    partition: int
+    offset: int
+    transaction: TransactionName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionAudit:
+    """
+    What an audit saw.
+
+    Attributes:
+        link: Name of the link.
+        at_rest: Whether everything was judged; else the last transaction of each producer was not.
+        transactions: Whole transactions with records.
+        records: Records that they cover.
+        positions: Committed positions.
+        advances: Of these, advances without records.
+        set_positions: Of these, positions set outside of data: first ones, adopted ones, ones behind a gap.
+        claims: Committed claims of attempts.
+        aborted: Aborted transactions of this link, counted once per partition.
+        foreign_records: Committed records on its topics by producers that are not the link's.
+        foreign_producers: Producer ids of these.
+        unproven_records: Records whose positions compaction may have removed.
+        unproven_positions: Positions whose records or chunks compaction or retention may have removed.
+        under_way: Parts of transactions that were not ended yet, in a running link.
+        counts: Number of findings by fault.
+        findings: The first 1000 of them.
+        since: Source partitions that are not audited from their beginning.
+        unread: Partitions that positions name and that were not read.
+        widest_spread_ms: Longest time between the markers of one transaction, by the brokers' clocks.
+        widest_spread_transaction: That transaction.
+        bytes_read: Bytes of record batches.
+    """
+
+    link: str
+    at_rest: bool
+    transactions: int
+    records: int
+    positions: int
+    advances: int
+    set_positions: int
+    claims: int
+    aborted: int
+    foreign_records: int
+    foreign_producers: int
+    unproven_records: int
+    unproven_positions: int
+    under_way: int
+    counts: Mapping[str, int]
+    findings: Sequence[AuditFinding]
+    since: Sequence[AuditedSince]
+    unread: Sequence[Partition]
+    widest_spread_ms: int | None
+    widest_spread_transaction: TransactionName | None
+    bytes_read: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.counts
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that the link ever did was audited."""
+        missing = self.unproven_records or self.unproven_positions or self.under_way
+        return not (self.since or self.unread or missing)
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit as JSON knows it, with the verdicts."""
+        return {"clean": self.clean, "complete": self.complete, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """Partitions of the link's topics on the target, and the producer ids that its positions name."""
+
+    data: Sequence[Partition]
+    positions: Sequence[Partition]
+    offset_map: Sequence[Partition]
+    producers: AbstractSet[int]
+    ids: Mapping[str, str]
+
+    def by_role(self) -> Sequence[tuple[str, Sequence[Partition]]]:
+        # a transaction's data is judged by its position, and that by its chunk: a cut through a running link must
+        # not show the former without the latter
+        return [("data", self.data), ("positions", self.positions), ("offset-map", self.offset_map)]
+
+    def every(self) -> Sequence[Partition]:
+        return [*self.data, *self.positions, *self.offset_map]
+
+
+def audit_link(
+    link: Link,
+    target: Cluster,
+    *,
+    at_rest: bool,
+    seconds: float = 600.0,
+    settle: float = 5.0,
+    clock: Clock = SYSTEM_CLOCK,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> TransactionAudit:
+    """
+    Audit the transactions of a link.
+
+    Args:
+        link: The link.
+        target: Its target cluster.
+        at_rest: Whether nobody writes to the link's topics.  Then what is open is a finding; otherwise the last
+            transaction of each producer is not judged.
+        seconds: How long it may take.
+        settle: How long to wait for open transactions to end, at rest: markers are written after the commit was
+            answered, and the transaction of a killed producer ends with its timeout.
+        clock: Where time comes from.
+        on_progress: Called about ten times a second with the bytes read and with how many parts of transactions
+            wait for their counterparts.
+
+    Raises:
+        DifferenceError: The link never ran.
+        MirrorError: The native client cannot log in to this cluster, or a log cannot be read.
+        ClusterError: The target refuses us or cannot be reached.
+        UnreachableError: The time was not enough.
+    """
+    deadline = Deadline(seconds, clock)
+    client_id = LinkNames(link.state_name).client_id("audit")
+    admin = ClusterAdmin(target, client_id=client_id)
+    try:
+        topics = _topics(link, target, admin, client_id=client_id, clock=clock)
+        if at_rest and _settle(admin, topics.every(), settle, clock):
+            # what was open hid what was committed behind it, and perhaps the first position of a topic
+            topics = _topics(link, target, admin, client_id=client_id, clock=clock)
+        properties, tokens = with_tokens(as_text(consumer_properties(target, client_id=client_id)))
+        audit = LogAudit(properties, _CONNECT_SECONDS, tokens)
+        for producer_id in topics.producers:
+            audit.learn(producer_id)
+        for role, partitions in topics.by_role():
+            ends = admin.offsets(partitions, at="latest", read_committed=False)
+            starts = admin.offsets(partitions, at="earliest", read_committed=False)
+            for topic, number in partitions:
+                start, end = starts[topic, number], ends[topic, number]
+                audit.add(topic, number, role, start, end, topics.ids[topic])
+        while not audit.step(_STEP_SECONDS):
+            if on_progress is not None:
+                on_progress(*audit.progress())
+            if deadline.passed:
+                raise UnreachableError(
+                    f"the audit of {link.name} took longer than {seconds:g} s",
+                    fix="give it more time; what it read so far is not kept",
+                )
+        bytes_read, _ = audit.progress()
+        told = audit.finish(at_rest)
+        held_back = _held_back(admin, topics.every()) if at_rest else {}
+    finally:
+        admin.close()
+    return _frozen(link.name, told, held_back, at_rest=at_rest, bytes_read=bytes_read)
+
+
+def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock) -> _Topics:
+    names = LinkNames(link.state_name)
+    state = [names.positions_topic, names.offset_map_topic]
+    facts = admin.describe_topics(state)
+    missing = [name for name in state if facts[name] is None]
+    if missing:
+        raise DifferenceError(
+            f"{link.name}: {target.alias} has no topic {missing[0]}, so the link never ran",
+            fix="run the mirror first, or name the link whose target this is",
+        )
+    reader = CompactLogReader(target, admin, client_id=client_id, clock=clock)
+    try:
+        _, records = reader.read(names.positions_topic, wait_for_open=False)
+    finally:
+        reader.close()
+    named, producers = _named(record.value for record in records)
+    mirrored = admin.describe_topics(sorted(named))
+    found = {name: topic for name, topic in (facts | mirrored).items() if topic is not None}
+
+    def partitions(wanted: Iterable[str]) -> Sequence[Partition]:
+        return [
+            (name, number) for name in wanted if name in found for number in range(found[name].partitions)
+        ]
+
+    return _Topics(
+        partitions(mirrored),
+        partitions([names.positions_topic]),
+        partitions([names.offset_map_topic]),
+        producers,
+        {name: topic.topic_id for name, topic in found.items()},
+    )
+
+
+def _named(values: Iterable[bytes | None]) -> tuple[set[str], set[int]]:
+    """
+    Target topics and producer ids that positions and claims name.
+
+    A record that cannot be read is for the audit to report.
+    """
+    topics, producers = set(), set()
+    for value in values:
+        try:
+            body = orjson.loads(value or b"")
+            producers.add(int(body["producer_id"]))
+            topics.add(str(body["target_topic"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            continue
+    return topics, producers
+
+
+def _settle(admin: ClusterAdmin, partitions: Sequence[Partition], seconds: float, clock: Clock) -> bool:
+    """Wait for open transactions to end; whether there were any."""
+    deadline = Deadline(seconds, clock)
+    waited = False
+    while _held_back(admin, partitions):
+        waited = True
+        if deadline.passed:
+            break
+        clock.sleep(0.1)
+    return waited
+
+
+def _held_back(admin: ClusterAdmin, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
+    """Partitions whose last stable offset lies before the high watermark, with both."""
+    # the high watermark first: a transaction that ends in between is none that is open
+    high = admin.offsets(partitions, at="latest", read_committed=False)
+    stable = admin.offsets(partitions, at="latest", read_committed=True)
+    return {where: (stable[where], high[where]) for where in partitions if stable[where] < high[where]}
+
+
+def _frozen(
+    link: str,
+    told: dict[str, Any],
+    held_back: Mapping[Partition, tuple[int, int]],
+    *,
+    at_rest: bool,
+    bytes_read: int,
+) -> TransactionAudit:
+    findings = [
+        AuditFinding(**{**item, "transaction": _name(item["transaction"])}) for item in told.pop("findings")
+    ]
+    counts: dict[str, int] = dict(told.pop("counts"))
+    seen = {(item.topic, item.partition) for item in findings if item.fault == "OpenTransaction"}
+    for (topic, partition), (stable, high) in held_back.items():
+        if (topic, partition) not in seen:
+            detail = f"the last stable offset is {stable}, the high watermark {high}"
+            findings.append(
+                AuditFinding(
+                    fault="OpenTransaction", topic=topic, partition=partition, offset=stable,
+                    producer_id=-1, producer_epoch=-1, transaction=None, detail=detail,
+                )
+            )  # fmt: skip
+            counts["OpenTransaction"] = counts.get("OpenTransaction", 0) + 1
+    since = [
+        AuditedSince(**{**item, "transaction": TransactionName(**item["transaction"])})
+        for item in told.pop("since")
+    ]
+    return TransactionAudit(
+        link=link,
+        at_rest=at_rest,
+        counts=counts,
+        findings=tuple(findings),
+        since=tuple(since),
+        unread=tuple(told.pop("unread")),
+        widest_spread_transaction=_name(told.pop("widest_spread_transaction")),
+        bytes_read=bytes_read,
+        **told,
+    )
+
+
+def _name(told: dict[str, Any] | None) -> TransactionName | None:
+    return None if told is None else TransactionName(**told)

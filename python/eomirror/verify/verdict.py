@@ -1,0 +1,383 @@
+"""
+What `eomirror verify` compares and what it concludes: pure, facts in and a scope or a verdict out.
+
+A position says that the source up to an offset became the target up to another one, in one transaction.  So the
+two ranges that end there must hold the same records.  What lies behind the position is lag, not a defect.  Where
+they begin follows from the log starts: what retention has deleted on either side cannot be compared, and the
+offset map tells which source offset the first comparable target offset came from.
+
+Compacted topics are compared by the last record of every key: order and superseded records are not.  Timestamps
+are left out where the target's broker sets them (``message.timestamp.type=LogAppendTime`` there); append times of
+the source are ordinary timestamps of the copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eomirror.records.position import Position
+
+__all__ = [
+    "LinkVerdict",
+    "PartitionFacts",
+    "PartitionVerdict",
+    "Range",
+    "Scope",
+    "Shown",
+    "needed_ranges",
+    "scope",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """
+    What is known of a source partition and its copy.
+
+    Attributes:
+        position: As committed.
+        source_id: Id that the source topic has now; None when it is gone.
+        target_id: Likewise of the target topic.
+        source_start: Log start of the source partition.
+        source_stable: Its last stable offset.
+        target_start: Log start of the target partition.
+        target_stable: Its last stable offset, asked before the positions were read: records before it that no
+            position speaks of are not the link's.
+        mapped: Ranges of the offset map (source, target, count), growing: the first one, and the last ones before
+            the beginnings of what is compared (`needed_ranges`); empty where it was not read.
+        from_start: Whether the link mirrors from the beginning of the partition.
+        compacted: Whether one of the topics is compacted.
+        timestamps: Whether the target keeps the timestamps it is given.
+        target_stable_now: The target's last stable offset, asked after the positions were read; None where nobody
+            asked.
+        expected_topic: Target topic that the configuration gives; empty where nobody asked.
+        bound: First source offset that is to be compared; 0 for all.
+        replaced: Whether the target has records of an earlier source topic of this name.
+        letters: Dead letters: offset of the source, digest of the record.
+        adopted: Source and target offset from which on the copy is the link's, where another replicator had mirrored
+            before; None where it is all the link's.
+    """
+
+    position: Position
+    source_id: str | None
+    target_id: str | None
+    source_start: int
+    source_stable: int
+    target_start: int
+    target_stable: int
+    mapped: Sequence[tuple[int, int, int]] = ()
+    from_start: bool = True
+    compacted: bool = False
+    timestamps: bool = True
+    target_stable_now: int | None = None
+    expected_topic: str = ""
+    bound: int = 0
+    replaced: bool = False
+    letters: Sequence[tuple[int, str]] = ()
+    adopted: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """
+    Offsets of one partition.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its number.
+        start: First offset.
+        end: One past the last that is compared.
+        tail: One past the last that is read, to excuse what compaction did.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    tail: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """
+    What is compared of one partition.
+
+    Attributes:
+        source: On the source.
+        target: On the target.
+        lag: Source offsets behind the position, markers included: not mirrored yet.
+        not_comparable: Offsets of source and target before which nothing is compared, because of retention,
+            ``start``, or because less was asked for.
+        by_key: The last record of every key is compared.
+        timestamps: Timestamps are compared.
+        letters: Dead letters in the compared range, which excuse the source's records: offset, digest.
+        problem: Why nothing can be compared; empty if something can.
+    """
+
+    source: Range
+    target: Range
+    lag: int = 0
+    not_comparable: tuple[int, int] = (0, 0)
+    by_key: bool = False
+    timestamps: bool = True
+    letters: tuple[tuple[int, str], ...] = ()
+    problem: str = ""
+
+
+def needed_ranges(
+    ranges: Iterable[tuple[int, int, int]], source: int, target: int
+) -> tuple[tuple[int, int, int], ...]:
+    """
+    The ranges of an offset map that decide where a comparison begins: at most three of them, however many there are.
+
+    Args:
+        ranges: Source offset, target offset, count; in any order.
+        source: First source offset that can be compared.
+        target: First target offset that can.
+    """
+    first = before_source = before_target = None
+    for each in ranges:
+        if first is None or each < first:
+            first = each
+        if each[0] < source and (before_source is None or each > before_source):
+            before_source = each
+        if each[1] < target and (before_target is None or each[1] > before_target[1]):
+            before_target = each
+    return tuple(sorted({each for each in (first, before_source, before_target) if each is not None}))
+
+
+def scope(facts: PartitionFacts) -> Scope:
+    """Say what can be compared."""
+    position = facts.position
+    source_end = position.offset
+    target_end = max(
+        facts.target_stable,
+        facts.target_start,
+        -1 if position.target_offset is None else position.target_offset + 1,
+    )
+    source_start, target_start, problem = _starts(facts)
+    problem = _mismatch(facts) or problem
+    if problem:
+        source_start, target_start = source_end, target_end
+    source_start, target_start = min(source_start, source_end), min(target_start, target_end)
+    tails = (facts.source_stable, facts.target_stable) if facts.compacted else (source_end, target_end)
+    return Scope(
+        source=Range(position.topic, position.partition, source_start, source_end, max(tails[0], source_end)),
+        target=Range(
+            position.target_topic,
+            position.target_partition,
+            target_start,
+            target_end,
+            max(tails[1], target_end),
+        ),
+        lag=max(0, facts.source_stable - source_end),
+        not_comparable=(source_start, target_start),
+        by_key=facts.compacted,
+        timestamps=facts.timestamps,
+        letters=tuple(each for each in sorted(facts.letters) if source_start <= each[0] < source_end),
+        problem=problem,
+    )
+
+
+def _mismatch(facts: PartitionFacts) -> str:
+    """Why the position does not speak of what is there now; empty if it does."""
+    position = facts.position
+    copied = 0 if position.target_offset is None else position.target_offset + 1
+    if facts.source_id != position.topic_id:
+        now = "is gone" if facts.source_id is None else "was created anew"
+        return f"source topic {position.topic} {now} since the position was committed"
+    if facts.target_id != position.target_topic_id:
+        now = "is gone" if facts.target_id is None else "was created anew"
+        return f"target topic {position.target_topic} {now} since the position was committed"
+    if facts.expected_topic not in ("", position.target_topic):
+        return (
+            f"the position speaks of target topic {position.target_topic}, but the link's naming gives "
+            f"{facts.expected_topic}"
+        )
+    if position.target_partition != position.partition:
+        return f"the position speaks of partition {position.target_partition} of the target, which is another one"
+    if facts.source_stable < position.offset:
+        return (
+            f"the source ends at {facts.source_stable}, before the position {position.offset}: it was truncated, or "
+            "restored from an older log"
+        )
+    if facts.target_stable_now is not None and facts.target_stable_now < copied:
+        return (
+            f"the target ends at {facts.target_stable_now}, before the end of the copy {copied}: it was truncated, "
+            "restored from an older log, or somebody's transaction is left open there"
+        )
+    return ""
+
+
+def _starts(facts: PartitionFacts) -> tuple[int, int, str]:
+    """First offsets of source and target behind which both must hold the same records, and why there are none."""
+    position = facts.position
+    wanted = max(facts.source_start, facts.bound)
+    adopted = facts.adopted if not facts.replaced and (wanted, facts.target_start) != (0, 0) else None
+    whole = facts.from_start and not facts.replaced and adopted is None
+    if facts.mapped or (adopted is not None and position.total_records == 0):
+        # records before a cut are before it on both sides, so that is true of the furthest of several cuts, too
+        first = (0, 0) if whole else facts.mapped[0][:2] if adopted is None else _first_known(facts, adopted)
+        cuts = (first, _cut_at_source(facts.mapped, wanted), _cut_at_target(facts.mapped, facts.target_start))
+        return max(cut[0] for cut in cuts), max(cut[1] for cut in cuts), ""
+    if not facts.bound and whole and facts.target_start == 0:
+        if facts.source_start > 0 and position.records != position.total_records:
+            why = "the source's log begins later than its copy, and the offset map tells no common offset"
+            return 0, 0, why
+        return facts.source_start, 0, ""
+    if position.target_offset is None or facts.target_start > position.target_offset:
+        # nothing was mirrored, or all of it is gone
+        return position.offset, facts.target_stable, ""
+    return 0, 0, "one log begins later than the other, and the offset map tells no common offset"
+
+
+def _first_known(facts: PartitionFacts, adopted: tuple[int, int]) -> tuple[int, int]:
+    """
+    The first cut that is known of a copy that another replicator has begun.
+
+    The map knows at most the last records that it has mirrored.  A log that begins among the others begins at a record
+    of which nobody can say where it is on the other side.  A link may be handed back and adopted again, so that records
+    which are not in the map lie between others that are.
+    """
+    for side, start in enumerate((max(facts.source_start, facts.bound), facts.target_start)):
+        ends = [each[side] + each[2] for each in facts.mapped if each[side] < start]
+        if ends and max(ends) < start < adopted[side]:
+            return adopted
+    return min([each[:2] for each in facts.mapped[:1]] + [adopted])
+
+
+def _cut_at_source(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
+    """The cut at a source offset: behind the last mapped record before it."""
+    before = [each for each in mapped if each[0] < wanted]
+    if not before:
+        return wanted, 0
+    source, target, count = before[-1]
+    return wanted, target + min(wanted - source, count)
+
+
+def _cut_at_target(mapped: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int]:
+    """The cut at a target offset, likewise."""
+    before = [each for each in mapped if each[1] < wanted]
+    if not before:
+        return 0, wanted
+    source, target, count = before[-1]
+    return source + min(wanted - target, count), wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """
+    A difference with its records.
+
+    Attributes:
+        kind: ``missing``, ``duplicate``, ``reordered``, ``altered`` or ``foreign``.
+        source_offset: Where the source's record is, if there is one.
+        target_offset: Where the target's record is, if there is one.
+        parts: Which parts of an altered record differ.
+        source: The source's record: key, value, headers, timestamp; None where it was not fetched.
+        target: Likewise.
+    """
+
+    kind: str
+    source_offset: int | None
+    target_offset: int | None
+    parts: tuple[str, ...] = ()
+    source: dict[str, Any] | None = None
+    target: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionVerdict:
+    """
+    What was found out about one partition.
+
+    Attributes:
+        scope: What was compared.
+        matched: Records (or, by key, keys) that agree.
+        differences: By kind.
+        source: Counts of what was read: records, bytes, aborted, control, left_out, position.
+        target: Likewise.
+        shown: The first differences.
+        whole: Whether all of the scope was compared; not where somebody stopped it.
+        holes: Ranges of source offsets that no batch has, though the topic is not compacted: the source has lost a part
+            of its log.  The copy may equal what is left; the verdict is about the copy, so it does not change.  Empty
+            where the client plane reads, which does not see them.
+    """
+
+    scope: Scope
+    matched: int = 0
+    differences: dict[str, int] = field(default_factory=dict)
+    source: dict[str, int] = field(default_factory=dict)
+    target: dict[str, int] = field(default_factory=dict)
+    shown: tuple[Shown, ...] = ()
+    whole: bool = True
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether the copy is not the original, or cannot be told to be."""
+        return bool(self.scope.problem) or any(self.differences.values())
+
+    @property
+    def word(self) -> str:
+        """The verdict: ``differs``, ``equal``, or ``not compared`` where nothing differs in what was compared of it."""
+        return _word(differs=self.differs, whole=self.whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkVerdict:
+    """
+    What was found out about a link.
+
+    Attributes:
+        link: Its name.
+        plane: ``native`` or ``client``: who read.
+        reason: Why not the native plane, if so.
+        partitions: One for each that has a position.
+        waiting: Source topics, or partitions of topics, that the link matches and has no position of.
+        spark: Where Spark compared it; empty where this process did alone.
+    """
+
+    link: str
+    plane: str
+    reason: str = ""
+    partitions: tuple[PartitionVerdict, ...] = ()
+    waiting: tuple[str, ...] = ()
+    spark: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was asked for was compared."""
+        return all(partition.whole for partition in self.partitions)
+
+    @property
+    def differs(self) -> bool:
+        """Whether any partition does."""
+        return any(partition.differs for partition in self.partitions)
+
+    @property
+    def word(self) -> str:
+        """The verdict, likewise."""
+        return _word(differs=self.differs, whole=self.whole)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        body = asdict(self)
+        body["verdict"] = self.word
+        for told, partition in zip(body["partitions"], self.partitions, strict=True):
+            told["verdict"] = partition.word
+            told["scope"]["letters"] = len(partition.scope.letters)
+        return body
+
+
+def _word(*, differs: bool, whole: bool) -> str:
+    return "differs" if differs else "equal" if whole else "not compared"
+
+
+def altered_parts(source: dict[str, Any], target: dict[str, Any]) -> tuple[str, ...]:
+    """Which parts of two records differ."""
+    return tuple(part for part in ("key", "value", "headers", "timestamp") if source[part] != target[part])
