@@ -1,5 +1,5 @@
 """
-Everything that eomirror raises on purpose.
+Everything that eomirror raises on purpose. Pure.
 
 ::
 
@@ -66,6 +66,10 @@ __all__ = [
     "UnreachableError",
     "UnrepresentableRecordError",
     "UsageError",
+    "changed_error",
+    "gap_error",
+    "hole_error",
+    "truncated_error",
 ]
 
 
@@ -252,3 +256,54 @@ class PlaneChangedError(LaneError):
 
 class OutcomeUnknownError(LaneError):
     """A commit was sent and no certain answer came (rule 8); rebuild and read what is true."""
+
+
+def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLossError:
+    """The error that names a gap ``[position, log_start)`` (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{position}, {log_start}) are gone from the source before they "
+        "were mirrored (retention or deleted records); part of the range may have held no records",
+        fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
+        "records longer, raise retention.ms of the source topic",
+        topic=source.topic,
+    )
+
+
+def hole_error(source: SourcePartition, start: int, end: int) -> DataLossError:
+    """The error that names offsets ``[start, end)`` missing between two batches of a log (rule 6)."""
+    return DataLossError(
+        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, though the topic is not "
+        "compacted: the source has lost a part of the log, for example a segment file",
+        fix="look into the log directories of the source's brokers, and restore the segment if another replica has it; "
+        "to go on behind the hole, set on_gap: accept on the link, which records the range. Holes mean no loss where "
+        "the topic was compacted before the link first ran",
+        topic=source.topic,
+    )
+
+
+def changed_error(source: SourcePartition, what: str) -> DataLossError:
+    """
+    The error that names a log which no longer holds what was mirrored last (rule 5).
+
+    Args:
+        source: The source partition.
+        what: What is there and what was mirrored, as a sentence without a full stop.
+    """
+    return DataLossError(
+        f"{source}: the source's log diverges from what was mirrored, though its topic id and leader epochs are the "
+        f"same: {what}; the cluster was probably restored from an older state and written on",
+        fix="the target may hold records that the source lost, and the source records that were never mirrored: "
+        f"`eomirror verify` shows them. To go on from the source as it is now: --adopt {source}=OFFSET",
+        topic=source.topic,
+    )
+
+
+def truncated_error(source: SourcePartition, position: int, log_end: int) -> DataLossError:
+    """The error that names a log which ends before the position (rule 5)."""
+    return DataLossError(
+        f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
+        f"offset {position}, but the log ends at {log_end}",
+        fix="find out what happened to the source; the target may hold records that the source lost. "
+        f"To go on from the source as it is now: --adopt {source}={log_end}",
+        topic=source.topic,
+    )

@@ -1,4 +1,4 @@
-"""Values that every layer shares: frozen, hashable, without behaviour that needs a client."""
+"""Values that every layer shares: frozen, hashable, without behaviour that needs a client. Pure."""
 
 from __future__ import annotations
 

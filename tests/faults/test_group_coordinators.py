@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eomirror.config import Cluster, load_config
 from eomirror.demo.clients import create_topic
-from eomirror.groups.followed_groups import Committed
-from eomirror.kafka.consumer_groups import GroupCoordinators
+from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka.spec import ClusterSpec
 from records import wait_for

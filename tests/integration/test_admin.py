@@ -13,7 +13,7 @@ import pytest
 from eomirror.config import Cluster, Secret
 from eomirror.errors import AuthorizationError, ClusterError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.topics.diff import CreateTopic
+from eomirror.kafka.cluster_metadata import CreateTopic
 from records import delete_topic, produce, some_records, wait_for
 
 if TYPE_CHECKING:

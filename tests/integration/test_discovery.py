@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from eomirror.config import Cluster, Link, load_config
 from eomirror.errors import StateError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.topics.diff import CreateTopic
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 from records import create_topic, delete_topic, produce, some_records, wait_for

@@ -14,7 +14,7 @@ import time
 
 from eomirror.config import Cluster
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.topics.diff import CreateTopic
+from eomirror.kafka.cluster_metadata import CreateTopic
 
 _TOPICS = 500
 _CLIENTS = 6

@@ -14,7 +14,6 @@ from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
-from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.lane.runner import LanePump
 from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
 from eomirror.lane.speculative_state import Foresight
@@ -22,8 +21,12 @@ from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
+    Ground,
     ProducerIdentity,
     Pumped,
+    RangeRefusedError,
+    Refusal,
+    RefusedRecord,
     Sealed,
     Serving,
     Treatment,

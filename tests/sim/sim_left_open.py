@@ -35,7 +35,7 @@ _MARKED_WAITS = 10
 
 
 class SimLeftovers:
-    """See `eomirror.lane.ports.Leftovers`; on behalf of one actor."""
+    """See `eomirror.recovery.hanging.Leftovers`; on behalf of one actor."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world

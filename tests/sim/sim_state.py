@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim_kafka import META
 
 from eomirror.errors import ClusterError
-from eomirror.lane.commit import StateTopics
 from eomirror.lane.poison_records import Limits
 from eomirror.lane.spec import AssignedPartition, LaneSpec
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.control import ControlView, Generation, decode_control
+from eomirror.records.names import StateTopics
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 
 if TYPE_CHECKING:

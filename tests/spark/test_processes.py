@@ -160,11 +160,11 @@ def test_the_submit_program_is_the_run_command(tmp_path: Path) -> None:
     """A refused configuration gives exit code 78 through spark-submit, before a context is built."""
     import pyspark
 
-    import eomirror.spark
+    import eomirror.cli
 
     config = tmp_path / "mirror.yaml"
     config.write_text("clusters: {}\nlinks: []\n")
-    program = os.path.join(os.path.dirname(eomirror.spark.__file__), "submit.py")  # noqa: PTH118, PTH120  as above
+    program = os.path.join(os.path.dirname(eomirror.cli.__file__), "submit.py")  # noqa: PTH118, PTH120  as above
     done = subprocess.run(
         [f"{os.path.dirname(pyspark.__file__)}/bin/spark-submit", program, str(config)],  # noqa: PTH120  as above
         capture_output=True,

@@ -9,8 +9,8 @@ import pytest
 from eomirror import UsageError, load_config
 from eomirror.errors import UnreachableError
 from eomirror.groups import import_offsets, transfer
-from eomirror.groups.followed_groups import Committed
 from eomirror.kafka.cluster_metadata import ClusterFacts, TopicFacts
+from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
 
 if TYPE_CHECKING:

@@ -114,7 +114,8 @@ def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
 
 
 def _row(source: str | None, change: Change) -> dict[str, Any]:
-    from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+    from eomirror.kafka.cluster_metadata import CreateTopic
+    from eomirror.topics.diff import AddPartitions, AlterConfig, Surplus
 
     if isinstance(change, CreateTopic):
         return {
@@ -153,7 +154,8 @@ def _row(source: str | None, change: Change) -> dict[str, Any]:
 
 
 def _what(change: Change) -> str:
-    from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Surplus
+    from eomirror.kafka.cluster_metadata import CreateTopic
+    from eomirror.topics.diff import AddPartitions, AlterConfig, Surplus
 
     if isinstance(change, CreateTopic):
         copies = "replica" if change.replication_factor == 1 else "replicas"
@@ -181,7 +183,7 @@ def _draw_problem(link: Link, error: MirrorError) -> None:
 
 def _settings(plan_: Plan) -> dict[str, list[str]]:
     """Topics that would be created, by their settings: most have the same."""
-    from eomirror.topics.diff import CreateTopic
+    from eomirror.kafka.cluster_metadata import CreateTopic
 
     found: dict[str, list[str]] = {}
     for _, change in _all_changes(plan_):

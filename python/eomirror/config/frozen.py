@@ -1,4 +1,4 @@
-"""A mapping that nobody can change, and that survives pickling (`types.MappingProxyType` does not)."""
+"""A mapping that nobody can change, and that survives pickling (`types.MappingProxyType` does not). Pure."""
 
 from __future__ import annotations
 

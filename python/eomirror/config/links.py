@@ -1,4 +1,4 @@
-"""What concerns several settings of a link, or several links, together."""
+"""What concerns several settings of a link, or several links, together. Pure."""
 
 from __future__ import annotations
 

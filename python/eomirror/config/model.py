@@ -1,5 +1,5 @@
 """
-The configuration as the program sees it: frozen, typed, complete; every default is filled in.
+The configuration as the program sees it: frozen, typed, complete; every default is filled in. Pure.
 
 Plain values without clients, files or locks: the driver pickles clusters and links into Spark tasks.
 Durations are seconds.  `eomirror.config.load_config` is the only maker of these types outside of tests.

@@ -1,5 +1,5 @@
 """
-Which client properties belong to the user, and which are ours (rule 12).
+Which client properties belong to the user, and which are ours (rule 12). Pure.
 
 What makes a mirror exactly-once is not a matter of taste: a configuration that asks for something else is
 refused before anything connects.  The same table gives the values that `clients` forces.

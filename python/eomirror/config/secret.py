@@ -1,4 +1,4 @@
-"""Text that must never be seen: it renders as stars everywhere, and is read only on purpose."""
+"""Text that must never be seen: it renders as stars everywhere, and is read only on purpose. Pure."""
 
 from __future__ import annotations
 

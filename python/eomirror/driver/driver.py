@@ -56,10 +56,10 @@ def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Di
 
 
 def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
+    from eomirror.link.hanging_state_topics import target_leftovers
     from eomirror.link.owner import LinkOwner
-    from eomirror.recovery.hanging_client import TargetLeftovers
 
-    made: Owner = LinkOwner(link, source, target, leftovers=TargetLeftovers, **options)
+    made: Owner = LinkOwner(link, source, target, leftovers=target_leftovers, **options)
     return made
 
 

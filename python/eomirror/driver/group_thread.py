@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from eomirror.driver.background import Helpers
     from eomirror.driver.protocols import Follower
-    from eomirror.driver.snapshot import GroupsSnapshot
-    from eomirror.groups.followed_groups import Mirrored
+    from eomirror.groups.followed_groups import GroupsSnapshot, Mirrored
     from eomirror.lane.spec import GroupOffset
     from eomirror.types import SourcePartition
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from eomirror.clock import Clock, jitter
-from eomirror.driver.retry import Action, Backoff, Crash, epoch_seconds, next_action
+from eomirror.driver.retry import Action, Backoff, epoch_seconds, next_action
 from eomirror.errors import (
     AuthorizationError,
     DataLossError,
@@ -23,14 +23,16 @@ from eomirror.errors import (
     MirrorError,
     SupersededError,
 )
-from eomirror.lane.spec import AssignedPartition, Damage, Ending, LaneReport, LaneSpec, StopReason
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.frames import encode_added
+from eomirror.spark.job_errors import Crash
 from eomirror.spark.jobs import LaneCrashedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
+    from eomirror.recovery.corrupt_batches import Damage
 
 __all__ = ["LaneHost", "LaneThread", "error_of"]
 

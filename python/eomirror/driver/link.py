@@ -26,7 +26,6 @@ from eomirror.driver.group_thread import Following
 from eomirror.driver.lane import LaneThread
 from eomirror.driver.progress import Progress
 from eomirror.driver.protocols import refuse_left_out, without_lane
-from eomirror.driver.snapshot import LinkSnapshot
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.errors import StoppedError, TopicError
 from eomirror.groups.followed_groups import Mirrored
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         Owner,
         PublishedLayout,
     )
+    from eomirror.driver.snapshot import LinkSnapshot
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, LaneReport, LaneSpec
     from eomirror.types import SourcePartition
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.driver.channel import LaneChannel
-    from eomirror.driver.snapshot import GroupsSnapshot
     from eomirror.errors import MirrorError
-    from eomirror.groups.followed_groups import Mirrored
+    from eomirror.groups.followed_groups import GroupsSnapshot, Mirrored
     from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneReport, LaneSpec
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.control import Stopped

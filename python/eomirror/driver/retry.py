@@ -30,17 +30,9 @@ import enum
 from dataclasses import dataclass
 
 from eomirror.lane.spec import Ending
+from eomirror.spark.job_errors import Crash
 
-__all__ = [
-    "AFTER",
-    "MAX_RAISES",
-    "Action",
-    "Backoff",
-    "Crash",
-    "classify_job_error",
-    "epoch_seconds",
-    "next_action",
-]
+__all__ = ["AFTER", "MAX_RAISES", "Action", "Backoff", "epoch_seconds", "next_action"]
 
 #: How often in a row, without a commit in between, a lane may raise before its link fails.
 MAX_RAISES = 5
@@ -50,15 +42,6 @@ _LONGEST_SECONDS = 10.0
 
 # the first epochs end spread over this last part of an epoch, so that lanes do not roll over together
 _SPREAD = 0.5
-
-
-class Crash(enum.StrEnum):
-    """How a Spark job can fail without a report of the lane."""
-
-    WORKER_DIED = "worker died"
-    TASK_RAISED = "task raised"
-    CANCELLED = "cancelled"
-    ENGINE_GONE = "engine gone"
 
 
 class Action(enum.Enum):
@@ -154,14 +137,3 @@ def epoch_seconds(epoch: float, *, lane: int, lanes: int, number: int) -> float:
     if number > 1:
         return epoch
     return epoch * (1 - _SPREAD * (lanes - 1 - lane % lanes) / lanes)
-
-
-def classify_job_error(text: str) -> Crash:
-    """Tell from the text of a failed Spark job what happened; the text is all that Spark gives."""
-    if "was cancelled" in text or "cancelled part of cancelled job group" in text or "killed by user" in text:
-        return Crash.CANCELLED
-    if "SparkContext was shut down" in text or "stopped SparkContext" in text:
-        return Crash.ENGINE_GONE
-    if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text or "EOFException" in text:
-        return Crash.WORKER_DIED
-    return Crash.TASK_RAISED

@@ -1,4 +1,4 @@
-"""What a running mirror shows of itself, and what a run leaves behind: plain values."""
+"""What a running mirror shows of itself, and what a run leaves behind: plain values. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from eomirror.groups.followed_groups import GroupsSnapshot
+
 __all__ = [
     "RATE_WINDOW_SECONDS",
     "Counters",
-    "GroupsSnapshot",
     "LaneSnapshot",
     "LinkReport",
     "LinkSnapshot",
@@ -156,30 +157,6 @@ class LaneSnapshot:
     plane_reason: str = ""
     throttled_seconds: float | None = None
     delayed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsSnapshot:
-    """
-    How a link follows consumer groups.
-
-    Attributes:
-        followed: Groups with an offset in a mirrored partition.
-        age_seconds: Since the source was last asked where they stand; None before the first answer.
-        pending: Offsets without a checkpoint yet, by reason.
-        skipped: Groups that are left alone, by reason.
-        moved: How often offsets were committed for a group on the target.
-        deleted: How many groups were deleted on the target, because they are gone on the source.
-        error: Why they are not followed right now; empty while they are.
-    """
-
-    followed: int = 0
-    age_seconds: float | None = None
-    pending: Mapping[str, int] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    moved: int = 0
-    deleted: int = 0
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ written twice does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eomirror.lane.spec import GroupOffset
@@ -23,6 +23,7 @@ from eomirror.lane.spec import GroupOffset
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from eomirror.kafka.consumer_groups import Committed, TargetGroup, TargetPartition
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -30,12 +31,11 @@ __all__ = [
     "GONE_SECONDS",
     "RETELL_SECONDS",
     "WAITS",
-    "Committed",
     "DeletedGroups",
     "GroupBook",
+    "GroupsSnapshot",
     "Mirrored",
     "SyncDecision",
-    "TargetGroup",
     "decide_deletion",
     "decide_sync",
     "not_below",
@@ -55,21 +55,29 @@ _IDLE = frozenset({"empty", "dead"})
 #: Why an offset has no checkpoint yet where only the mirror has to get there.
 WAITS = "waiting for the mirror"
 
-TargetPartition = tuple[str, int]
 
-
-@dataclass(frozen=True, slots=True)
-class Committed:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSnapshot:
     """
-    What a group committed.
+    How a link follows consumer groups.
 
     Attributes:
-        offset: Next offset that it reads.
-        metadata: What it wrote beside it.
+        followed: Groups with an offset in a mirrored partition.
+        age_seconds: Since the source was last asked where they stand; None before the first answer.
+        pending: Offsets without a checkpoint yet, by reason.
+        skipped: Groups that are left alone, by reason.
+        moved: How often offsets were committed for a group on the target.
+        deleted: How many groups were deleted on the target, because they are gone on the source.
+        error: Why they are not followed right now; empty while they are.
     """
 
-    offset: int
-    metadata: str = ""
+    followed: int = 0
+    age_seconds: float | None = None
+    pending: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    moved: int = 0
+    deleted: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,20 +298,6 @@ class GroupBook:
         for group, partitions in self._groups.items():
             for source, entry in partitions.items():
                 yield group, source, entry
-
-
-@dataclass(frozen=True, slots=True)
-class TargetGroup:
-    """
-    A group of the same name on the target.
-
-    Attributes:
-        state: Such as ``empty``, ``dead`` (also: not there) or ``stable``.
-        offsets: What it has committed there.
-    """
-
-    state: str
-    offsets: Mapping[TargetPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

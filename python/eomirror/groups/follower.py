@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror.driver.snapshot import GroupsSnapshot
 from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.groups.followed_groups import (
     ASK_AGAIN_SECONDS,
     WAITS,
-    Committed,
     DeletedGroups,
     GroupBook,
+    GroupsSnapshot,
     decide_deletion,
     decide_sync,
     not_below,
 )
 from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
-    from eomirror.groups.followed_groups import Mirrored, SyncDecision, TargetGroup
+    from eomirror.groups.followed_groups import Mirrored, SyncDecision
+    from eomirror.kafka.consumer_groups import TargetGroup
     from eomirror.lane.spec import GroupOffset
 
 __all__ = ["GroupFollower"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Config, Link
-    from eomirror.groups.followed_groups import Committed
+    from eomirror.kafka.consumer_groups import Committed
     from eomirror.kafka.consumer_groups_proxy import GroupState
     from eomirror.records.position import Position
 

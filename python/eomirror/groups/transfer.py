@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, UsageError
-from eomirror.groups.followed_groups import Committed
 from eomirror.groups.from_checkpoints import Away, none_away
 from eomirror.groups.group_translator import group_offsets
 from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.records.names import LinkNames
 from eomirror.topology.naming import illegal_name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eomirror.config import Cluster, Config, Link
-    from eomirror.groups.followed_groups import Committed
+    from eomirror.kafka.consumer_groups import Committed
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 

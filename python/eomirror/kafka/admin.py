@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.topics.diff import CreateTopic
+    from eomirror.kafka.cluster_metadata import CreateTopic
 
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 

@@ -1,15 +1,19 @@
-"""What a cluster says about itself and its topics: plain values, read from confluent-kafka's answers."""
+"""What a cluster says about itself and its topics: plain values, read from confluent-kafka's answers. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eomirror.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ClusterFacts",
     "ConfigValue",
+    "CreateTopic",
     "TopicFacts",
     "config_value",
     "operations",
@@ -26,6 +30,16 @@ _SOURCES: Final = {
     4: "broker file",
     5: "default",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """A topic to create, with the settings that are set on the topic itself."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.groups.followed_groups import Committed, TargetGroup
 from eomirror.kafka.admin_client import code_of
 from eomirror.kafka.client_factory import made
 from eomirror.kafka.client_log import ClientLog
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["GroupCoordinators", "GroupState", "Offsets", "batches"]
+__all__ = ["Committed", "GroupCoordinators", "GroupState", "Offsets", "TargetGroup", "batches"]
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +62,40 @@ _HAS_MEMBERS = frozenset(
     }
 )
 
-#: Of one group, by topic and partition.
+TargetPartition = tuple[str, int]
+"""Topic and partition number on the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """
+    What a group committed.
+
+    Attributes:
+        offset: Next offset that it reads.
+        metadata: What it wrote beside it.
+    """
+
+    offset: int
+    metadata: str = ""
+
+
 Offsets = dict[tuple[str, int], Committed]
+"""Committed offsets of one group, by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """
+    A group of the same name on the target.
+
+    Attributes:
+        state: Such as ``empty``, ``dead`` (also: not there) or ``stable``.
+        offsets: What it has committed there.
+    """
+
+    state: str
+    offsets: Mapping[TargetPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eomirror.config import Cluster
-    from eomirror.groups.followed_groups import Committed, TargetGroup
+    from eomirror.kafka.consumer_groups import Committed, TargetGroup
 
 __all__ = ["ClusterGroups", "GroupState"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -13,16 +14,29 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka.client_factory import made
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
-from eomirror.mm2.alignment import LoggedRecord
 from eomirror.records.names import HOPS_HEADER
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster
 
-__all__ = ["LogTailReader"]
+__all__ = ["LogTailReader", "LoggedRecord"]
 
 _SECONDS = 60.0
 _DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """
+    A record of a log.
+
+    Attributes:
+        offset: Where it is.
+        digest: Of its key, value, headers and timestamp: equal records have equal digests.
+    """
+
+    offset: int
+    digest: bytes
 
 
 class LogTailReader:

@@ -1,5 +1,5 @@
 """
-What a commit needs: the permit, and the records that describe the data beside it.
+What a commit needs: the permit, and the records that describe the data beside it. Pure.
 
 Only `grant` makes a `CommitPermit`, and only after every check that rules 4, 5 and 7 ask for.  The pump hands
 the permit to the one method that commits; there is no boolean that could be forgotten.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from eomirror.errors import DataLossError
     from eomirror.lane.spec import LaneSpec
+    from eomirror.records.names import StateTopics
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
 __all__ = [
     "CommitPermit",
     "CopiesCutError",
-    "StateTopics",
     "TopicsChangedError",
     "TransactionStamp",
     "behind_gap",
@@ -98,17 +98,6 @@ class TransactionStamp:
             txn=txn,
             timestamp=timestamp,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class StateTopics:
-    """The link's topics that a lane writes, with their partition counts."""
-
-    positions: str
-    positions_partitions: int
-    offset_map: str
-    offset_map_partitions: int
-    dead_letter: str = ""
 
 
 class CommitPermit:

@@ -1,5 +1,5 @@
 """
-The lane's state machine.
+The lane's state machine. Pure.
 
 Rule 1 of this file: every change of a lane's state is an entry of `TRANSITIONS`.  Rule 2: nothing here does
 I/O, knows a client, or reads a clock; facts come in as events, with the time where it matters, and commands

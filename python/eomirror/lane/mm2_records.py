@@ -1,5 +1,5 @@
 """
-Records for MirrorMaker 2's readers that go into the data's own transaction, besides positions and offset map.
+Records for MirrorMaker 2's readers that go into the data's own transaction, besides positions and offset map. Pure.
 
 They are made when the data is acknowledged, and not foreseen: MM2's reader of syncs keeps every one that it sees, and
 would keep a wrong one beside the later record that corrects it.  A transaction that holds some takes one more
@@ -15,6 +15,7 @@ from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.offset_syncs import TAIL_SECONDS, Mirrored, OffsetSyncs
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.mm2 import Mm2Names
+from eomirror.records.names import ReadersTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Companions", "Permitted", "Plan", "ReadersTopics", "SyncSink"]
+__all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
 
 # how long a checkpoint waits for a transaction with data, seconds; longer and longer, up to the most, while what is
 # left cannot be written: its copy was replaced, and the topic stops with its next record or when the driver looks
@@ -60,20 +61,6 @@ class SyncSink(Protocol):
 
     def close(self) -> None:
         """Close the client."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadersTopics:
-    """
-    Topics of MM2's readers that a lane writes to in the data's transaction, of one partition each.
-
-    Attributes:
-        checkpoints: Of followed groups; empty without any.
-        offset_syncs: Empty where they go elsewhere, or nowhere.
-    """
-
-    checkpoints: str = ""
-    offset_syncs: str = ""
 
 
 @dataclass(frozen=True, slots=True)

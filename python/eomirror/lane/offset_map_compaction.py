@@ -35,8 +35,8 @@ from eomirror.records.offset_map import merged_chunk_key, offset_map_key, offset
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from eomirror.lane.commit import StateTopics
     from eomirror.plane.protocol import Account
+    from eomirror.records.names import StateTopics
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 

@@ -23,12 +23,11 @@ stops the topic: there is no way to go round for ever.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror.errors import RecordRefusedError
-from eomirror.plane.protocol import LeftOut, Treatment
+from eomirror.plane.protocol import Ground, LeftOut, Refusal, RefusedRecord, Treatment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,20 +35,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = [
-    "Decision",
-    "Ground",
-    "LeaveOut",
-    "Limits",
-    "Narrow",
-    "Pointers",
-    "Raise",
-    "RangeRefusedError",
-    "Refusal",
-    "Refusals",
-    "RefusedRecord",
-    "Stopped",
-]
+__all__ = ["Decision", "LeaveOut", "Limits", "Narrow", "Pointers", "Raise", "Refusals", "Stopped"]
 
 _SHRINK = 16
 # refusals of a partition whose position does not move: five ranges lead from the largest transaction to one record
@@ -57,78 +43,6 @@ _MOST_NARROWED = 8
 # a broker takes a new setting in within milliseconds of the controller's answer
 _MOST_RAISES = 5
 _SIZE = "max.message.bytes"
-
-
-class Ground(enum.StrEnum):
-    """
-    For what a record is refused; the value is the reason in a dead letter.
-
-    SIZE: its batch is larger than the topic's max.message.bytes.
-    CLIENT_SIZE: it is larger than this client may send.
-    SEGMENT: it is larger than a segment of the topic.
-    TIMESTAMP: outside of the topic's message.timestamp.before/after.max.ms.
-    INVALID: the topic's rules refuse it, such as a compacted topic a record without a key.
-    LETTER: not a record of the source, but the dead letter of one.
-    """
-
-    SIZE = "size"
-    CLIENT_SIZE = "client-size"
-    SEGMENT = "segment"
-    TIMESTAMP = "timestamp"
-    INVALID = "invalid"
-    LETTER = "letter"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedRecord:
-    """
-    The one record that is refused.
-
-    Attributes:
-        offset: Source offset.
-        timestamp: ms; -1 when it has none.
-        keyless: Its key is null.
-        batch_bytes: Most that a batch of it alone can have, uncompressed.
-    """
-
-    offset: int
-    timestamp: int
-    keyless: bool
-    batch_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """
-    What the target refused.
-
-    Attributes:
-        source: Source partition.
-        target_topic: Topic that refused.
-        ground: For what.
-        words: The target's own words.
-        begin: Offset of the first record in question.
-        end: Offset behind the last one.
-        record: The one record, where only one was in question.
-    """
-
-    source: SourcePartition
-    target_topic: str
-    ground: Ground
-    words: str
-    begin: int
-    end: int
-    record: RefusedRecord | None = None
-
-
-class RangeRefusedError(RecordRefusedError):
-    """The target refuses records of a partition; never shown as it is, for `Refusals` decides what to say."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(
-            f"{refusal.source}: the target refuses a record: {refusal.words}", topic=refusal.source.topic
-        )
-        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eomirror.config import Link
-    from eomirror.lane.poison_records import Decision, Refusal
+    from eomirror.lane.poison_records import Decision
     from eomirror.lane.ports import TopicComparer
-    from eomirror.plane.protocol import Plane
+    from eomirror.plane.protocol import Plane, Refusal
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 

@@ -1,24 +1,21 @@
-"""What the pump asks of the link's state topics and of both clusters' topics; `eomirror.kafka` answers."""
+"""What the pump asks of the link's state topics and of both clusters' topics; `eomirror.kafka` answers. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Mapping, Sequence
 
     from eomirror.errors import DataLossError
-    from eomirror.lane.commit import StateTopics
     from eomirror.lane.poison_records import Limits
-    from eomirror.plane.protocol import ProducerIdentity
     from eomirror.records.control import ControlView
+    from eomirror.records.names import StateTopics
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import Fate, OpenRange
     from eomirror.recovery.resume import SourceFacts, TargetFacts
     from eomirror.types import SourcePartition
 
-__all__ = ["ChunkSweep", "CopyWatch", "Leftovers", "PendingIds", "StateReader", "TopicComparer"]
+__all__ = ["ChunkSweep", "CopyWatch", "PendingIds", "StateReader", "TopicComparer"]
 
 
 class StateReader(Protocol):
@@ -32,89 +29,6 @@ class StateReader(Protocol):
 
     def state_topics(self) -> StateTopics:
         """Names and partition counts of the topics a lane writes."""
-
-
-class Leftovers(Protocol):
-    """Sees and ends what is open in partitions of the target (`eomirror.recovery.hanging`)."""
-
-    def open(self, partitions: Collection[tuple[str, int]]) -> Sequence[OpenRange]:
-        """
-        Open transactions in these partitions; none where nobody can tell whose they are.
-
-        Raises:
-            UnreachableError: A partition has no leader that answers.
-            MirrorError: The target refuses us.
-        """
-
-    def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
-        """Keys and values of all records of its range, of other producers too; for topics of ours."""
-
-    def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
-        """What became of acknowledged records, one in each partition, by their offsets."""
-
-    def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
-        """Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote."""
-
-    def overwritten(
-        self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
-    ) -> AbstractSet[tuple[str, int]]:
-        """
-        Partitions in which something else stands at an offset than a record of this producer.
-
-        Of partitions that `fates` was asked about just before, and only where something stands behind the record.  A
-        record that was deleted or compacted away says nothing.
-        """
-
-    def shown_behind(
-        self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
-    ) -> AbstractSet[tuple[str, int]]:
-        """
-        Partitions in which committed records of these producers stand behind a record, by its offset.
-
-        Of partitions that `fates` was asked about just before.  Who they are is asked only where something stands
-        behind one.
-        """
-
-    def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[tuple[str, int]]:
-        """
-        Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
-
-        Of partitions that `fates` was asked about just before.
-        """
-
-    def writers(self, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], AbstractSet[str]]:
-        """Transactional ids that have written to partitions, as far as brokers remember: about a day."""
-
-    def lanes(self, highest: int) -> Mapping[int, int]:
-        """Producer id -> lane, of the lanes up to this one."""
-
-    def rest(self) -> None:
-        """Let go of connections; the next look makes new ones."""
-
-    def end(
-        self,
-        lane: int | None,
-        partitions: Collection[tuple[str, int]],
-        *,
-        commit: bool,
-        held: ProducerIdentity | None = None,
-    ) -> ProducerIdentity:
-        """
-        Take over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
-
-        Args:
-            lane: The lane.
-            partitions: Where.
-            commit: How.
-            held: Of the id, if it is ours: then only if it is still.
-
-        Returns:
-            The id's identity from now on.
-
-        Raises:
-            FencedError: Somebody else has taken the id since, or took it at the same time.
-            MirrorError: The target does not do it, or not in time.
-        """
 
 
 class PendingIds(Protocol):

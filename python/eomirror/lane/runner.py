@@ -31,14 +31,13 @@ from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, Lan
 from eomirror.lane.mm2_records import Companions
 from eomirror.lane.offset_map_compaction import MapTidying
 from eomirror.lane.partitions import LanePartitions
-from eomirror.lane.poison_records import RangeRefusedError
 from eomirror.lane.poison_steps import RefusalSteps
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.lane.speculative_state import Foresight
 from eomirror.lane.stats import AttemptTally
 from eomirror.lane.topic_ids import AskedTopics
 from eomirror.lane.transaction_timer import TransactionWatch
-from eomirror.plane.protocol import CommitOutcome, MetadataRecord, Plane, ProducerIdentity
+from eomirror.plane.protocol import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, RangeRefusedError
 from eomirror.records.names import LinkNames
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
 from eomirror.recovery.resolve_hanging import Mending
@@ -47,8 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.lane.mm2_records import SyncSink
-    from eomirror.lane.ports import ChunkSweep, CopyWatch, Leftovers, StateReader, TopicComparer
+    from eomirror.lane.ports import ChunkSweep, CopyWatch, StateReader, TopicComparer
     from eomirror.records.position import Position
+    from eomirror.recovery.hanging import Leftovers
     from eomirror.types import SourcePartition
 
 __all__ = ["LanePump"]

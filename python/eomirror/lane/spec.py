@@ -1,5 +1,5 @@
 """
-What a lane is told, what it says while it runs, and how it ends.
+What a lane is told, what it says while it runs, and how it ends. Pure.
 
 These values cross process borders: the driver pickles a `LaneSpec` into a Spark task, progress and control
 messages travel as JSON over the lane's channel, and the task's result is a `LaneReport`.  So they are plain
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
+    from eomirror.recovery.corrupt_batches import Damage
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -65,22 +66,6 @@ class GroupOffset:
     upstream: int
     downstream: int | None = None
     metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """
-    A batch of the source that could not be read.
-
-    Attributes:
-        source: Where.
-        position: Committed position of the partition.
-        times: How many attempts have met it there.
-    """
-
-    source: SourcePartition
-    position: int
-    times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """
-Which topics an open transaction speaks of (rule 5).
+Which topics an open transaction speaks of (rule 5). Pure.
 
 A plane that fetches and produces by topic id cannot meet another topic of the same name: whoever deletes and
 creates a topic makes a new id, and brokers refuse the old one.  Such topics are *pinned*, and nobody has to be asked

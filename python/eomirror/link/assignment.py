@@ -1,4 +1,4 @@
-"""What the lanes of a published generation mirror, as the driver hands it to them."""
+"""What the lanes of a published generation mirror, as the driver hands it to them. Pure."""
 
 from __future__ import annotations
 

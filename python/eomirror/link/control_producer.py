@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
-    from eomirror.lane.ports import Leftovers
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import OpenRange
+    from eomirror.recovery.hanging import Leftovers, OpenRange
     from eomirror.types import SourcePartition
 
 __all__ = ["ControlProducer"]

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
-    from eomirror.lane.ports import Leftovers
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.reverse_link import Opposite
+    from eomirror.recovery.hanging import Leftovers
     from eomirror.types import SourcePartition
 
 __all__ = ["FilledCopies"]

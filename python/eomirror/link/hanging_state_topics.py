@@ -8,19 +8,37 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import TransactionFailedError
+from eomirror.link.offset_map_reader import OffsetMapReader
+from eomirror.recovery.hanging_client import TargetLeftovers
 from eomirror.recovery.resolve_hanging import Mending
 
 if TYPE_CHECKING:
-    from eomirror.config import Link
-    from eomirror.lane.ports import Leftovers
+    from eomirror.clock import Clock
+    from eomirror.config import Cluster, Link
+    from eomirror.kafka.admin import ClusterAdmin
     from eomirror.link.state import LinkState
     from eomirror.records.names import LinkNames
+    from eomirror.recovery.hanging import Leftovers
 
-__all__ = ["end_left_open"]
+__all__ = ["end_left_open", "target_leftovers"]
 
 log = structlog.get_logger(__name__)
 
 _TRIES = 5
+
+
+def target_leftovers(
+    link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
+) -> TargetLeftovers:
+    """Returns the client that finds and ends hanging transactions on a link's target."""
+    return TargetLeftovers(
+        link,
+        target,
+        admin,
+        client_id=client_id,
+        offset_map=lambda: OffsetMapReader(link, target, clock=clock),
+        clock=clock,
+    )
 
 
 def end_left_open(link: Link, names: LinkNames, state: LinkState, leftovers: Leftovers, highest: int) -> None:

@@ -12,10 +12,9 @@ from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
 from eomirror.kafka.cluster_metadata import topic_id_seen, without_leader
 from eomirror.kafka.compacted_topic import CompactLogReader, control_view
-from eomirror.lane.commit import StateTopics
 from eomirror.lane.poison_records import Limits
 from eomirror.link.valid_positions import valid_positions
-from eomirror.records.names import LinkNames
+from eomirror.records.names import LinkNames, StateTopics
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 
 if TYPE_CHECKING:

@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
-    from eomirror.lane.ports import Leftovers
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Claim
+    from eomirror.recovery.hanging import Leftovers
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkOwner"]

@@ -1,5 +1,5 @@
 """
-Which of several position records of a partition is valid (rule 3).
+Which of several position records of a partition is valid (rule 3). Pure.
 
 Log order decides within a generation, because within a generation a partition belongs to one lane, and a lane
 writes to one partition of the topic.  Between generations the higher one decides, also against log order: a lane

@@ -1,7 +1,7 @@
 """
 Broker properties and JVM arguments of an embedded broker, from its specification and its ports.
 
-Pure: nothing here touches a file or a process.  https://kafka.apache.org/43/configuration/broker-configs/
+Touches no file and no process.  https://kafka.apache.org/43/configuration/broker-configs/
 """
 
 from __future__ import annotations

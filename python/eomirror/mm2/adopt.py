@@ -28,6 +28,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactLogReader, control_view
 from eomirror.kafka.record_digests import LogTailReader
 from eomirror.link.first_positions import Predecessor
+from eomirror.link.hanging_state_topics import target_leftovers
 from eomirror.link.owner import LinkOwner
 from eomirror.mm2.alignment import Alignment, align
 from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
@@ -35,7 +36,6 @@ from eomirror.mm2.state import Mm2State
 from eomirror.records.connect_offsets import Mm2Flow
 from eomirror.records.control import Adopted
 from eomirror.records.names import LinkNames
-from eomirror.recovery.hanging_client import TargetLeftovers
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Cluster, Config, Link
-    from eomirror.mm2.alignment import LoggedRecord
+    from eomirror.kafka.record_digests import LoggedRecord
     from eomirror.mm2.state import Committed
     from eomirror.records.mm2 import OffsetSync
 
@@ -457,7 +457,7 @@ class _Look:
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
             on_event=self._tell,
-            leftovers=TargetLeftovers,
+            leftovers=target_leftovers,
         )
         try:
             # the last look before the positions are committed

@@ -34,7 +34,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Alignment", "LoggedRecord", "align"]
+    from eomirror.kafka.record_digests import LoggedRecord
+
+__all__ = ["Alignment", "align"]
 
 # more readings than that are not followed: records repeat themselves
 _MOST_READINGS = 2_000
@@ -42,20 +44,6 @@ _MOST_READINGS = 2_000
 # where a run stands that is at a record before the compared ones; and where there is no run yet
 _OLDER = -1
 _NOWHERE = -2
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRecord:
-    """
-    A record of a log.
-
-    Attributes:
-        offset: Where it is.
-        digest: Of its key, value, headers and timestamp: equal records have equal digests.
-    """
-
-    offset: int
-    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)

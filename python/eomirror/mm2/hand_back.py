@@ -28,6 +28,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.link.hanging_state_topics import target_leftovers
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over
 from eomirror.link.valid_positions import valid_positions
@@ -35,7 +36,6 @@ from eomirror.mm2.state import Mm2State
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.connect_offsets import Mm2Flow, connect_partition, encode_source_offset
 from eomirror.records.names import LinkNames
-from eomirror.recovery.hanging_client import TargetLeftovers
 from eomirror.topics.discovery import Discovery
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class _Return:
             run=new_run_id(),
             clock=self._clock,
             on_event=self._tell,
-            leftovers=TargetLeftovers,
+            leftovers=target_leftovers,
         )
         try:
             owner.acquire(self._link.lanes, discovery.prepare())

@@ -16,7 +16,8 @@ from eomirror.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from eomirror.mm2.alignment import Alignment, LoggedRecord
+    from eomirror.kafka.record_digests import LoggedRecord
+    from eomirror.mm2.alignment import Alignment
     from eomirror.records.mm2 import OffsetSync
     from eomirror.types import SourcePartition
 

@@ -1,5 +1,5 @@
 """
-The plane contract: what a lane asks of the part that moves bytes.
+The plane contract: what a lane asks of the part that moves bytes. Pure.
 
 Two planes serve it (design.md): the client plane over confluent-kafka, and the native plane.  The pump calls
 these methods from one thread, in the order that `eomirror.lane.machine` gives.  A plane raises `LaneError`s
@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from eomirror.errors import RecordRefusedError
 
 if TYPE_CHECKING:
     import builtins
@@ -25,6 +27,7 @@ __all__ = [
     "Advance",
     "BatchMark",
     "CommitOutcome",
+    "Ground",
     "History",
     "Holes",
     "LeftOut",
@@ -32,13 +35,109 @@ __all__ = [
     "Plane",
     "ProducerIdentity",
     "Pumped",
+    "RangeRefusedError",
     "RecordMark",
+    "Refusal",
+    "RefusedRecord",
     "Sealed",
     "Seen",
     "Serving",
     "Start",
     "Treatment",
+    "is_compacting",
+    "is_near",
 ]
+
+
+def is_compacting(policy: str | None) -> bool:
+    """Whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
+    return policy is not None and "compact" in policy
+
+
+# so many offsets are read again at the most to compare a record
+_NEAR_OFFSETS = 10_000
+
+
+def is_near(record: int, following: int) -> bool:
+    """
+    Tell whether the last mirrored record is close enough to be fetched again for a comparison.
+
+    Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
+    read them again at each start and behind each lost connection.
+    """
+    return following - record <= _NEAR_OFFSETS
+
+
+class Ground(enum.StrEnum):
+    """
+    For what a record is refused; the value is the reason in a dead letter.
+
+    SIZE: its batch is larger than the topic's max.message.bytes.
+    CLIENT_SIZE: it is larger than this client may send.
+    SEGMENT: it is larger than a segment of the topic.
+    TIMESTAMP: outside of the topic's message.timestamp.before/after.max.ms.
+    INVALID: the topic's rules refuse it, such as a compacted topic a record without a key.
+    LETTER: not a record of the source, but the dead letter of one.
+    """
+
+    SIZE = "size"
+    CLIENT_SIZE = "client-size"
+    SEGMENT = "segment"
+    TIMESTAMP = "timestamp"
+    INVALID = "invalid"
+    LETTER = "letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecord:
+    """
+    The one record that is refused.
+
+    Attributes:
+        offset: Source offset.
+        timestamp: ms; -1 when it has none.
+        keyless: Its key is null.
+        batch_bytes: Most that a batch of it alone can have, uncompressed.
+    """
+
+    offset: int
+    timestamp: int
+    keyless: bool
+    batch_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """
+    What the target refused.
+
+    Attributes:
+        source: Source partition.
+        target_topic: Topic that refused.
+        ground: For what.
+        words: The target's own words.
+        begin: Offset of the first record in question.
+        end: Offset behind the last one.
+        record: The one record, where only one was in question.
+    """
+
+    source: SourcePartition
+    target_topic: str
+    ground: Ground
+    words: str
+    begin: int
+    end: int
+    record: RefusedRecord | None = None
+
+
+class RangeRefusedError(RecordRefusedError):
+    """The target refuses records of a partition; never shown as it is, for `Refusals` decides what to say."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(
+            f"{refusal.source}: the target refuses a record: {refusal.words}", topic=refusal.source.topic
+        )
+        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +379,7 @@ class LeftOut:
     Why a record is left out.
 
     Attributes:
-        reason: Kind of refusal (`eomirror.lane.poison_records.Ground`).
+        reason: Kind of refusal (`eomirror.plane.protocol.Ground`).
         words: The target's own words.
         limit: The setting that it breaks; empty when not known.
     """

@@ -1,5 +1,5 @@
 """
-What Kafka Connect keeps for MirrorMaker 2 on the target: source offsets, and how many tasks there are.
+What Kafka Connect keeps for MirrorMaker 2 on the target: source offsets, and how many tasks there are. Pure.
 
 Facts from Apache Kafka 4.3, connect/runtime (OffsetStorageWriter.java, KafkaConfigBackingStore.java) and from topics
 that a real MM2 has written::

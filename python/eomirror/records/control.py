@@ -1,5 +1,5 @@
 """
-Control records: who owns a link, and how its partitions are laid out over lanes.
+Control records: who owns a link, and how its partitions are laid out over lanes. Pure.
 
 One partition, compact, written only by the link's control producer in transactions.  Keys:
 

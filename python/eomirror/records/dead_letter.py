@@ -1,5 +1,5 @@
 """
-Dead letters: records that the target refuses for what they are, and that the user lets us go on without.
+Dead letters: records that the target refuses for what they are, and that the user lets us go on without. Pure.
 
 The key is ``{"topic","partition","offset"}`` of the source, so that a letter can be looked up from a gap in the
 copy; the value is JSON with a version field, and holds the record itself as long as that fits.
@@ -40,7 +40,7 @@ class DeadLetter:
         source: Source partition.
         offset: Source offset.
         target_topic: Topic that refuses it; the partition has the same number.
-        reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.lane.poison_records.Ground`).
+        reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.Ground`).
         error: The target's own words.
         limit: The setting that it breaks, such as ``max.message.bytes=1048588``; empty when not known.
         timestamp: Of the record, ms; -1 when it has none.

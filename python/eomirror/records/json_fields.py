@@ -1,5 +1,5 @@
 """
-Whether what came out of JSON has the types that a record's class declares.
+Whether what came out of JSON has the types that a record's class declares. Pure.
 
 JSON holds what it likes, and a number that is a string ends whoever calculates with it, far from the record that is
 to blame.  So every record is compared with its class where it is read.

@@ -1,5 +1,5 @@
 """
-MirrorMaker 2's records, byte for byte: offset syncs, checkpoints, heartbeats, and the names of their topics.
+MirrorMaker 2's records, byte for byte: offset syncs, checkpoints, heartbeats, and the names of their topics. Pure.
 
 Facts from Apache Kafka 4.3, connect/mirror: OffsetSync.java, Checkpoint.java, Heartbeat.java and
 DefaultReplicationPolicy.java (KIP-382; the place of offset syncs: KIP-716; the separator of internal topics:

@@ -1,5 +1,5 @@
 """
-The only place that formats the names of our own topics, ids and clients (contract.md).
+The only place that formats the names of our own topics, ids and clients (contract.md). Pure.
 
 LINK is `config.Link.state_name`: ``source.target``, or the link's own name.
 """
@@ -8,13 +8,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["HOPS_HEADER", "INTERNAL_TOPICS", "LinkNames"]
+__all__ = ["HOPS_HEADER", "INTERNAL_TOPICS", "LinkNames", "ReadersTopics", "StateTopics"]
 
 #: Our one provenance header; `verify` ignores it, everything else about a record is the source's.
 HOPS_HEADER = "eomirror.hops"
 
 #: Full-match regular expression of topics that are never mirrored, whatever a filter says.
 INTERNAL_TOPICS = r"eomirror\..*"
+
+
+@dataclass(frozen=True, slots=True)
+class StateTopics:
+    """The link's topics that a lane writes, with their partition counts."""
+
+    positions: str
+    positions_partitions: int
+    offset_map: str
+    offset_map_partitions: int
+    dead_letter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadersTopics:
+    """
+    Topics of MM2's readers that a lane writes to in the data's transaction, of one partition each.
+
+    Attributes:
+        checkpoints: Of followed groups; empty without any.
+        offset_syncs: Empty where they go elsewhere, or nowhere.
+    """
+
+    checkpoints: str = ""
+    offset_syncs: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-Keys of the offset map: which source offsets became which target offsets.
+Keys of the offset map: which source offsets became which target offsets. Pure.
 
 One record per transaction and source partition, and one for many transactions once they are merged
 (`eomirror.lane.offset_map_compaction`).  The value is made and read by the Rust core (`eomirror._native.encode_offset_map`): target

@@ -1,5 +1,5 @@
 """
-Position records: where a source partition stands, committed with the data itself (rule 1).
+Position records: where a source partition stands, committed with the data itself (rule 1). Pure.
 
 The topic is compact.  Two kinds of key live in it:
 

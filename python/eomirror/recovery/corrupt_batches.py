@@ -12,20 +12,37 @@ loss of data: its topic is set aside in the same way, and tried again by itself.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror.errors import BrokerFailedError, DataLossError, SourceUnreadableError
-from eomirror.lane.spec import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eomirror.errors import SourceDamagedError
+    from eomirror.types import SourcePartition
 
-__all__ = ["MOST_DAMAGED", "after_damage", "damage_error"]
+__all__ = ["MOST_DAMAGED", "Damage", "after_damage", "damage_error"]
 
 #: So many attempts in a row meet the same damage before its topic is stopped.
 MOST_DAMAGED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """
+    A batch of the source that could not be read.
+
+    Attributes:
+        source: Where.
+        position: Committed position of the partition.
+        times: How many attempts have met it there.
+    """
+
+    source: SourcePartition
+    position: int
+    times: int
 
 
 def after_damage(known: Iterable[Damage], error: SourceDamagedError, position: int) -> tuple[Damage, ...]:

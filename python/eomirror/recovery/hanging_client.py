@@ -8,7 +8,7 @@ cluster does not know the request, nobody looks, and the log says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import structlog
 
@@ -18,7 +18,6 @@ from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.kafka.admin_client import where_there
 from eomirror.kafka.parallel import run_all
-from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.records.position import Position
+    from eomirror.types import SourcePartition
 
 __all__ = ["TargetLeftovers"]
 
@@ -51,21 +51,40 @@ _Where = tuple[str, int]
 _Answer = TypeVar("_Answer")
 
 
+class CommittedRanges(Protocol):
+    """Reads the offset map, as far as it tells committed records behind a position."""
+
+    def ahead(self, positions: Collection[Position]) -> AbstractSet[SourcePartition]:
+        """Returns the source partitions for which the map holds committed records behind these positions."""
+
+    def close(self) -> None:
+        """Closes the reader."""
+
+
 class TargetLeftovers:
     """
-    Looks at a link's target, and ends what was left open there; see `eomirror.lane.ports.Leftovers`.
+    Looks at a link's target, and ends what was left open there; see `eomirror.recovery.hanging.Leftovers`.
 
     Args:
         link: The link.
         target: Its target cluster.
         admin: Of the same cluster.
         client_id: What brokers see.
+        offset_map: Opens a reader of the link's offset map.
         clock: Where time comes from.
     """
 
     def __init__(
-        self, link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
+        self,
+        link: Link,
+        target: Cluster,
+        admin: ClusterAdmin,
+        *,
+        client_id: str,
+        offset_map: Callable[[], CommittedRanges],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._offset_map = offset_map
         self._link = link
         self._names = LinkNames(link.state_name)
         self._timeout = link.transaction_timeout
@@ -244,7 +263,7 @@ class TargetLeftovers:
         deleted = [named[where] for where, start in starts.items() if start > last[where] + 1]
         if not deleted:
             return frozenset()
-        reader = OffsetMapReader(self._link, self._target, clock=self._clock)
+        reader = self._offset_map()
         try:
             ahead = reader.ahead(deleted)
         except UnreachableError as error:

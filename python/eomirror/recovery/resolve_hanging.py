@@ -1,4 +1,8 @@
-"""What `eomirror.recovery.hanging` decides, asked of the target and carried out through `eomirror.lane.ports`."""
+"""
+What `eomirror.recovery.hanging` decides, asked of the target and carried out through `eomirror.lane.ports`.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from eomirror.errors import DataLossError, MirrorError, StateError, TransactionFailedError
-from eomirror.lane.mm2_records import ReadersTopics
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.mm2 import decode_checkpoint, decode_offset_sync
+from eomirror.records.names import ReadersTopics
 from eomirror.records.offset_map import offset_map_partition
 from eomirror.records.position import decode_key, decode_position
 from eomirror.recovery.hanging import (
@@ -30,11 +34,9 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from eomirror.lane.commit import StateTopics
-    from eomirror.lane.ports import Leftovers
-    from eomirror.records.names import LinkNames
+    from eomirror.records.names import LinkNames, StateTopics
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import OpenRange
+    from eomirror.recovery.hanging import Leftovers, OpenRange
 
 __all__ = ["Mending"]
 

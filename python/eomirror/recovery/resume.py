@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from eomirror.errors import DataLossError, MirrorError, TopicError
-from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark
+from eomirror.errors import DataLossError, MirrorError, TopicError, gap_error, truncated_error
+from eomirror.plane.protocol import BatchMark, History, Holes, RecordMark, is_compacting, is_near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,20 +27,11 @@ __all__ = [
     "SourceFacts",
     "Stop",
     "TargetFacts",
-    "changed_error",
     "copy_cut_error",
     "copy_overwritten_error",
     "cut_copies",
     "decide_resume",
-    "gap_error",
-    "hole_error",
-    "is_compacting",
-    "truncated_error",
 ]
-
-
-# so many offsets are read again at the most to compare a record
-_NEAR_OFFSETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +124,6 @@ def decide_resume(
     return replace(decision, history=history, compacted=compacted)
 
 
-def is_compacting(policy: str | None) -> bool:
-    """Whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
-    return policy is not None and "compact" in policy
-
-
-def is_near(record: int, following: int) -> bool:
-    """
-    Tell whether the last mirrored record is close enough to be fetched again for a comparison.
-
-    Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
-    read them again at each start and behind each lost connection.
-    """
-    return following - record <= _NEAR_OFFSETS
-
-
 def _history(position: Position, source: SourceFacts, *, compacted: bool, accept_gaps: bool) -> History:
     """What is known of the log before a position: only what proves something is compared, and only there."""
     if compacted or source.policy is None:
@@ -198,57 +174,6 @@ def _decide(
         # what the epoch belonged to is gone
         return Resume(position.offset, None)
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
-
-
-def gap_error(source: SourcePartition, position: int, log_start: int) -> DataLossError:
-    """The error that names a gap ``[position, log_start)`` (rule 6)."""
-    return DataLossError(
-        f"{source}: offsets [{position}, {log_start}) are gone from the source before they "
-        "were mirrored (retention or deleted records); part of the range may have held no records",
-        fix="to go on behind the gap, set on_gap: accept on the link, which records the range; to keep "
-        "records longer, raise retention.ms of the source topic",
-        topic=source.topic,
-    )
-
-
-def hole_error(source: SourcePartition, start: int, end: int) -> DataLossError:
-    """The error that names offsets ``[start, end)`` missing between two batches of a log (rule 6)."""
-    return DataLossError(
-        f"{source}: offsets [{start}, {end}) are missing in the middle of the source's log, though the topic is not "
-        "compacted: the source has lost a part of the log, for example a segment file",
-        fix="look into the log directories of the source's brokers, and restore the segment if another replica has it; "
-        "to go on behind the hole, set on_gap: accept on the link, which records the range. Holes mean no loss where "
-        "the topic was compacted before the link first ran",
-        topic=source.topic,
-    )
-
-
-def changed_error(source: SourcePartition, what: str) -> DataLossError:
-    """
-    The error that names a log which no longer holds what was mirrored last (rule 5).
-
-    Args:
-        source: The source partition.
-        what: What is there and what was mirrored, as a sentence without a full stop.
-    """
-    return DataLossError(
-        f"{source}: the source's log diverges from what was mirrored, though its topic id and leader epochs are the "
-        f"same: {what}; the cluster was probably restored from an older state and written on",
-        fix="the target may hold records that the source lost, and the source records that were never mirrored: "
-        f"`eomirror verify` shows them. To go on from the source as it is now: --adopt {source}=OFFSET",
-        topic=source.topic,
-    )
-
-
-def truncated_error(source: SourcePartition, position: int, log_end: int) -> DataLossError:
-    """The error that names a log which ends before the position (rule 5)."""
-    return DataLossError(
-        f"{source}: the source was truncated or restored from an older state: it was mirrored up to "
-        f"offset {position}, but the log ends at {log_end}",
-        fix="find out what happened to the source; the target may hold records that the source lost. "
-        f"To go on from the source as it is now: --adopt {source}={log_end}",
-        topic=source.topic,
-    )
 
 
 def copy_cut_error(position: Position, end: int) -> DataLossError:

@@ -91,11 +91,11 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.plain_producer import SourceSyncs
+    from eomirror.link.hanging_state_topics import target_leftovers
     from eomirror.link.lane_state import LaneState, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
     from eomirror.link.target_log_ends import CopyEnds
     from eomirror.plane.select import choose_plane
-    from eomirror.recovery.hanging_client import TargetLeftovers
 
     topics = LaneTopics(spec)
     plane = choose_plane(spec, topics, clock)
@@ -125,7 +125,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         clock=clock,
         syncs=syncs,
         sweep=sweep,
-        leftovers=TargetLeftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
+        leftovers=target_leftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
         copies=copies,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)

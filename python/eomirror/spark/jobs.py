@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eomirror.driver.retry import Crash, classify_job_error
 from eomirror.lane.spec import Ending, LaneReport, LaneSpec
+from eomirror.spark.job_errors import Crash, classify_job_error
 from eomirror.spark.master import is_local
 from eomirror.spark.task import LaneFunction, LaneTask, WarmUpTask, pack_spec
 

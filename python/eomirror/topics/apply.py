@@ -8,7 +8,8 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import ClusterError, TopicError
-from eomirror.topics.diff import AddPartitions, AlterConfig, CreateTopic, Refuse, Surplus
+from eomirror.kafka.cluster_metadata import CreateTopic
+from eomirror.topics.diff import AddPartitions, AlterConfig, Refuse, Surplus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

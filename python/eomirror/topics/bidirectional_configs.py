@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eomirror.topics.diff import TIMESTAMPS, AlterConfig, CreateTopic
+from eomirror.kafka.cluster_metadata import CreateTopic
+from eomirror.topics.diff import TIMESTAMPS, AlterConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topology.filters import internal_reason
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ __all__ = [
     "AddPartitions",
     "AlterConfig",
     "Change",
-    "CreateTopic",
     "Refuse",
     "Surplus",
     "TopicPair",
@@ -122,16 +122,6 @@ _LARGEST = 2**31 - 1
 _RING = 16
 
 _REPLICAS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    """A topic to create, with the settings that are set on the topic itself."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

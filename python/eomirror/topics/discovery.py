@@ -31,7 +31,7 @@ from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.bidirectional_configs import BothWays
-from eomirror.topics.diff import CreateTopic, TopicPair, topic_changes
+from eomirror.topics.diff import TopicPair, topic_changes
 from eomirror.topics.heartbeats import refuse_beats, say_beats
 from eomirror.topics.mm2_topics import mm2_drift, mm2_source_topics, mm2_target_topics
 from eomirror.topics.plan import Plan
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
-    from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
+    from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
     from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
 

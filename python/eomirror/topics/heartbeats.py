@@ -1,5 +1,5 @@
 """
-Source topics whose copies would have the name of the link's own heartbeats on the target.
+Source topics whose copies would have the name of the link's own heartbeats on the target. Pure.
 
 Each cluster that MirrorMaker 2 wrote to has a topic ``heartbeats``, and its copy is ``SOURCE.heartbeats``: the topic
 that a link with ``heartbeats: link`` writes itself, for the same readers.  The copy gives way, because the link's own

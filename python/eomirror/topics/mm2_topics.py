@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.mm2 import Mm2Names
-from eomirror.topics.diff import TIMESTAMPS, CreateTopic, default_replication_factor
+from eomirror.topics.diff import TIMESTAMPS, default_replication_factor
 from eomirror.topics.state_topics import Drift
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What must happen before a link can run, for people to look at and for the mirror to do."""
+"""What must happen before a link can run, for people to look at and for the mirror to do. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eomirror.topics.diff import AddPartitions, Change, CreateTopic
+    from eomirror.kafka.cluster_metadata import CreateTopic
+    from eomirror.topics.diff import AddPartitions, Change
     from eomirror.topics.state_topics import Drift
 
 __all__ = ["Plan"]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eomirror.errors import StateError
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.records.dead_letter import LARGEST_MESSAGE
-from eomirror.topics.diff import TIMESTAMPS, AddPartitions, CreateTopic, default_replication_factor
+from eomirror.topics.diff import TIMESTAMPS, AddPartitions, default_replication_factor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.config import Link
     from eomirror.kafka.admin import ClusterAdmin
-    from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
-    from eomirror.topics.diff import AddPartitions, CreateTopic
+    from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
+    from eomirror.topics.diff import AddPartitions
     from eomirror.topics.state_topics import Drift
 
 __all__ = ["CHECK_SECONDS", "OwnTopics"]

@@ -1,5 +1,5 @@
 """
-Names that grow with each time round: topics without end.
+Names that grow with each time round: topics without end. Pure.
 
 Prefix naming cannot do it, for a link leaves out what has passed one of its ends by its name.  Two links with a policy
 of one's own can.  The loop guard keeps records from going round, but the topics that hold them are new to the other

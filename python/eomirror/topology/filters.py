@@ -1,5 +1,5 @@
 """
-Which source topics a link mirrors.
+Which source topics a link mirrors. Pure.
 
 Patterns are full-match regular expressions of the Rust ``regex`` crate: linear time whatever the pattern, no
 look-around (`exclude` serves instead).  Internal topics are never mirrored, whatever a pattern says; for

@@ -1,5 +1,5 @@
 """
-What the topology knows of a link, and whether topics can flow from one link into another.
+What the topology knows of a link, and whether topics can flow from one link into another. Pure.
 
 "Can a topic that link L writes be read by link M" is a question about two regular languages.  We answer yes
 where L and M have the same patterns or L names its topics literally, no where literal names tell, and maybe

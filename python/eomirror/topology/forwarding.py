@@ -1,5 +1,5 @@
 """
-By which way the records of an origin travel when equal names live on several clusters.
+By which way the records of an origin travel when equal names live on several clusters. Pure.
 
 One tree per origin cluster: shortest path over the links, ties by the names of the clusters on it.  A tree over
 clusters presumes that its links carry the same topics; where a link would drop an origin although the tree does

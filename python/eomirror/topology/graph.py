@@ -1,5 +1,5 @@
 """
-Where records would go round or arrive twice, and what keeps them from it.
+Where records would go round or arrive twice, and what keeps them from it. Pure.
 
 Prefix naming needs nothing but names: `TopicFilter` refuses a topic that has passed source or target.  Where
 names do not tell, a record must: the provenance header says from which cluster it comes, and a link drops what

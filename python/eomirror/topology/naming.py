@@ -1,5 +1,5 @@
 """
-What a topic is called on the target.
+What a topic is called on the target. Pure.
 
 Five policies, as in contract.md: ``prefix``, ``identity``, ``{pattern: ...}``, ``{match: ..., to: ...}`` and
 ``{map: ...}``.  A policy that says nothing of a topic is an error for that topic, never a silent guess.

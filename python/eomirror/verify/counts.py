@@ -1,4 +1,8 @@
-"""What was counted of a partition while it is compared, so that a comparison can be shown, kept, and gone on with."""
+"""
+What was counted of a partition while it is compared, so that a comparison can be shown, kept, and gone on with.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What holds of the partitions of a link that is followed, round after round, also where a round was stopped."""
+"""
+What holds of the partitions of a link that is followed, round after round, also where a round was stopped.
+
+Pure.
+"""
 
 from __future__ import annotations
 

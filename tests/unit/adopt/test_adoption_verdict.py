@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.mm2.alignment import Alignment, LoggedRecord
+from eomirror.kafka.record_digests import LoggedRecord
+from eomirror.mm2.alignment import Alignment
 from eomirror.mm2.resume_offset import PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.records.mm2 import OffsetSync
 from eomirror.types import SourcePartition

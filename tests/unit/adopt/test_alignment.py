@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.mm2.alignment import LoggedRecord, align
+from eomirror.kafka.record_digests import LoggedRecord
+from eomirror.mm2.alignment import align
 
 if TYPE_CHECKING:
     import random

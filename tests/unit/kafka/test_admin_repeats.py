@@ -14,7 +14,7 @@ from clocks import PlayedClock
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.topics.diff import CreateTopic
+from eomirror.kafka.cluster_metadata import CreateTopic
 from kafka_answers import described
 
 CONFIG = {

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eomirror.errors import TransactionFailedError
-from eomirror.lane.poison_records import Ground
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError
+from eomirror.plane.protocol import Ground
 
 _ROOM = 2
 

@@ -11,8 +11,7 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
 from eomirror.config import Cluster
 from eomirror.errors import MirrorError
-from eomirror.groups.followed_groups import TargetGroup
-from eomirror.kafka.consumer_groups import GroupCoordinators
+from eomirror.kafka.consumer_groups import GroupCoordinators, TargetGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

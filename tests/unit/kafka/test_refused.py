@@ -10,11 +10,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import ClusterError, TransactionFailedError
-from eomirror.lane.poison_records import Ground, RangeRefusedError
 from eomirror.plane.client.bisect import Sieve
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most, named, refused_record_of
-from eomirror.plane.protocol import LeftOut, Treatment
+from eomirror.plane.protocol import Ground, LeftOut, RangeRefusedError, Treatment
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 0)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from clocks import PlayedClock
 from eomirror._native import encode_offset_map
-from eomirror.lane.commit import StateTopics
 from eomirror.lane.poison_records import Limits
 from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
 from eomirror.plane.protocol import (
@@ -24,6 +23,7 @@ from eomirror.plane.protocol import (
     Treatment,
 )
 from eomirror.records.control import ControlView, Generation
+from eomirror.records.names import StateTopics
 from eomirror.records.position import Position
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import Assignment, SourcePartition

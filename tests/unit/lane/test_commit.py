@@ -19,13 +19,13 @@ from eomirror.errors import DataLossError, TransactionFailedError
 from eomirror.lane.commit import (
     CommitPermit,
     CopiesCutError,
-    StateTopics,
     TopicsChangedError,
     TransactionStamp,
     grant,
     state_records,
 )
 from eomirror.plane.protocol import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
+from eomirror.records.names import StateTopics
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

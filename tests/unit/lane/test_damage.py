@@ -7,8 +7,7 @@ from dataclasses import replace
 from fakes import ORDERS, PAYMENTS
 
 from eomirror.errors import BrokerFailedError, SourceDamagedError, SourceUnreadableError
-from eomirror.lane.spec import Damage
-from eomirror.recovery.corrupt_batches import MOST_DAMAGED, after_damage, damage_error
+from eomirror.recovery.corrupt_batches import MOST_DAMAGED, Damage, after_damage, damage_error
 
 ERROR = SourceDamagedError("CRC is 1, not 2", ORDERS)
 

@@ -15,10 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, FakeState, position
 
 from eomirror.errors import FencedError, TransactionFailedError, UnreachableError
-from eomirror.lane.mm2_records import ReadersTopics
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.mm2 import Checkpoint, OffsetSync
-from eomirror.records.names import LinkNames
+from eomirror.records.names import LinkNames, ReadersTopics
 from eomirror.records.offset_map import offset_map_partition
 from eomirror.recovery.hanging import Fate, OpenRange
 from eomirror.recovery.resolve_hanging import Mending

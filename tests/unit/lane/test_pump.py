@@ -25,9 +25,9 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.spec import AssignedPartition, Damage, Ending
+from eomirror.lane.spec import AssignedPartition, Ending
 from eomirror.plane.protocol import CommitOutcome
-from eomirror.recovery.corrupt_batches import MOST_DAMAGED
+from eomirror.recovery.corrupt_batches import MOST_DAMAGED, Damage
 from eomirror.recovery.resume import SourceFacts
 from eomirror.types import SourcePartition
 

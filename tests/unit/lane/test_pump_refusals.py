@@ -16,9 +16,8 @@ from pump_rig import Rig
 
 from eomirror.errors import AuthorizationError, PlaneChangedError
 from eomirror.lane.machine import Event, LaneState
-from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.lane.spec import Ending
-from eomirror.plane.protocol import CommitOutcome
+from eomirror.plane.protocol import CommitOutcome, Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.records.dead_letter import DeadLetter
 
 

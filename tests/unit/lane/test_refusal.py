@@ -11,18 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fakes import ORDERS, PAYMENTS, position
 
-from eomirror.lane.poison_records import (
-    Ground,
-    LeaveOut,
-    Limits,
-    Narrow,
-    Raise,
-    Refusal,
-    Refusals,
-    RefusedRecord,
-    Stopped,
-)
-from eomirror.plane.protocol import Treatment
+from eomirror.lane.poison_records import LeaveOut, Limits, Narrow, Raise, Refusals, Stopped
+from eomirror.plane.protocol import Ground, Refusal, RefusedRecord, Treatment
 
 LIMITS = Limits({"max.message.bytes": "3000"}, {"max.message.bytes": "1000", "cleanup.policy": "compact"})
 

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fakes import ORDERS, PAYMENTS, account, position
 
 from eomirror._native import PartitionMap, decode_offset_map, encode_offset_map
-from eomirror.lane.commit import StateTopics
 from eomirror.lane.offset_map_compaction import MOST, TIDY_SECONDS, MapTidying, unreadable
+from eomirror.records.names import StateTopics
 from eomirror.records.offset_map import chunk_prefix, offset_map_key, prefix_of_chunk, read_offset_map_key
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.poison_records import Ground, RangeRefusedError
 from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
+from eomirror.plane.protocol import Ground, RangeRefusedError
 
 EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "unhonoured": ClusterError,

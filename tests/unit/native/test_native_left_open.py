@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,6 +64,7 @@ def asking(client: Any, **options: Any) -> Any:
         Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
         admin,
         client_id="c",
+        offset_map=Mock(),
         **options,
     )
     made._made = client

@@ -28,7 +28,7 @@ from eomirror.records.mm2 import Checkpoint
 from eomirror.records.position import Position
 
 if TYPE_CHECKING:
-    from eomirror.groups.followed_groups import Committed
+    from eomirror.kafka.consumer_groups import Committed
     from eomirror.types import SourcePartition
 
 CLUSTERS = {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}}

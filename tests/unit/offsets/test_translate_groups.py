@@ -23,7 +23,7 @@ from eomirror.groups import (
 from eomirror.groups import (
     translator as query,
 )
-from eomirror.groups.followed_groups import Committed
+from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import GroupState
 from eomirror.records.position import Position
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.driver.retry import (
-    AFTER,
-    MAX_RAISES,
-    Action,
-    Backoff,
-    Crash,
-    classify_job_error,
-    epoch_seconds,
-    next_action,
-)
+from eomirror.driver.retry import AFTER, MAX_RAISES, Action, Backoff, epoch_seconds, next_action
 from eomirror.lane.spec import Ending
+from eomirror.spark.job_errors import Crash, classify_job_error
 
 ROWS = [
     (Ending.EPOCH, Action.NEXT_EPOCH, Action.END),

@@ -10,7 +10,7 @@ import pytest
 from eomirror.clock import SYSTEM_CLOCK
 from eomirror.driver.background import Helpers
 from eomirror.driver.group_thread import Following
-from eomirror.driver.snapshot import GroupsSnapshot
+from eomirror.groups.followed_groups import GroupsSnapshot
 from records import wait_for
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.lane import LaneThread
-from eomirror.lane.spec import AssignedPartition, Damage, Ending, LaneReport, LaneSpec
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec
+from eomirror.recovery.corrupt_batches import Damage
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

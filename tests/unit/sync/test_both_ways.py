@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
+from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.bidirectional_configs import BothWays
-from eomirror.topics.diff import AlterConfig, CreateTopic, TopicPair, topic_changes
+from eomirror.topics.diff import AlterConfig, TopicPair, topic_changes
 from eomirror.topology.filters import TopicFilter
 
 if TYPE_CHECKING:

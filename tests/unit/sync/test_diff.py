@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from eomirror.kafka.cluster_metadata import ConfigValue, TopicFacts
+from eomirror.kafka.cluster_metadata import ConfigValue, CreateTopic, TopicFacts
 from eomirror.topics.diff import (
     AddPartitions,
     AlterConfig,
-    CreateTopic,
     Refuse,
     Surplus,
     TopicPair,

@@ -9,8 +9,9 @@ import pytest
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, TopicError
 from eomirror.groups import follower as module
-from eomirror.groups.followed_groups import GONE_SECONDS, Committed, Mirrored, TargetGroup
+from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
 from eomirror.groups.follower import GroupFollower
+from eomirror.kafka.consumer_groups import Committed, TargetGroup
 from eomirror.lane.spec import GroupOffset
 from eomirror.types import SourcePartition
 

@@ -9,7 +9,8 @@ from test_group_follower_refusals import LANES, ORDERS, Flow
 
 from eomirror.errors import ClusterError
 from eomirror.groups import follower as module
-from eomirror.groups.followed_groups import GONE_SECONDS, Committed, Mirrored
+from eomirror.groups.followed_groups import GONE_SECONDS, Mirrored
+from eomirror.kafka.consumer_groups import Committed
 from eomirror.lane.spec import GroupOffset
 
 if TYPE_CHECKING:

@@ -9,13 +9,12 @@ import pytest
 from eomirror.groups.followed_groups import (
     GONE_SECONDS,
     RETELL_SECONDS,
-    Committed,
     DeletedGroups,
     GroupBook,
-    TargetGroup,
     decide_deletion,
     decide_sync,
 )
+from eomirror.kafka.consumer_groups import Committed, TargetGroup
 from eomirror.lane.spec import GroupOffset
 from eomirror.types import SourcePartition
 

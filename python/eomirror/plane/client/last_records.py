@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from eomirror._native import digest_behind
-from eomirror.recovery.resume import changed_error, is_near
+from eomirror.errors import changed_error
+from eomirror.plane.protocol import is_near
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError
+from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError, hole_error
 from eomirror.kafka.client_factory import made
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.client_warmup import connect
@@ -50,10 +50,10 @@ from eomirror.plane.protocol import (
     Serving,
     Start,
     Treatment,
+    is_compacting,
 )
 from eomirror.plane.transaction_size import Pace
 from eomirror.records.names import LinkNames
-from eomirror.recovery.resume import hole_error, is_compacting
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import RecordRefusedError
 from eomirror.kafka.error_text import said
-from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.plane.protocol import Ground, RangeRefusedError, Refusal, RefusedRecord
 from eomirror.records.dead_letter import DeadLetter
 
 if TYPE_CHECKING:

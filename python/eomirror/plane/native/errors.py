@@ -1,5 +1,5 @@
 """
-What a failure of the native plane means for a lane: one table, a row for every kind.
+What a failure of the native plane means for a lane: one table, a row for every kind. Pure.
 
 The rows follow `eomirror.kafka.errors`, so that the same fault ends a lane in the same way on both planes.
 """
@@ -22,9 +22,12 @@ from eomirror.errors import (
     TopicError,
     TransactionFailedError,
     UnreachableError,
+    changed_error,
+    gap_error,
+    hole_error,
+    truncated_error,
 )
-from eomirror.lane.poison_records import Ground, RangeRefusedError, Refusal
-from eomirror.recovery.resume import changed_error, gap_error, hole_error, truncated_error
+from eomirror.plane.protocol import Ground, RangeRefusedError, Refusal
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:

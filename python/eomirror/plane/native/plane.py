@@ -36,10 +36,10 @@ from eomirror.plane.protocol import (
     Serving,
     Start,
     Treatment,
+    is_compacting,
 )
 from eomirror.plane.transaction_size import Pace
 from eomirror.records.names import LinkNames
-from eomirror.recovery.resume import is_compacting
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
