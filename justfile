@@ -118,11 +118,11 @@ engine *ARGS:
 
 # consumers that move at random moments, the mirror killed in between: --trials 100 --mm2 100 --seed N
 moving-consumers *ARGS:
-    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m moving "$@"
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.moving "$@"
 
 # transactions of which a broker that stood still leaves markers out (docs/adr/0012): --lanes 30 --rounds 6 --seed N; best on a busy machine
 lost-markers *ARGS:
-    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m markers "$@"
+    PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.markers "$@"
 
 # against MirrorMaker 2's own classes, other broker versions, other topologies
 interop *ARGS:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rig.plane import PLANES, VARIABLE, plane_under_test
+from support.plane import PLANES, VARIABLE, plane_under_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytest_plugins = ["fix_kafka", "fix_rig", "fix_spark"]
+pytest_plugins = ["support.fix_kafka", "support.fix_rig", "support.fix_spark"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,13 +13,13 @@ import yaml
 from eomirror.config import load_config
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
-from rig.forged_copy import ForgedCopy
+from support.forged_copy import ForgedCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eomirror.verify.verdict import LinkVerdict, PartitionVerdict
-    from records import Record
+    from support.records import Record
 
 pytestmark = pytest.mark.integration
 

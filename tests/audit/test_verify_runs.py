@@ -21,8 +21,16 @@ from eomirror.verify import partition as comparer
 from eomirror.verify.resume import ResumeFile
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import Bound
-from records import Record, create_topic, delete_topic, produce, read_committed, some_records, wait_for
-from rig.link import TestLink, alter_topic
+from support.link import TestLink, alter_topic
+from support.records import (
+    Record,
+    create_topic,
+    delete_topic,
+    produce,
+    read_committed,
+    some_records,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fix_rig import RECORDS, REPEATS
-from rig.rules import Lifetimes
+from support.fix_rig import RECORDS, REPEATS
+from support.rules import Lifetimes
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from rig.scene import Scene
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -20,19 +20,19 @@ from eomirror.demo.compare import Comparison, Revision, compare_partition
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher
 from eomirror.records.names import HOPS_HEADER
-from fix_rig import REPEATS
-from records import wait_for
-from rig.mirrors import ThreadMirror
-from rig.plane import plane_under_test
-from rig.scene import HEAL_SECONDS, START_SECONDS
-from rig.writer import Writer
+from support.fix_rig import REPEATS
+from support.mirrors import ThreadMirror
+from support.plane import plane_under_test
+from support.records import wait_for
+from support.scene import HEAL_SECONDS, START_SECONDS
+from support.writer import Writer
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from rig.clusters import Rig, Side
-    from rig.ledger import Entry
+    from support.clusters import Rig, Side
+    from support.ledger import Entry
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rig.frames import Api
-from rig.plane import plane_under_test
-from rig.rules import DropAnswers, Hold, Match
+from support.frames import Api
+from support.plane import plane_under_test
+from support.rules import DropAnswers, Hold, Match
 
 if TYPE_CHECKING:
     import random
 
-    from rig.scene import Scene
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from fix_rig import RECORDS
-from rig.clusters import Bare, Pair
-from rig.scene import Scene
+from support.clusters import Bare, Pair
+from support.fix_rig import RECORDS
+from support.scene import Scene
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.clusters import Rig
-    from rig.ledger import Entry
+    from support.clusters import Rig
+    from support.ledger import Entry
 
 log = logging.getLogger(__name__)
 

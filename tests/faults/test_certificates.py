@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror.localkafka.cluster import ADMIN, ClusterSpec, Listener, LocalCluster
-from rig.certificates import BrokerKeys, ClientKeys
-from rig.clusters import Bare
-from rig.words import PATIENCE, says
+from support.certificates import BrokerKeys, ClientKeys
+from support.clusters import Bare
+from support.words import PATIENCE, says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fix_rig import SceneInto
-    from rig.mirrors import CommandMirror
-    from rig.scene import Scene
+    from support.fix_rig import SceneInto
+    from support.mirrors import CommandMirror
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

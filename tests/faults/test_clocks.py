@@ -19,7 +19,7 @@ from eomirror.link.status_reader import StatusReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rig.scene import Scene
+    from support.scene import Scene
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,

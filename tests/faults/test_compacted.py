@@ -16,17 +16,17 @@ from confluent_kafka import Producer
 from eomirror import Mirror, load_config
 from eomirror.demo.clients import Offsets, ReadRecord, read_partition
 from eomirror.link.status_reader import StatusReader
-from fix_rig import RECORDS
-from records import create_topic
-from rig.mirrors import CommandMirror
-from rig.plane import plane_under_test
+from support.fix_rig import RECORDS
+from support.mirrors import CommandMirror
+from support.plane import plane_under_test
+from support.records import create_topic
 
 if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from rig.clusters import Rig
-    from rig.ledger import Entry
+    from support.clusters import Rig
+    from support.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow,

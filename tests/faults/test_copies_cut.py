@@ -16,14 +16,14 @@ from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from records import produce, read_committed, some_records, wait_for
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.fault("F20"), pytest.mark.integration, pytest.mark.spark,

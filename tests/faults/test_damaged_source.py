@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.types import SourcePartition
-from records import some_records
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import some_records
 
 if TYPE_CHECKING:
-    from records import Record
-    from rig.ledger import Entry
+    from support.ledger import Entry
+    from support.records import Record
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from fix_rig import REPEATS
-from rig.scene import HEAL_SECONDS
+from support.fix_rig import REPEATS
+from support.scene import HEAL_SECONDS
 
 if TYPE_CHECKING:
     import random
 
-    from rig.mirrors import CommandMirror
-    from rig.scene import Scene
+    from support.mirrors import CommandMirror
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from eomirror.demo.clients import create_topic
 from eomirror.kafka.consumer_groups import Committed, GroupCoordinators
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.localkafka.spec import ClusterSpec
-from records import wait_for
+from support.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eomirror.localkafka.cluster import LocalCluster
-    from rig.clusters import Rig
-    from rig.ledger import Entry
+    from support.clusters import Rig
+    from support.ledger import Entry
 
 log = logging.getLogger(__name__)
 

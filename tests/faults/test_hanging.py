@@ -23,9 +23,9 @@ from eomirror.link.hanging_transactions import DEFAULT_LONGEST_MS
 from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
 from eomirror.localkafka.jars import class_path
-from records import produce, some_records, wait_for
-from rig.left_open import UNVERIFIED, Forgetful
-from rig.left_open_flow import Flow, UntilTold
+from support.left_open import UNVERIFIED, Forgetful
+from support.left_open_flow import Flow, UntilTold
+from support.records import produce, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

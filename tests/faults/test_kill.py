@@ -19,14 +19,14 @@ from eomirror.demo.clients import Offsets, create_topic
 from eomirror.demo.mirror_process import ProcessTree, mirror_command
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from rig.plane import plane_under_test
+from support.plane import plane_under_test
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 log = logging.getLogger(__name__)
 

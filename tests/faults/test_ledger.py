@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.demo.compare import Comparison, Revision
-from rig.decider import Decider, Kind
-from rig.frames import Api
-from rig.ledger import LEDGER_VARIABLE, Entry, append_entry
-from rig.rules import Resets
+from support.decider import Decider, Kind
+from support.frames import Api
+from support.ledger import LEDGER_VARIABLE, Entry, append_entry
+from support.rules import Resets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,14 +21,14 @@ from eomirror.lane.spec import Ending
 from eomirror.records.control import Gap
 from eomirror.records.mm2 import Checkpoint, Mm2Names
 from eomirror.records.position import AttemptClaim
-from records import create_topic, produce, read_committed, wait_for
-from rig.audited import assert_audited
-from rig.clusters import Side
-from rig.frames import Api
-from rig.left_open import UNVERIFIED, Forgetful
-from rig.left_open_flow import TIMEOUT, Flow, UntilTold
-from rig.plane import plane_under_test
-from rig.rules import DropAnswers, Match
+from support.audited import assert_audited
+from support.clusters import Side
+from support.frames import Api
+from support.left_open import UNVERIFIED, Forgetful
+from support.left_open_flow import TIMEOUT, Flow, UntilTold
+from support.plane import plane_under_test
+from support.records import create_topic, produce, read_committed, wait_for
+from support.rules import DropAnswers, Match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,15 +19,15 @@ import pytest
 from confluent_kafka import Producer
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from records import Record, produce, read_committed
-from rig.link import TestLink
-from rig.plane import plane_under_test
+from support.link import TestLink
+from support.plane import plane_under_test
+from support.records import Record, produce, read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rig.scene import Scene
+from support.scene import Scene
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.clusters import Rig
-    from rig.ledger import Entry
-    from rig.mirrors import CommandMirror
+    from support.clusters import Rig
+    from support.ledger import Entry
+    from support.mirrors import CommandMirror
 
 log = logging.getLogger(__name__)
 

@@ -18,17 +18,17 @@ from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactLogReader
-from fix_rig import REPEATS
-from rig.audited import assert_audited
-from rig.frames import Api
-from rig.plane import plane_under_test
-from rig.rules import CutAfter, HalfOpen, Hold, Lifetimes, Match
+from support.audited import assert_audited
+from support.fix_rig import REPEATS
+from support.frames import Api
+from support.plane import plane_under_test
+from support.rules import CutAfter, HalfOpen, Hold, Lifetimes, Match
 
 if TYPE_CHECKING:
     import random
 
-    from rig.clusters import Rig
-    from rig.scene import Scene
+    from support.clusters import Rig
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

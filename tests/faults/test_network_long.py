@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fix_rig import RECORDS
-from rig.frames import Api
-from rig.mirrors import MemoryWatch
-from rig.rules import Delay, Lifetimes, Resets, Throttle
+from support.fix_rig import RECORDS
+from support.frames import Api
+from support.mirrors import MemoryWatch
+from support.rules import Delay, Lifetimes, Resets, Throttle
 
 if TYPE_CHECKING:
-    from rig.scene import Scene
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -25,15 +25,15 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.demo.clients import create_topic
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from records import wait_for
-from rig.mirrors import CommandMirror
-from rig.plane import plane_under_test
+from support.mirrors import CommandMirror
+from support.plane import plane_under_test
+from support.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 SECONDS = float(os.environ.get("EOMIRROR_SOAK_SECONDS", "120"))
 """Time under traffic."""

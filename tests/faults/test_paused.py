@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fix_rig import REPEATS
-from rig.frames import Api
+from support.fix_rig import REPEATS
+from support.frames import Api
 
 if TYPE_CHECKING:
-    from rig.mirrors import CommandMirror
-    from rig.scene import Scene
+    from support.mirrors import CommandMirror
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

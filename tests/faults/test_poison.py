@@ -17,14 +17,14 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from records import Record, delete_topic, read_committed, wait_for
-from rig.link import TestLink, alter_topic
+from support.link import TestLink, alter_topic
+from support.records import Record, delete_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F16"), pytest.mark.integration, pytest.mark.spark]
 

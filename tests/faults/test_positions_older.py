@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from eomirror.demo.clients import Offsets
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import LinkNames
-from rig.link import TestLink
+from support.link import TestLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [
     pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark,

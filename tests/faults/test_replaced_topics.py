@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from records import create_topic, delete_topic, produce, read_committed, some_records
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import create_topic, delete_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.integration, pytest.mark.spark]
 

@@ -25,17 +25,17 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from fix_rig import REPEATS
-from rig.clusters import Bare
-from rig.link import alter_topic
-from rig.words import PATIENCE, says
+from support.clusters import Bare
+from support.fix_rig import REPEATS
+from support.link import alter_topic
+from support.words import PATIENCE, says
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
-    from fix_rig import SceneInto
-    from rig.scene import Scene
+    from support.fix_rig import SceneInto
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from eomirror.demo.checker import judge
 from eomirror.demo.clients import Offsets
 from eomirror.demo.watch import TopicWatcher
-from fix_rig import RECORDS
-from records import wait_for
-from rig.mirrors import MemoryWatch
+from support.fix_rig import RECORDS
+from support.mirrors import MemoryWatch
+from support.records import wait_for
 
 if TYPE_CHECKING:
-    from rig.scene import Scene
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from eomirror import load_config
 from eomirror.errors import MirrorError, StateError
 from eomirror.link.status_reader import StatusReader
 from eomirror.types import SourcePartition
-from records import create_topic, delete_topic, read_committed, wait_for
-from rig.link import TestLink, alter_topic
+from support.link import TestLink, alter_topic
+from support.records import create_topic, delete_topic, read_committed, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rig.ledger import Entry
+    from support.ledger import Entry
 
 pytestmark = [pytest.mark.faults, pytest.mark.fault("F21"), pytest.mark.integration, pytest.mark.spark]
 

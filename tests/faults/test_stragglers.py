@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror import load_config
-from fix_rig import REPEATS
-from rig.audited import assert_audited
-from rig.frames import Api
-from rig.plane import plane_under_test
-from rig.rules import AnswerWith, CutAfter, DropAnswers, Hold, Match
+from support.audited import assert_audited
+from support.fix_rig import REPEATS
+from support.frames import Api
+from support.plane import plane_under_test
+from support.rules import AnswerWith, CutAfter, DropAnswers, Hold, Match
 
 if TYPE_CHECKING:
     import random
 
-    from rig.scene import Scene
+    from support.scene import Scene
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ import pytest
 
 from eomirror.errors import LaneError, OutcomeUnknownError
 from eomirror.plane.protocol import CommitOutcome
-from fix_rig import REPEATS
-from records import wait_for
-from rig.frames import Api
-from rig.rules import CutAfter, DropAnswers, Hold
-from rig.stage import FOREIGN, Committing, ForeignWriter, Stage
+from support.fix_rig import REPEATS
+from support.frames import Api
+from support.records import wait_for
+from support.rules import CutAfter, DropAnswers, Hold
+from support.stage import FOREIGN, Committing, ForeignWriter, Stage
 
 if TYPE_CHECKING:
     import random
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from eomirror._native import Acks
     from eomirror.plane.client.producer import TransactionalProducer
-    from rig.clusters import Rig
-    from rig.ledger import Entry
+    from support.clusters import Rig
+    from support.ledger import Entry
 
 log = logging.getLogger(__name__)
 

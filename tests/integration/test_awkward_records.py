@@ -18,7 +18,8 @@ from confluent_kafka import (
 )
 from test_mirror import Link
 
-from records import (
+from support.link import alter_topic
+from support.records import (
     create_topic,
     is_within,
     lost_beyond_compaction,
@@ -27,12 +28,11 @@ from records import (
     some_records,
     wait_for,
 )
-from rig.link import alter_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from records import Record
+    from support.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -21,7 +21,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.topics.discovery import Discovery
 from eomirror.topology.naming import Naming
-from records import create_topic
+from support.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

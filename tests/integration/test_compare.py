@@ -14,7 +14,7 @@ from eomirror.demo.clients import AtLeastOnceCopier, Offsets, create_topic
 from eomirror.demo.compare import Comparison, Revision
 from eomirror.demo.traffic import Record, TrafficPlan
 from eomirror.demo.watch import TopicWatcher, Traffic
-from records import wait_for
+from support.records import wait_for
 
 if TYPE_CHECKING:
     import random

@@ -16,8 +16,8 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
-from records import create_topic, delete_topic, produce, some_records, wait_for
-from rig.link import alter_topic
+from support.link import alter_topic
+from support.records import create_topic, delete_topic, produce, some_records, wait_for
 
 pytestmark = pytest.mark.integration
 

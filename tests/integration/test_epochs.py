@@ -18,8 +18,8 @@ from eomirror import Mirror, load_config
 from eomirror.driver.link import LinkThread
 from eomirror.lane.spec import Ending
 from eomirror.spark.handover import GOING_ON_SECONDS
-from records import create_topic, produce, read_committed, some_records, wait_for
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

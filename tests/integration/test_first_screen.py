@@ -10,9 +10,9 @@ import psutil
 import pytest
 import yaml
 
-from records import create_topic, produce, read_committed, some_records
-from rig.mirrors import lane_workers
-from terminal import Terminal, eomirror
+from support.mirrors import lane_workers
+from support.records import create_topic, produce, read_committed, some_records
+from support.terminal import Terminal, eomirror
 
 if TYPE_CHECKING:
     from pathlib import Path

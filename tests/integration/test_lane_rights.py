@@ -25,8 +25,8 @@ from eomirror.link.owner import LinkOwner
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
-from quiet_mailbox import QuietMailbox
-from records import create_topic, produce, read_committed, some_records, wait_for
+from support.quiet_mailbox import QuietMailbox
+from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from eomirror import Mirror, UsageError, load_config
 from eomirror.groups import group_offsets, translate
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
-from records import create_topic
-from rig.plane import plane_under_test
+from support.plane import plane_under_test
+from support.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,10 +23,10 @@ from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.status import RATE_WINDOW_SECONDS
 from eomirror.link.status_reader import StatusReader
 from eomirror.records.names import LinkNames
-from records import create_topic, wait_for
-from rig.audited import assert_audited
-from rig.plane import plane_under_test
-from rig.translated import committed
+from support.audited import assert_audited
+from support.plane import plane_under_test
+from support.records import create_topic, wait_for
+from support.translated import committed
 
 if TYPE_CHECKING:
     from pathlib import Path

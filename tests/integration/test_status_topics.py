@@ -13,8 +13,8 @@ import yaml
 
 from eomirror import Mirror, load_config
 from eomirror.link.status_reader import StatusReader
-from records import create_topic, delete_topic, produce, some_records
-from rig.plane import plane_under_test
+from support.plane import plane_under_test
+from support.records import create_topic, delete_topic, produce, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.records.control import ControlView, decode_control
-from records import read_committed, wait_for
-from rig.link import TestLink, alter_topic
+from support.link import TestLink, alter_topic
+from support.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

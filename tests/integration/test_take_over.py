@@ -14,7 +14,7 @@ from eomirror.errors import MirrorError, StoppedError, SupersededError
 from eomirror.link.owner import Layout, LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.topics.discovery import Discovery
-from records import create_topic
+from support.records import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

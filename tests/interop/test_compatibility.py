@@ -10,7 +10,7 @@ import yaml
 from eomirror import Mirror, load_config
 from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
-from records import create_topic, produce, read_committed, some_records
+from support.records import create_topic, produce, read_committed, some_records
 
 if TYPE_CHECKING:
     from pathlib import Path

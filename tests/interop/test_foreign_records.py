@@ -15,7 +15,6 @@ from confluent_kafka import Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
-from claims import claim
 from eomirror import StateError, load_config
 from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
@@ -31,6 +30,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key
 from eomirror.records.position import Position
 from eomirror.types import Assignment, SourcePartition
+from support.claims import claim
 
 if TYPE_CHECKING:
     from eomirror.config import Config, Link

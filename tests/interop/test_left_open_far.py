@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror._native import LeftOpen
-from records import create_topic, produce
-from rig.frames import Api
-from rig.rules import Hold, Match
+from support.frames import Api
+from support.records import create_topic, produce
+from support.rules import Hold, Match
 
 if TYPE_CHECKING:
-    from rig.clusters import Rig
+    from support.clusters import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(120)]
 

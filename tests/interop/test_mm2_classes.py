@@ -24,7 +24,7 @@ from eomirror.records.mm2 import (
     decode_heartbeat,
     decode_offset_sync,
 )
-from records import create_topic, wait_for
+from support.records import create_topic, wait_for
 
 if TYPE_CHECKING:
     import random

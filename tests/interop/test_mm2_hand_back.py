@@ -11,13 +11,13 @@ from eomirror import DifferenceError, StateError
 from eomirror.link import owner as ownership
 from eomirror.mm2 import adopt as mm2
 from eomirror.mm2.hand_back import hand_back_to_mm2
-from records import create_topic, produce, read_committed, wait_for
-from rig.mm2_link import Mm2Link
+from support.mm2_link import Mm2Link
+from support.records import create_topic, produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from records import Record
+    from support.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

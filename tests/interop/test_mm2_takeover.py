@@ -11,10 +11,10 @@ from eomirror import DifferenceError, Mirror, StateError
 from eomirror.groups import translate
 from eomirror.link.status_reader import StatusReader
 from eomirror.mm2 import adopt as mm2
-from records import read_committed, wait_for
-from rig.audited import assert_audited
-from rig.mm2 import SteadyWriter
-from rig.mm2_link import Mm2Link
+from support.audited import assert_audited
+from support.mm2 import SteadyWriter
+from support.mm2_link import Mm2Link
+from support.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     import random

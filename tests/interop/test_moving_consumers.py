@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from moving.interrupted import ABORTED, BACK, RESET, InterruptedTrials
-from moving.java import java_client
-from moving.judge import Count
-from moving.ours import OurTrials
-from rig.plane import plane_under_test
+from support.moving.interrupted import ABORTED, BACK, RESET, InterruptedTrials
+from support.moving.java import java_client
+from support.moving.judge import Count
+from support.moving.ours import OurTrials
+from support.plane import plane_under_test
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rig.clusters import Rig
+    from support.clusters import Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

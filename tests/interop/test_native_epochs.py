@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from records import read_committed
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import read_committed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eomirror._native import NativeLane
-from records import create_topic, read_committed
-from rig.frames import Api
-from rig.rules import CutAfter, Match
+from support.frames import Api
+from support.records import create_topic, read_committed
+from support.rules import CutAfter, Match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rig.clusters import Rig
+    from support.clusters import Rig
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ import pytest
 
 from eomirror._native import LogAudit, PartitionComparison, PlaneReader
 from eomirror.localkafka.cluster import ClusterSpec
-from records import create_topic, wait_for
-from rig.link import TestLink
-from rig.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
+from support.link import TestLink
+from support.records import create_topic, wait_for
+from support.token_endpoint import TokenEndpoint, token_endpoint, unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

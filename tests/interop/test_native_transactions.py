@@ -19,14 +19,14 @@ from confluent_kafka import ElectionType, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
-from records import create_topic, read_committed, wait_for
-from rig.frames import Api
-from rig.rules import CutAfter, DropAnswers, Hold, Lifetimes, Match
+from support.frames import Api
+from support.records import create_topic, read_committed, wait_for
+from support.rules import CutAfter, DropAnswers, Hold, Lifetimes, Match
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rig.clusters import Rig
+    from support.clusters import Rig
 
 pytestmark = pytest.mark.integration
 

@@ -25,11 +25,11 @@ from eomirror.records.position import Position
 from eomirror.spark.attempt import run_lane
 from eomirror.topics.discovery import Discovery
 from eomirror.types import SourcePartition
-from quiet_mailbox import QuietMailbox
-from records import create_topic
-from rig.audited import assert_audited
-from rig.plane import plane_under_test
-from rig.translated import committed
+from support.audited import assert_audited
+from support.plane import plane_under_test
+from support.quiet_mailbox import QuietMailbox
+from support.records import create_topic
+from support.translated import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ import pytest
 from eomirror.config import load_config
 from eomirror.link.status_reader import StatusReader
 from eomirror.localkafka.cluster import ClusterSpec
-from records import Record, read_committed
-from rig.link import TestLink
+from support.link import TestLink
+from support.records import Record, read_committed
 
 if TYPE_CHECKING:
     from eomirror.localkafka.cluster import LocalCluster

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.records.names import HOPS_HEADER
-from records import create_topic, produce, read_committed, some_records, wait_for
-from rig.mirrors import running
+from support.mirrors import running
+from support.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from eomirror import Mirror, load_config
 from eomirror.errors import MirrorError, StateError, TopicError
 from eomirror.types import SourcePartition
-from records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
-from rig.mirrors import running
-from rig.plane import plane_under_test
+from support.mirrors import running
+from support.plane import plane_under_test
+from support.records import create_topic, delete_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

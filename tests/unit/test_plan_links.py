@@ -12,7 +12,7 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka import reachability as away
 from eomirror.topics import discovery
 from eomirror.topics.plan import Plan
-from two_links import TWO_LINKS
+from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.link import status_reader
 from eomirror.link.status import LinkStatus
-from two_links import TWO_LINKS
+from support.two_links import TWO_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from eomirror.cli.cluster import _configuration
 from eomirror.cli.fitted_table import shortened
-from terminal import Terminal, eomirror, python
+from support.terminal import Terminal, eomirror, python
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from clocks import PlayedClock
 from eomirror.config import load_config
 from eomirror.errors import UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
-from kafka_answers import described
+from support.clocks import PlayedClock
+from support.kafka_answers import described
 
 CONFIG = {
     "clusters": {"east": {"bootstrap.servers": "127.0.0.1:1"}, "west": {"bootstrap.servers": "127.0.0.1:2"}},

@@ -42,7 +42,7 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         "the outcome of a commit is unknown",
         (
             _WITNESS + "test_a_commit_that_gets_no_answers_ends_with_its_outcome_unknown",
-            "unit/lane/test_pump.py::test_a_commit_that_did_not_succeed_is_never_counted",
+            "unit/lane/test_runner.py::test_a_commit_that_did_not_succeed_is_never_counted",
             _HERE + "test_row_2_nothing_is_guessed",
         ),
     ),
@@ -50,7 +50,7 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         "the transaction outlived its timeout",
         (
             _HERE + "test_rows_3_and_4_fencing_is_a_question_to_control",
-            "unit/lane/test_ownership.py::test_after_fencing",
+            "unit/link/test_ownership.py::test_after_fencing",
             "spark/test_paths.py::test_a_fenced_lane_of_the_own_run_is_rebuilt",
         ),
     ),
@@ -58,7 +58,7 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         "a real zombie",
         (
             _HERE + "test_rows_3_and_4_fencing_is_a_question_to_control",
-            "unit/lane/test_pump.py::test_a_successor_that_was_fenced_in_between_ends_before_any_data",
+            "unit/lane/test_runner.py::test_a_successor_that_was_fenced_in_between_ends_before_any_data",
             "spark/test_paths.py::test_another_mirror_ends_the_link",
         ),
     ),
@@ -97,14 +97,14 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
             "faults/test_poison.py::test_a_record_that_is_too_large_stops_its_topic_by_name",
             "faults/test_poison.py::test_records_that_are_too_large_become_dead_letters",
             "faults/test_poison.py::test_the_limit_is_raised_as_far_as_it_may_be",
-            "unit/lane/test_refusal.py::test_every_refused_record_is_found_and_no_other",
+            "unit/lane/test_poison_records.py::test_every_refused_record_is_found_and_no_other",
         ),
     ),
     13: (
         "a timestamp that the target does not take",
         (
             "faults/test_poison.py::test_a_timestamp_that_the_target_does_not_take",
-            "unit/sync/test_diff.py::test_append_times_of_the_source_become_create_times",
+            "unit/topics/test_diff.py::test_append_times_of_the_source_become_create_times",
         ),
     ),
     14: (
@@ -119,7 +119,7 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "faults/test_replaced_topics.py::test_replaced_targets_are_noticed_at_the_next_start",
             "faults/test_replaced_topics.py::test_a_target_that_is_restored_from_an_older_log",
-            "unit/lane/test_recover.py::test_a_changed_cluster_stops_the_topic",
+            "unit/recovery/test_resume.py::test_a_changed_cluster_stops_the_topic",
         ),
     ),
     16: (
@@ -158,13 +158,13 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         "a partition is added on the source",
         (
             _MIRROR + "test_new_topics_and_partitions_are_taken_up_under_way",
-            "unit/lane/test_pump.py::test_added_partitions_are_taken_up_without_leaving",
+            "unit/lane/test_runner.py::test_added_partitions_are_taken_up_without_leaving",
         ),
     ),
     21: (
         "the target has fewer or more partitions",
         (
-            "unit/sync/test_diff.py::test_a_copy_grows_with_its_source",
+            "unit/topics/test_diff.py::test_a_copy_grows_with_its_source",
             "integration/test_discovery.py::test_a_copy_with_more_partitions_is_used_as_it_is",
             _HERE + "test_row_14_a_topic_that_went_away_is_for_recovery",
         ),
@@ -172,8 +172,8 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
     22: (
         "workers are rescaled, and old ids live on",
         (
-            "unit/lane/test_ownership.py::test_a_new_generation_fences_every_lane_that_ever_was",
-            "unit/lane/test_pump.py::test_a_newer_generation_makes_the_attempt_leave",
+            "unit/link/test_ownership.py::test_a_new_generation_fences_every_lane_that_ever_was",
+            "unit/lane/test_runner.py::test_a_newer_generation_makes_the_attempt_leave",
         ),
     ),
     23: (
@@ -184,14 +184,14 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
         "nulls, empties, repeated headers and all codecs stay what they are",
         (
             _MIRROR + "test_every_shape_of_record_arrives_unchanged",
-            "unit/native/test_planner.py::test_a_record_is_handed_over_unchanged",
+            "unit/plane/test_planner.py::test_a_record_is_handed_over_unchanged",
             "integration/test_cluster.py::test_every_compression_codec_is_on_the_class_path",
         ),
     ),
     25: (
         "clocks differ, and the target may stamp append times",
         (
-            "unit/sync/test_diff.py::test_loss_relevant_settings_converge",
+            "unit/topics/test_diff.py::test_loss_relevant_settings_converge",
             "unit/test_layers.py::test_a_banned_name_is_used_by_its_owner_only",
         ),
     ),
@@ -205,7 +205,7 @@ _COORDINATOR = "../rust/core/src/transaction/coordinator/tests.rs::"
 _SEQUENCES = "../rust/core/src/transaction/sequences/tests.rs::"
 _RELAY = "../rust/core/tests/relay_cases.rs::"
 _FETCH = "../rust/plane/src/fetch/state/tests/troubles.rs::"
-_KINDS = "unit/native/test_native_failure.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"
+_KINDS = "unit/plane/test_native_errors.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"
 _STRAGGLERS = "faults/test_stragglers.py::"
 _POISON = "faults/test_poison.py::"
 _REPLACED = "faults/test_replaced_topics.py::"
@@ -256,11 +256,11 @@ NATIVE: dict[int, tuple[str, ...]] = {
     12: (
         _NATIVE + "test_a_batch_that_the_topic_refuses_is_named",
         _FAILURE + "a_refused_batch_is_named_with_its_source_and_offsets",
-        "unit/native/test_native_switch.py::test_a_refused_record_is_sought_by_the_client_plane",
+        "unit/plane/test_fallback.py::test_a_refused_record_is_sought_by_the_client_plane",
         _POISON + "test_a_record_that_is_too_large_stops_its_topic_by_name",
     ),
     13: (
-        "unit/native/test_native_failure.py::test_a_refused_batch_is_named_by_its_source_offsets",
+        "unit/plane/test_native_errors.py::test_a_refused_batch_is_named_by_its_source_offsets",
         _POISON + "test_a_timestamp_that_the_target_does_not_take",
     ),
     14: (_REPLACED + "test_replaced_targets_are_noticed_while_it_runs",),

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from clocks import PlayedClock
 from eomirror.config.secret import Secret
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
-from kafka_answers import described
+from support.clocks import PlayedClock
+from support.kafka_answers import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

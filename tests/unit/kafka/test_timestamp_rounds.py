@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from clocks import PlayedClock
 from eomirror.config import Cluster
 from eomirror.kafka.record_timestamps import TimestampReader
+from support.clocks import PlayedClock
 
 
 class Consumer:

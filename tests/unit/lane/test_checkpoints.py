@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import ORDERS, PAYMENTS, account, position
 
 from eomirror._native import encode_offset_map
 from eomirror.lane import checkpoints
 from eomirror.lane.checkpoints import Checkpoints
 from eomirror.lane.spec import GroupOffset
+from support.lane_fakes import ORDERS, PAYMENTS, account, position
 
 if TYPE_CHECKING:
     from eomirror.plane.protocol import Account

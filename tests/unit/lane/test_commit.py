@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from typing import TYPE_CHECKING
-
-from fakes import ORDERS, PAYMENTS, account, position
 
 from eomirror.errors import DataLossError, TransactionFailedError
 from eomirror.lane.commit import (
@@ -27,6 +20,7 @@ from eomirror.lane.commit import (
 from eomirror.plane.protocol import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
 from eomirror.records.names import StateTopics
 from eomirror.types import SourcePartition
+from support.lane_fakes import ORDERS, PAYMENTS, account, position
 
 if TYPE_CHECKING:
     from eomirror.records.position import Position

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fakes import ORDERS, PAYMENTS, position, spec
 
 from eomirror.errors import (
     AuthorizationError,
@@ -23,6 +16,7 @@ from eomirror.lane.partitions import LanePartitions
 from eomirror.plane.protocol import Advance, Sealed
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import SourcePartition
+from support.lane_fakes import ORDERS, PAYMENTS, position, spec
 
 MORE = SourcePartition("orders", 1)
 

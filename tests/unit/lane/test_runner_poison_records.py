@@ -1,0 +1,166 @@
+"""What a lane does about records that the target refuses: sought, left out, or the end of their topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from eomirror.errors import AuthorizationError, PlaneChangedError
+from eomirror.lane.machine import Event, LaneState
+from eomirror.lane.spec import Ending
+from eomirror.plane.protocol import CommitOutcome, Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.records.dead_letter import DeadLetter
+from support.lane_fakes import ORDERS, PAYMENTS, spec
+from support.runner_rig import Rig
+
+
+def refusal(**changes: Any) -> RangeRefusedError:
+    """The target refuses something of ORDERS up to offset 15."""
+    values = {
+        "source": ORDERS,
+        "target_topic": "east.orders",
+        "ground": Ground.SIZE,
+        "words": "too large",
+        "begin": 10,
+        "end": 15,
+    }
+    return RangeRefusedError(Refusal(**{**values, **changes}))
+
+
+def the_record(offset: int, size: int = 5_000) -> RefusedRecord:
+    return RefusedRecord(offset=offset, timestamp=1, keyless=False, batch_bytes=size)
+
+
+def test_a_refused_record_is_sought_without_handing_back() -> None:
+    """The transaction is aborted, a new producer sends in ranges, and once past the refusal as usual again."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5, PAYMENTS: 1}]
+    rig.plane.refusals = [refusal()]
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    assert report.records == 6
+    assert not report.stopped_topics
+    assert [treatment.ranges for treatment in rig.plane.treatments] == [{ORDERS: ((15, 1),)}, {}]
+    assert rig.plane.treatments[0].batch_bytes == 1_000
+    assert rig.plane.calls.count("abort") == 1
+    assert rig.plane.calls.count("open") == 2
+
+
+def test_a_plane_that_cannot_read_on_gives_way_without_handing_back() -> None:
+    """The transaction is aborted, and the next producer begins where the last commit ended, in the same attempt."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5, PAYMENTS: 1}]
+    rig.plane.pump_errors = [PlaneChangedError("message format 1")]
+
+    report = rig.run()
+
+    assert (report.ending, report.records, dict(report.stopped_topics)) == (Ending.STOPPED, 6, {})
+    assert rig.plane.calls.count("abort") == 1
+    assert rig.plane.calls.count("open") == 2
+    assert {
+        (LaneState.OPEN, Event.PLANE_CHANGED),
+        (LaneState.DISCARDING, Event.ABORTED),
+    } <= rig.pump.machine.taken
+
+
+def test_an_epoch_does_not_end_in_the_middle_of_a_search() -> None:
+    """The next epoch may run elsewhere, and would begin the search anew: short epochs would never find anything."""
+    rig = Rig(spec(ORDERS, seconds=0.01))
+    rig.mailbox.idle_looks = 99
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.refusals = [refusal()]
+
+    report = rig.run()
+
+    assert (report.ending, report.records) == (Ending.EPOCH, 5)
+
+
+def test_a_record_that_is_found_stops_its_topic_with_a_name() -> None:
+    """Topic, partition, offset, size and limit are in the text; the others go on."""
+    rig = Rig(payments=3)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+
+    report = rig.run()
+
+    assert report.ending is Ending.REBUILD
+    code, text = report.stopped_topics["orders"]
+    assert code == 1
+    for word in ("orders-0@12", "5000 bytes", "max.message.bytes=1000", "dead-letter"):
+        assert word in text
+
+
+def test_a_dead_letter_is_in_the_transaction_that_moves_past_its_record() -> None:
+    """Rule 7: the pointer and the position behind the record become true together."""
+    rig = Rig(spec(ORDERS, on_refused="dead-letter"))
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+    rig.plane.letters = {
+        ORDERS: (
+            DeadLetter(
+                source=ORDERS, offset=12, target_topic="east.orders", reason="size", error="too large", limit="",
+                timestamp=5, key=b"k", value=None, headers=(), digest="00",
+            ),
+        )
+    }  # fmt: skip
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    (left_out,) = rig.plane.treatments[1].left_out.values()
+    assert left_out[12].limit == "max.message.bytes=1000"
+    last = rig.plane.committed[-1]
+    (letter,) = [record for record in last if record.topic == "letters"]
+    assert orjson.loads(letter.key) == {"topic": "orders", "partition": 0, "offset": 12}
+    assert orjson.loads(letter.value)["topic_id"] == "id-orders"
+    assert [item["offset"] for item in rig.positions(-1)] == [15]
+
+
+@pytest.mark.parametrize(("bound", "raised"), [(6_000, [("east.orders", 5_000)]), (4_000, [])])
+def test_a_limit_is_raised_as_far_as_it_may_be(bound: int, raised: list[tuple[str, int]]) -> None:
+    """To what the record needs, up to the source's own limit; beyond it the topic stops and names the bound."""
+    rig = Rig(spec(ORDERS, on_refused="raise-limit"))
+    rig.topics.size_limits = (bound, 1_000)
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+
+    report = rig.run()
+
+    assert rig.topics.raised == raised
+    assert set(report.stopped_topics) == (set() if raised else {"orders"})
+    if not raised:
+        assert "up to 4000" in report.stopped_topics["orders"][1]
+
+
+def test_a_limit_that_may_not_be_raised_stops_the_topic() -> None:
+    """A missing right is named, with what it was for."""
+    rig = Rig(spec(ORDERS, on_refused="raise-limit"))
+    rig.topics.size_limits = (9_000, 1_000)
+    rig.topics.raise_error = AuthorizationError("lacks AlterConfigs", fix="grant it")
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
+
+    report = rig.run()
+
+    assert "raise-limit could not raise" in report.stopped_topics["orders"][1]
+    assert "lacks AlterConfigs" in report.stopped_topics["orders"][1]
+
+
+def test_a_dead_letter_that_is_refused_goes_without_the_record() -> None:
+    """Written behind the seal, and sent again as a pointer; a pointer that is refused stops the topic."""
+    rig = Rig(spec(ORDERS, on_refused="dead-letter"))
+    rig.plane.fetches = [{ORDERS: 5}]
+    letter = {"ground": Ground.LETTER, "target_topic": "letters"}
+    rig.plane.outcomes = [CommitOutcome.CLEAN, refusal(**letter), CommitOutcome.CLEAN, refusal(**letter)]
+
+    report = rig.run()
+
+    assert [treatment.whole_letters for treatment in rig.plane.treatments] == [False]
+    assert "dead letter" in report.stopped_topics["orders"][1]
+    assert rig.pump.machine.taken >= {
+        (LaneState.COMMITTING, Event.RECORD_REFUSED), (LaneState.DISCARDING, Event.ABORTED),
+    }  # fmt: skip

@@ -1,0 +1,89 @@
+"""What a lane tells its driver: every partition that changed or whose end did, and no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eomirror.lane.stats import AttemptTally
+from eomirror.plane.protocol import Serving
+from eomirror.types import SourcePartition
+from support.lane_fakes import ORDERS, PAYMENTS, position, spec
+
+if TYPE_CHECKING:
+    from eomirror.lane.spec import PartitionProgress
+
+
+class Plane:
+    """What a plane tells of itself."""
+
+    def __init__(self, ends: dict[SourcePartition, int]) -> None:
+        self.ends = ends
+
+    def log_ends(self) -> dict[SourcePartition, int]:
+        return self.ends
+
+    def serving(self) -> Serving:
+        return Serving("client", "it is told")
+
+    def throttled(self) -> float | None:
+        return 1.5
+
+    def delayed(self) -> str:
+        return "orders-3 waits"
+
+
+def told(
+    tally: AttemptTally,
+    positions: dict[SourcePartition, int],
+    ends: dict[SourcePartition, int],
+    now: float = 1.0,
+) -> list[PartitionProgress]:
+    """Partitions in the next sign of life."""
+    known = {source: position(source, offset, source_timestamp=1_000) for source, offset in positions.items()}
+    said = tally.progress("idle", known, Plane(ends), stopped={}, now=now, wall_ms=5_000)
+    assert (said.plane, said.plane_reason, said.throttled) == ("client", "it is told", 1.5)
+    assert said.delayed == "orders-3 waits"
+    return list(said.partitions)
+
+
+def test_an_end_that_becomes_known_is_told_without_a_commit() -> None:
+    """At the claim no end is known; an idle partition never commits, and still gets a lag."""
+    tally = AttemptTally(spec(ORDERS, PAYMENTS))
+    at = {ORDERS: 10, PAYMENTS: 5}
+    assert [item.lso for item in told(tally, at, {})] == [None, None]
+    assert [(item.topic, item.lso, item.lag_seconds) for item in told(tally, at, {ORDERS: 10})] == [
+        ("orders", 10, 0.0)
+    ]
+    assert [item.topic for item in told(tally, at, {ORDERS: 10, PAYMENTS: 9})] == ["payments"]
+
+
+def test_an_end_that_grows_is_told_without_a_commit() -> None:
+    """The source goes on while the lane stands: its lag must grow."""
+    tally = AttemptTally(spec(ORDERS))
+    told(tally, {ORDERS: 10}, {ORDERS: 10})
+    (item,) = told(tally, {ORDERS: 10}, {ORDERS: 30})
+    assert (item.position, item.lso, item.lag_seconds) == (10, 30, 4.0)
+
+
+def test_what_did_not_change_is_not_repeated() -> None:
+    """200 idle partitions cost their lookup, not their message."""
+    tally = AttemptTally(spec(ORDERS))
+    many = {SourcePartition("t", number): number for number in range(200)}
+    assert len(told(tally, many, many)) == 200
+    assert told(tally, many, many) == []
+
+
+def test_reports_are_rarer_when_they_are_dear() -> None:
+    """Four a second as a rule; half a percent of a core with more partitions; never none for long."""
+    tally = AttemptTally(spec(ORDERS))
+    assert tally.due(100.0)
+    told(tally, {}, {}, now=100.0)
+    tally.took(0.001)
+    assert not tally.due(100.2)
+    assert tally.due(100.25)
+    tally.took(0.004)
+    assert not tally.due(100.7)
+    assert tally.due(100.81)
+    tally.took(0.5)
+    assert not tally.due(101.9)
+    assert tally.due(102.0)

@@ -1,0 +1,245 @@
+"""A link's picture from control, positions and topics: what counts as lag, and what is a problem instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eomirror.errors import UnreachableError
+from eomirror.link.liveness import Sight
+from eomirror.link.status import LinkStatus, Observed, groups_status, link_status, planes_line
+from eomirror.records.control import ControlView, Generation, Stopped
+from eomirror.records.mm2 import Checkpoint
+from eomirror.records.position import Position
+from eomirror.recovery.resume import SourceFacts, TargetFacts
+from eomirror.types import Assignment, SourcePartition
+from support.claims import claim
+
+ORDERS = SourcePartition("orders", 0)
+PAY = SourcePartition("pay", 0)
+
+
+def position(source: SourcePartition, offset: int) -> Position:
+    """Mirrored up to ``offset``."""
+    return Position(
+        topic=source.topic, partition=source.partition, offset=offset, source_cluster_id="S",
+        topic_id=f"id-{source.topic}", target_topic=f"a.{source.topic}", target_partition=source.partition,
+        target_topic_id=f"id-a.{source.topic}", target_offset=7, generation=1, lane=0, run="r", epoch=1, attempt=1,
+        producer_id=1, producer_epoch=0, txn=1, timestamp=1_000, total_records=8,
+        total_copied_headers=3,
+    )  # fmt: skip
+
+
+def seen(source: SourcePartition, lso: int | None, **changes: Any) -> Observed:
+    """Healthy topics whose source ends at ``lso``, unless a change says otherwise."""
+    facts: dict[str, Any] = {"topic_id": f"id-{source.topic}", "log_start": 0, "high_watermark": lso or 0}
+    facts.update(changes)
+    return Observed(SourceFacts(**facts), lso, TargetFacts(f"id-a.{source.topic}", 8))
+
+
+CLAIM = claim(timestamp=4_000)
+
+
+def picture(
+    *observed: tuple[SourcePartition, Observed],
+    assigned: Any = (ORDERS, PAY),
+    history: Any = (),
+    now_ms: int = 5_000,
+    offset_ms: int = 0,
+    left_out: Any = None,
+    stopped: Any = (),
+) -> LinkStatus:
+    """The status of a link that stands at offset 10 of two partitions."""
+    layout = Assignment(1, dict.fromkeys(assigned, 0))
+    generation = Generation(generation=1, revision=0, run="r", highest_lane=0, assignment=layout, timestamp=0)
+    return link_status(
+        "a->b",
+        ControlView(generation, CLAIM, stopped=stopped),
+        {ORDERS: position(ORDERS, 10), PAY: position(PAY, 10)},
+        history=history,
+        attempts=(),
+        observed=dict(observed),
+        oldest={ORDERS: 4_000},
+        now_ms=now_ms,
+        sight=Sight("running", offset_ms),
+        left_out=left_out,
+    )
+
+
+def test_lag_is_the_distance_to_the_last_stable_offset() -> None:
+    """In records over all partitions, in seconds the oldest record that is not mirrored."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)))
+    assert (found.lag_records, found.lag_seconds) == (3, 1.0)
+    assert [item.problem for item in found.partitions] == ["", ""]
+
+
+def test_a_deleted_source_topic_is_a_problem_of_its_own() -> None:
+    """It has no lag, and the other topic keeps its own."""
+    found = picture((ORDERS, seen(ORDERS, None, topic_id=None)), (PAY, seen(PAY, 12)))
+    orders, pay = found.partitions
+    assert (orders.lag_records, orders.lag_seconds, pay.lag_records) == (None, None, 2)
+    assert "the source topic is gone" in orders.problem
+    assert orders.fix
+    assert found.lag_records is None
+
+
+def test_records_with_a_copied_header_are_told() -> None:
+    """EO-7: of each partition, since the link first ran, also in JSON."""
+    body = picture((ORDERS, seen(ORDERS, 10))).as_dict()
+    assert [one["copied_headers"] for topic in body["topics"] for one in topic["partitions"]] == [3, 3]
+
+
+def test_a_recreated_source_topic_has_no_lag() -> None:
+    """Not even when the new topic is longer or shorter than the old one: its offsets mean something else."""
+    for end in (0, 10, 500):
+        orders = picture((ORDERS, seen(ORDERS, end, topic_id="another"))).partitions[0]
+        assert (orders.lag_records, orders.lag_seconds) == (None, None)
+        assert "deleted and created again" in orders.problem
+
+
+def test_a_truncated_source_has_no_lag() -> None:
+    """A position beyond the end is not 0 records behind it."""
+    orders = picture((ORDERS, seen(ORDERS, 4))).partitions[0]
+    assert orders.lag_records is None
+    assert "truncated" in orders.problem
+
+
+def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
+    """Only a position beyond the high watermark is."""
+    orders = picture((ORDERS, seen(ORDERS, 10, high_watermark=90))).partitions[0]
+    assert (orders.lag_records, orders.problem) == (0, "")
+
+
+def test_parked_partitions_do_not_count() -> None:
+    """A topic that left the filter has a position, but nobody will ever move it."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 99)), assigned=[ORDERS])
+    assert (found.lag_records, found.lag_seconds) == (3, 1.0)
+    assert [item.parked for item in found.partitions] == [False, True]
+    assert found.partitions[1].lag_records is None
+
+
+def test_a_partition_that_a_start_left_out_is_a_problem_and_not_parked_in_peace() -> None:
+    """It falls behind while its topic waits for a right or a leader; a link without lag would be a lie."""
+    known = UnreachableError("pay-0 has no leader on cluster a", fix="bring back a broker")
+    for reason, words in ((known, "has no leader"), (None, "match it, but it is not mirrored now")):
+        found = picture((ORDERS, seen(ORDERS, 13)), assigned=[ORDERS], left_out={PAY: reason})
+        orders, pay = found.partitions
+        assert (found.lag_records, found.lag_seconds, orders.lag_records) == (None, None, 3)
+        assert pay.parked
+        assert words in pay.problem
+        assert pay.fix
+
+
+def stop(topic: str) -> Stopped:
+    """What an owner has recorded."""
+    return Stopped(
+        topic=topic,
+        reason=f"{topic}-0: refused",
+        fix="mend it",
+        exit_code=1,
+        lane=0,
+        run="r",
+        timestamp=4_500,
+    )
+
+
+def test_a_topic_that_its_owner_stopped_is_a_problem_that_topics_do_not_tell() -> None:
+    """With reason, fix and lag; other topics are well, and a topic that was mirrored never is listed with the link."""
+    found = picture(
+        (ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)), stopped=(stop("orders"), stop("never-begun"))
+    )
+    orders, pay = found.partitions
+    assert (orders.stopped, orders.problem, orders.fix) == (True, "orders-0: refused", "mend it")
+    assert (orders.lag_records, pay.stopped, pay.problem) == (3, False, "")
+    assert [each["topic"] for each in found.stopped] == ["never-begun", "orders"]
+    assert found.as_dict()["stopped"][1]["at"] == 4_500
+
+
+def test_what_a_start_left_out_has_the_owners_reason() -> None:
+    """Where nothing shows from outside why; a reason that shows now comes first."""
+    silent = UnreachableError("pay-0 has no leader on cluster a", fix="bring back a broker")
+    for reason, words in ((None, "pay-0: refused"), (silent, "has no leader")):
+        found = picture(
+            (ORDERS, seen(ORDERS, 13)), assigned=[ORDERS], left_out={PAY: reason}, stopped=(stop("pay"),)
+        )
+        assert words in found.partitions[1].problem
+        assert [each["topic"] for each in found.stopped] == ["pay"]
+
+
+def test_what_topics_tell_now_counts_for_more_than_why_one_was_stopped() -> None:
+    """And a topic that left the filter is nobody's problem, whatever stopped it."""
+    gone = seen(ORDERS, None, topic_id=None)
+    found = picture((ORDERS, gone), assigned=[ORDERS], stopped=(stop("orders"), stop("pay")))
+    orders, pay = found.partitions
+    assert "the source topic is gone" in orders.problem
+    assert orders.stopped
+    assert (pay.parked, pay.stopped, pay.problem) == (True, False, "")
+    assert [each["topic"] for each in found.stopped] == ["orders"]
+
+
+def test_a_source_that_does_not_answer_leaves_lag_unknown() -> None:
+    """No facts, no lag, no invented problem of a topic."""
+    found = picture()
+    assert found.lag_records is None
+    assert [item.problem for item in found.partitions] == ["", ""]
+
+
+def test_records_of_a_transaction_count_once_however_often_it_speaks_of_them() -> None:
+    """EO-7: a position of a later round stands for those before it; other transactions count beside it."""
+    rounds = [replace(position(ORDERS, 10), records=5), replace(position(ORDERS, 12), records=7)]
+    others = [
+        replace(position(ORDERS, 20), records=8, txn=2),
+        replace(position(ORDERS, 30), records=10, txn=2, producer_epoch=1),
+        replace(position(PAY, 10), records=25),
+    ]
+    assert picture(history=[*rounds, *others]).rate == 5.0
+
+
+@pytest.mark.parametrize("ahead_ms", [-86_400_000, 86_400_000])
+def test_clocks_that_disagree_leave_only_lag_in_seconds_unknown(ahead_ms: int) -> None:
+    """F34: rate and age of the claim follow the owner's clock; who is wrong about the record's age nobody knows."""
+    history = [replace(position(ORDERS, 10), records=50)]  # of 1,000 ms on the owner's clock
+    found = picture(
+        (ORDERS, seen(ORDERS, 13)),
+        (PAY, seen(PAY, 10)),
+        history=history,
+        now_ms=5_000 - ahead_ms,
+        offset_ms=ahead_ms,
+    )
+    assert (found.state, found.clock_offset_seconds) == ("running", ahead_ms / 1000)
+    assert (found.lag_records, found.lag_seconds, found.rate) == (3, None, 5.0)
+    assert found.owner is not None
+    assert found.owner["claim_age_seconds"] == 1.0
+    assert found.partitions[1].lag_seconds == 0.0, "at its end, whatever the clocks say"
+
+
+def test_a_record_from_the_future_has_no_age() -> None:
+    """Its application's clock is wrong, or ours; a lag of 0 s would be an invention."""
+    found = picture((ORDERS, seen(ORDERS, 13)), (PAY, seen(PAY, 10)), now_ms=-86_400_000)
+    assert (found.lag_records, found.lag_seconds) == (3, None)
+
+
+def test_groups_are_told_from_checkpoints() -> None:
+    """The newest of each group and partition, in topics of the link alone; what is none is counted, not believed."""
+    one, two = Checkpoint("g", "east.orders", 0, 5, 50), Checkpoint("h", "east.orders", 0, 6, 60)
+    other = Checkpoint("x", "east.else", 0, 1, 1)
+
+    found = groups_status(
+        [(one, 10), (two, 20), (one, 30), (other, 40), ("x-0@4 is null", 50)], {"east.orders"}
+    )
+
+    assert (found.followed, found.offsets, found.last_checkpoint, found.unreadable) == (2, 2, 30, 1)
+    assert found.first_unreadable == "x-0@4 is null"
+    assert groups_status([], {"east.orders"}).last_checkpoint is None
+
+
+def test_lanes_on_the_same_plane_are_told_together() -> None:
+    """Which plane serves, and why it is not the native one; an older release has not said."""
+    old = "the target has transaction.version 0"
+    assert planes_line([(0, "native", ""), (1, "native", "")]) == "lanes 0, 1 on the native plane"
+    assert planes_line([(0, "native", ""), (1, "client", old)]) == (
+        f"lane 0 on the native plane; lane 1 on the client plane: {old}"
+    )
+    assert planes_line([(0, "", "")]) == ""

@@ -1,0 +1,240 @@
+"""Who owns a link: claims, generations and fencing (rules 2 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.errors import StateError, SupersededError
+from eomirror.link.ownership import (
+    AfterFencing,
+    Looked,
+    after_fencing,
+    check_positions,
+    is_complete,
+    judge_claim,
+    next_generation,
+    refuse_handed_over,
+    revised,
+    superseded_by,
+    unpublished,
+)
+from eomirror.records.control import Claim, ControlView, Generation, HandedOver
+from eomirror.types import Assignment, SourcePartition
+from support import claims
+from support.lane_fakes import ORDERS, PAYMENTS, position
+
+if TYPE_CHECKING:
+    from eomirror.records.position import Position
+
+
+# no layout knows it
+LATER = SourcePartition("later", 0)
+
+
+def claim(run: str = "theirs", sequence: int = 5, **changes: Any) -> Claim:
+    """Another's, unless a test says whose."""
+    return claims.claim(run, sequence, **{"host": "h1", "pid": 42, "boot": "b", "started": "1", **changes})
+
+
+def judge(first: Claim | None, latest: Claim | None, **changes: Any) -> Looked:
+    values: dict[str, Any] = {
+        "run": "ours", "watched": 0.0, "take_over": False, "is_dead": lambda _: False, **changes,
+    }  # fmt: skip
+    return judge_claim(first, latest, **values)
+
+
+@pytest.mark.parametrize(
+    ("first", "latest", "changes", "looked"),
+    [
+        (None, None, {}, Looked.TAKE),
+        (claim(), claim(), {}, Looked.WATCH),
+        (claim(), claim(), {"watched": 6.9}, Looked.WATCH),
+        (claim(), claim(), {"watched": 7.1}, Looked.TAKE),
+        (claim(), claim(sequence=6), {}, Looked.LEAVE),
+        (claim(), claim(sequence=6), {"watched": 60.0}, Looked.LEAVE),
+        (claim(), claim(run="third"), {}, Looked.LEAVE),
+        (claim(), claim(sequence=6, released=True), {}, Looked.TAKE),
+        (claim(released=True), claim(released=True), {}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"take_over": True}, Looked.TAKE),
+        # --take-over is meant for the owner that was there, and not for another newcomer that was quicker
+        (claim(), claim(run="third"), {"take_over": True}, Looked.LEAVE),
+        (None, claim(run="third"), {"take_over": True}, Looked.LEAVE),
+        (claim(), claim(run="third", released=True), {"take_over": True}, Looked.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "is_dead": lambda _: True}, Looked.TAKE),
+        # fenced on the way: whoever did it publishes within moments, or is gone
+        (claim(), claim(), {"take_over": True, "fenced": True}, Looked.WATCH),
+        (claim(), claim(), {"take_over": True, "fenced": True, "watched": 7.1}, Looked.TAKE),
+        (claim(), claim(run="third"), {"take_over": True, "fenced": True}, Looked.LEAVE),
+        # it was the owner, which rebuilt its producer
+        (claim(), claim(sequence=6), {"take_over": True, "fenced": True}, Looked.TAKE),
+        (claim(), claim(sequence=6), {"fenced": True}, Looked.LEAVE),
+        (None, None, {"fenced": True}, Looked.WATCH),
+        (None, None, {"fenced": True, "watched": 7.1}, Looked.TAKE),
+        (None, claim(run="third"), {"fenced": True}, Looked.LEAVE),
+        (claim(released=True), claim(released=True), {"fenced": True}, Looked.WATCH),
+        # we had published when it happened
+        (claim(), claim(run="ours"), {"fenced": True}, Looked.TAKE),
+        (claim(), claim(), {"is_dead": lambda _: True}, Looked.TAKE),
+        # its last renewal became visible after it was killed
+        (claim(), claim(sequence=6), {"is_dead": lambda _: True}, Looked.TAKE),
+        (claim(run="ours"), claim(run="ours", sequence=9), {}, Looked.TAKE),
+    ],
+)
+def test_claims(first: Claim | None, latest: Claim | None, changes: dict[str, Any], looked: Looked) -> None:
+    """EO-10: leave to the living, take from the dead, watch when in doubt."""
+    assert judge(first, latest, **changes) is looked
+
+
+def generation(number: int = 7, run: str = "theirs", lanes: int = 2, highest: int = 4) -> Generation:
+    layout = Assignment(lanes, {ORDERS: 1}, frozenset({PAYMENTS}))
+    return Generation(
+        generation=number, revision=3, run=run, highest_lane=highest, assignment=layout, timestamp=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "then"),
+    [
+        (ControlView(), AfterFencing.LOOK),
+        (ControlView(generation(run="ours"), claim(run="ours")), AfterFencing.REBUILD),
+        (ControlView(generation(run="theirs"), claim(run="ours")), AfterFencing.LEAVE),
+        (ControlView(generation(run="ours"), claim(run="theirs")), AfterFencing.LEAVE),
+    ],
+)
+def test_after_fencing(view: ControlView, then: AfterFencing) -> None:
+    """EO-10: own run in control: rebuild; another: leave."""
+    assert after_fencing(view, run="ours") is then
+
+
+def test_a_new_generation_fences_every_lane_that_ever_was() -> None:
+    """EO-2: fewer lanes than before still fence the highest id ever used."""
+    after = next_generation(ControlView(generation()), run="ours", lanes=1, partitions=[ORDERS], now_ms=1)
+
+    assert (after.generation, after.revision, after.run, after.highest_lane) == (8, 0, "ours", 4)
+    assert after.assignment.partitions == {ORDERS: 0}
+
+
+def test_the_first_generation() -> None:
+    """A link that never ran starts with generation 1."""
+    after = next_generation(ControlView(), run="ours", lanes=3, partitions=[ORDERS], now_ms=1)
+
+    assert (after.generation, after.highest_lane, after.assignment.lanes) == (1, 2, 3)
+
+
+def test_partitions_that_left_stay_known() -> None:
+    """A partition that nobody mirrors now keeps its position, and must not start at 0 when it comes back."""
+    after = next_generation(ControlView(generation()), run="ours", lanes=2, partitions=[], now_ms=1)
+
+    assert after.assignment.known == {ORDERS, PAYMENTS}
+
+
+def test_a_revision_adds_and_never_moves() -> None:
+    """EO-2: same generation, next revision, old partitions where they were."""
+    before = generation(run="ours")
+    after = revised(before, [PAYMENTS], now_ms=2)
+
+    assert (after.generation, after.revision) == (7, 4)
+    assert after.assignment.partitions[ORDERS] == 1
+    assert PAYMENTS in after.assignment.partitions
+
+
+@pytest.mark.parametrize(
+    ("view", "positions", "map_has_records"),
+    [
+        (ControlView(), {ORDERS: position(ORDERS, 5, generation=3)}, False),
+        (ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=8)}, False),
+        (ControlView(), {}, True),
+    ],
+)
+def test_state_topics_that_contradict_each_other_are_refused(
+    view: ControlView, positions: dict[Any, Any], map_has_records: bool
+) -> None:
+    """A lost control topic would number generations anew and lose positions to compaction."""
+    with pytest.raises(StateError, match="deleted or restored"):
+        check_positions("east->west", view, positions, map_has_records=map_has_records)
+
+
+def test_state_topics_in_step_are_accepted() -> None:
+    """The usual start."""
+    check_positions("l", ControlView(), {}, map_has_records=False)
+    check_positions(
+        "l", ControlView(generation(7)), {ORDERS: position(ORDERS, 5, generation=7)}, map_has_records=True
+    )
+
+
+def test_first_positions_whose_layout_was_never_shown_are_taken_up() -> None:
+    """EO-2: no lane ran with it; where the link begins stays as it was decided, and the next layout is the newest."""
+    view = ControlView(generation(7))
+    lane = position(ORDERS, 5, generation=7)
+    first = position(LATER, 40, generation=8, epoch=0, attempt=0, txn=0)
+    positions = {ORDERS: lane, LATER: first}
+
+    check_positions("l", view, positions, map_has_records=True)
+    check_positions("l", ControlView(), {LATER: first}, map_has_records=False)
+
+    assert unpublished(view, positions) == {LATER: first}
+    assert unpublished(ControlView(), {LATER: first}) == {LATER: first}
+    following = next_generation(view, run="r", lanes=1, partitions=[ORDERS, LATER], now_ms=1, above=8)
+    assert following.generation == 9
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        pytest.param(position(LATER, 40, generation=8), id="a-lane-wrote-it"),
+        pytest.param(position(ORDERS, 40, generation=8, epoch=0), id="control-knows-its-partition"),
+    ],
+)
+def test_other_positions_of_a_generation_that_control_does_not_know_are_refused(theirs: Position) -> None:
+    """They were shown to lanes, or overrule what was: control was lost."""
+    with pytest.raises(StateError, match="deleted or restored"):
+        check_positions("l", ControlView(generation(7)), {theirs.source: theirs}, map_has_records=False)
+
+
+@pytest.mark.parametrize(
+    ("published", "view", "positions", "complete"),
+    [
+        pytest.param(None, None, set(), True, id="only-a-claim"),
+        pytest.param({ORDERS: 0}, None, set(), False, id="its-owner-died-before-the-first-position"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, None, {ORDERS}, False, id="or-one-of-them-was-aborted"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, None, {ORDERS, PAYMENTS}, True, id="all-are-there"),
+        pytest.param({ORDERS: 1}, {ORDERS: 0}, set(), True, id="nothing-new-in-it"),
+        pytest.param({ORDERS: 0, PAYMENTS: 1}, {ORDERS: 0}, {PAYMENTS}, True, id="an-extension"),
+    ],
+)
+def test_a_publication_that_was_left_open_is_committed_if_its_positions_are_there(
+    published: dict[Any, int] | None, view: dict[Any, int] | None, positions: set[Any], complete: bool
+) -> None:
+    """A layout without first positions would keep the link from starting ever again."""
+
+    def said(partitions: dict[Any, int] | None) -> ControlView:
+        if partitions is None:
+            return ControlView()
+        layout = Assignment(2, partitions)
+        return ControlView(replace(generation(7), assignment=layout))
+
+    assert is_complete(said(published), said(view), positions) is complete
+
+
+def test_the_one_that_leaves_names_the_owner() -> None:
+    """Exit 5, with host and process, and what to do."""
+    error = superseded_by("east->west", claim(), None)
+
+    assert isinstance(error, SupersededError)
+    assert error.exit_code == 5
+    assert "run theirs on h1 (pid 42)" in error.message
+    assert "--take-over" in error.fix
+
+
+def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do() -> None:
+    """Its other replicator would write every record as well."""
+    refuse_handed_over("a->b", ControlView())
+    told = HandedOver(replicator="mm2", place="mm2-offsets.a.internal", run="r", timestamp=1_700_000_000_000)
+
+    with pytest.raises(StateError, match=r"2023-11-14 22:13:20 UTC .*mm2-offsets\.a\.internal") as refused:
+        refuse_handed_over("a->b", ControlView(handed_over=told))
+
+    assert "eomirror adopt" in refused.value.fix

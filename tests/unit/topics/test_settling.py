@@ -1,0 +1,52 @@
+"""How long is waited for topics that were just created."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eomirror.errors import ClusterError
+from eomirror.kafka.cluster_metadata import TopicFacts
+from eomirror.topics.apply import TargetTopics
+from support.clocks import PlayedClock
+
+
+class Admin:
+    """A cluster that gets one topic ready every ``pace`` seconds."""
+
+    name = "west"
+
+    def __init__(self, clock: PlayedClock, pace: float) -> None:
+        self.clock, self.pace = clock, pace
+        self.most = 0
+
+    def describe_topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        self.clock.now += 5
+        self.most = len(names)
+        done = self.clock.now / self.pace
+        silent = frozenset({0})
+        return {
+            name: TopicFacts(name, "id", 1, 1, frozenset() if int(name) < done else silent) for name in names
+        }
+
+
+def settled(pace: float) -> tuple[Admin, dict[str, TopicFacts]]:
+    clock = PlayedClock()
+    admin: Any = Admin(clock, pace)
+    clock_: Any = clock
+    return admin, TargetTopics(admin, link="one", clock=clock_).settle({f"{n:03}": 1 for n in range(20)})
+
+
+def test_very_many_topics_are_waited_for_as_long_as_some_get_ready() -> None:
+    """A thousand took 28 s on a machine that had other things to do; those that are ready are not asked for again."""
+    admin, ready = settled(pace=20)
+    assert len(ready) == 20
+    assert admin.clock.now > 300
+    assert admin.most == 1
+
+
+def test_a_cluster_on_which_nothing_gets_ready_is_not_waited_for() -> None:
+    """It says which ones, and for how long nothing came."""
+    with pytest.raises(ClusterError, match=r"topics 001, 002, 003 and 16 more .* after 30 s"):
+        settled(pace=1e6)
