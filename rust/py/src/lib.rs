@@ -24,25 +24,7 @@ mod provenance;
 mod tokens;
 mod witness;
 
-use std::ffi::{c_char, c_int, c_void};
-
 use pyo3::prelude::*;
-
-/// Entry point for librdkafka's `plugin.library.paths`; see `eomirror_witness`.
-///
-/// # Safety
-///
-/// Called by librdkafka, with a valid configuration and `size` bytes of room at `message`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn conf_init(
-    conf: *mut c_void,
-    plugin: *mut *mut c_void,
-    message: *mut c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the arguments are passed on unchanged, under the same contract.
-    unsafe { eomirror_witness::conf_init(conf, plugin, message, size) }
-}
 
 /// The native core of eomirror. Import it through `eomirror._native`.
 #[pymodule(gil_used = false)]

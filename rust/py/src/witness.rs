@@ -1,13 +1,29 @@
 //! `Witness`.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
 use crate::acks::Acks;
 use crate::error::installation;
+
+/// Entry point for librdkafka's `plugin.library.paths`; see `eomirror_witness`.
+///
+/// # Safety
+///
+/// Called by librdkafka, with a valid configuration and `size` bytes of room at `message`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn conf_init(
+    conf: *mut c_void,
+    plugin: *mut *mut c_void,
+    message: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: the arguments are passed on unchanged, under the same contract.
+    unsafe { eomirror_witness::conf_init(conf, plugin, message, size) }
+}
 
 /// What one client did, seen from inside librdkafka.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -19,7 +35,7 @@ pub(crate) struct Witness {
 impl Witness {
     #[staticmethod]
     fn plugin_path(py: Python<'_>) -> PyResult<String> {
-        let here = crate::conf_init as *const c_void;
+        let here = conf_init as *const c_void;
         let path = eomirror_witness::library::file_of(here)
             .and_then(|path| std::path::absolute(path).ok())
             .and_then(|path| path.into_os_string().into_string().ok());

@@ -1,14 +1,19 @@
 //! The functions that librdkafka calls, on its own threads.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::ARMED;
 use crate::library::{FAIL, Library, Message, NO_ERROR, ResponseError};
 use crate::tally::{AckTally, Requests, lock};
+
+thread_local! {
+    /// The witness for the next client that this thread creates.
+    pub(crate) static ARMED: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
 
 const NAME: &CStr = c"eomirror-witness";
 

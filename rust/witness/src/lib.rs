@@ -35,7 +35,6 @@ mod interceptors;
 pub mod library;
 mod tally;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,11 +46,7 @@ pub use interceptors::conf_init;
 pub use library::LibraryError;
 pub use tally::Requests;
 
-use interceptors::Shared;
-
-thread_local! {
-    static ARMED: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
-}
+use interceptors::{ARMED, Shared};
 
 /// What one client did, seen from inside.
 pub struct Witness {
