@@ -58,15 +58,14 @@ pub enum Error {
     },
 
     /// A record carries a provenance header of a version that this release does not know.
-    #[error(
-        "{at}: the provenance header has version {version}, this release knows {}",
-        crate::header::VERSION
-    )]
+    #[error("{at}: the provenance header has version {version}, this release knows {known}")]
     UnknownHeaderVersion {
         /// topic-partition@offset.
         at: String,
         /// The version that was found.
         version: u8,
+        /// The newest version that this release reads.
+        known: u8,
     },
 
     /// A record has travelled through more clusters than a header may hold.
@@ -151,13 +150,12 @@ pub enum Error {
     },
 
     /// The chunk has a version that this release does not know.
-    #[error(
-        "offset map: the chunk has version {version}, this release knows {}",
-        crate::offset_map::VERSION
-    )]
+    #[error("offset map: the chunk has version {version}, this release knows {known}")]
     UnknownOffsetMapVersion {
         /// The version that was found.
         version: u8,
+        /// The newest version that this release reads.
+        known: u8,
     },
 }
 

@@ -90,6 +90,7 @@ impl LoopGuard {
                 return Err(Error::UnknownHeaderVersion {
                     at: record.place(),
                     version,
+                    known: header::VERSION,
                 });
             }
         };
@@ -307,7 +308,8 @@ mod tests {
             error,
             Error::UnknownHeaderVersion {
                 at: "t-0@7".into(),
-                version: 9
+                version: 9,
+                known: 1,
             }
         );
     }

@@ -187,7 +187,12 @@ pub fn decode(bytes: &[u8]) -> Result<Chunk, Error> {
     let mut reader = Reader::new(bytes);
     match reader.byte() {
         Some(VERSION) => {}
-        Some(version) => return Err(Error::UnknownOffsetMapVersion { version }),
+        Some(version) => {
+            return Err(Error::UnknownOffsetMapVersion {
+                version,
+                known: VERSION,
+            });
+        }
         None => return Err(bad("the chunk is empty".into())),
     }
     let topic = reader

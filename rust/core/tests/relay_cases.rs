@@ -355,7 +355,8 @@ fn a_provenance_header_of_a_newer_release_stops_the_partition_at_its_record() {
         relayed.stopped,
         Some(RelayError::Record(Error::UnknownHeaderVersion {
             at: format!("{TOPIC}-0@1"),
-            version: 9
+            version: 9,
+            known: 1,
         }))
     );
     assert_eq!(shape(&relayed), [(false, 0, 0)]);
