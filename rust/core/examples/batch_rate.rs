@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use eomirror_core::batch::{
-    BatchWriter, Batches, Codec, Limits, Memory, Stamp, digest_batch, rewritten_header,
+    BatchWriter, Batches, Codec, Limits, Memory, Records, Stamp, digest_batch, rewritten_header,
 };
 use eomirror_core::digest::Digest;
 
@@ -45,7 +45,7 @@ fn main() {
         let read = best(|| {
             for batch in Batches::new(&answer).flatten() {
                 black_box(batch.check_crc().is_ok());
-                let records = batch.records(&mut memory, Limits::default());
+                let records = Records::of(&batch, &mut memory, Limits::default());
                 black_box(records.into_iter().flatten().flatten().count());
             }
         });

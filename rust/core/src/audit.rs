@@ -87,7 +87,7 @@ mod json;
 mod log;
 mod report;
 
-use crate::batch::{Batch, BatchError, Control, Limits, Marker, Memory};
+use crate::batch::{Batch, BatchError, Control, Limits, Marker, Memory, Records};
 
 use chain::Chains;
 use cover::{Cover, Ended};
@@ -194,7 +194,7 @@ impl Audit {
             log.whole_from = batch.next_offset();
         }
         if batch.is_control() {
-            let control = batch.control()?;
+            let control = Control::of(batch)?;
             self.logs.get_mut(id).next = batch.next_offset();
             if let Some(control) = control {
                 self.logs.get_mut(id).decided = control.timestamp;
@@ -288,7 +288,7 @@ impl Audit {
         segment: &mut Segment,
     ) -> Result<(), BatchError> {
         let log = self.logs.get(id);
-        for record in batch.records(&mut self.memory, Limits::default())? {
+        for record in Records::of(batch, &mut self.memory, Limits::default())? {
             let record = record?;
             let (key, Some(value)) = (record.key.unwrap_or_default(), record.value) else {
                 // a tombstone takes a state back; nothing of it is left to check

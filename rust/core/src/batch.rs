@@ -24,8 +24,10 @@
 //! KIP-98, the delete horizon KIP-534, zstd KIP-110. What brokers do beyond the text was tested on Kafka 4.3.
 
 mod aborted;
+mod bytes;
 mod checksum;
 mod codec;
+mod compression;
 mod continuity;
 mod control;
 mod cursor;
@@ -40,7 +42,9 @@ mod xerial;
 mod zstd_bound;
 
 pub use aborted::{AbortedFilter, AbortedTransaction, Judged, Verdict};
-pub use codec::{Codec, Limits, Memory};
+pub use bytes::{HEADER_SIZE, MAGIC};
+pub use codec::Codec;
+pub use compression::{Limits, Memory};
 pub use continuity::{Continuity, Mark, is_compacted};
 pub use control::{Control, Marker};
 pub use digest::digest_batch;
@@ -48,5 +52,5 @@ pub use error::{BatchError, Obstacle};
 pub use records::{Headers, Record, Records};
 pub use rewrite::{Stamp, passing_header, rewrite, rewritten_header, stamp_header};
 pub use split::{Batches, Partial};
-pub use view::{Batch, HEADER_SIZE, MAGIC, TimestampType};
+pub use view::{Batch, TimestampType};
 pub use writer::BatchWriter;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::batch::{
-    AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Verdict,
+    AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Records, Verdict,
 };
 use crate::compare::Seen;
 use crate::digest::Digest;
@@ -179,7 +179,7 @@ impl Content {
                 Verdict::Data => {
                     let mut memory = std::mem::take(&mut self.memory);
                     let mut headers: Vec<HeaderRef<'_>> = Vec::new();
-                    let records = batch.records(&mut memory, Limits::default());
+                    let records = Records::of(&batch, &mut memory, Limits::default());
                     for record in records.map_err(|error| error.to_string())? {
                         let record = record.map_err(|error| error.to_string())?;
                         headers.clear();

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use eomirror_core::batch::{
-    AbortedFilter, AbortedTransaction, Batch, BatchWriter, Batches, Codec, Limits, Marker, Memory,
-    Obstacle, Stamp, TimestampType, Verdict, digest_batch, rewrite,
+    AbortedFilter, AbortedTransaction, Batch, BatchWriter, Batches, Codec, Control, Limits, Marker,
+    Memory, Obstacle, Records, Stamp, TimestampType, Verdict, digest_batch, rewrite,
 };
 use eomirror_core::digest::Digest;
 
@@ -57,7 +57,7 @@ fn shown(field: Option<&[u8]>) -> String {
 fn lines(batch: &Batch<'_>) -> String {
     let mut text = String::new();
     let mut memory = Memory::default();
-    for record in batch.records(&mut memory, Limits::default()).unwrap() {
+    for record in Records::of(batch, &mut memory, Limits::default()).unwrap() {
         let record = record.unwrap();
         let headers: Vec<_> = record
             .headers
@@ -169,7 +169,7 @@ fn our_writer_reproduces_what_librdkafka_wrote() {
         for batch in batches(&segment) {
             let mut memory = Memory::default();
             let mut writer = BatchWriter::new(codec);
-            for record in batch.records(&mut memory, Limits::default()).unwrap() {
+            for record in Records::of(&batch, &mut memory, Limits::default()).unwrap() {
                 let record = record.unwrap();
                 let added = writer.add(record.timestamp, record.key, record.value, record.headers);
                 added.unwrap();
@@ -212,7 +212,7 @@ fn aborted_transactions_are_left_out_and_markers_are_understood() {
     let controls: Vec<_> = batches
         .iter()
         .filter(|batch| batch.is_control())
-        .map(|batch| batch.control().unwrap().unwrap())
+        .map(|batch| Control::of(batch).unwrap().unwrap())
         .collect();
     let commits = controls.iter().filter(|control| {
         let Marker::Commit { coordinator_epoch } = control.marker else {

@@ -347,7 +347,7 @@ fn play(steps: &[(i64, u8, i64)]) -> Vec<Entry> {
 fn markers_tell_their_outcome_and_coordinator() {
     let control = |kind| {
         let bytes = Forge::marker(7, 42, kind).bytes();
-        Batch::parse(&bytes).unwrap().control()
+        Control::of(&Batch::parse(&bytes).unwrap())
     };
     let told = |marker| {
         Ok(Some(Control {
@@ -381,7 +381,7 @@ fn a_control_batch_that_is_no_marker_is_refused_and_an_empty_one_is_not() {
     let refused = |forge: &Forge| {
         let bytes = forge.bytes();
         let batch = Batch::parse(&bytes).unwrap();
-        let error = batch.control().unwrap_err();
+        let error = Control::of(&batch).unwrap_err();
         assert!(AbortedFilter::new(Vec::new()).judge(&batch).is_err());
         matches!(error, BatchError::BadControl { .. })
     };
@@ -408,9 +408,9 @@ fn a_control_batch_that_is_no_marker_is_refused_and_an_empty_one_is_not() {
     let mut empty = forge(Some(&key), Some(&value));
     (empty.body, empty.record_count) = (Vec::new(), 0);
     let bytes = empty.bytes();
-    assert_eq!(Batch::parse(&bytes).unwrap().control(), Ok(None));
+    assert_eq!(Control::of(&Batch::parse(&bytes).unwrap()), Ok(None));
     let data = Forge::new(0, &[plain(0, 0, b"")]).bytes();
-    assert!(Batch::parse(&data).unwrap().control().is_err());
+    assert!(Control::of(&Batch::parse(&data).unwrap()).is_err());
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::cell::Cell;
 
 use batch_forge::{Forge, TRANSACTIONAL, number, plain, read, read_with, records, reseal};
 use eomirror_core::batch::{
-    AbortedFilter, AbortedTransaction, Batch, BatchError, BatchWriter, Batches, Codec, Limits,
-    Memory, Stamp, digest_batch, rewritten_header,
+    AbortedFilter, AbortedTransaction, Batch, BatchError, BatchWriter, Batches, Codec, Control,
+    Limits, Memory, Stamp, digest_batch, rewritten_header,
 };
 use eomirror_core::digest::Digest;
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ fn exercise(bytes: &[u8], memory: &mut Memory) {
         let Ok(batch) = batch else { break };
         let _ = batch.check_crc();
         let _ = filter.judge(&batch);
-        let _ = batch.control();
+        let _ = Control::of(&batch);
         let _ = rewritten_header(&batch, &Stamp::NONE);
         let everything = 0..i64::MAX;
         let mut digest = Digest::default();

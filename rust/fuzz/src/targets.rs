@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use eomirror_core::batch::{
-    AbortedFilter, AbortedTransaction, Batch, Batches, Limits, Memory, Stamp, TimestampType,
-    digest_batch, rewritten_header,
+    AbortedFilter, AbortedTransaction, Batch, Batches, Control, Limits, Memory, Records, Stamp,
+    TimestampType, digest_batch, rewritten_header,
 };
 use eomirror_core::digest::Digest;
 use eomirror_core::header::{self, Reading};
@@ -100,7 +100,7 @@ fn batches(bytes: &[u8], choice: u64) -> bool {
         };
         accepted &= batch.check_crc().is_ok();
         let _ = filter.judge(&batch);
-        let _ = batch.control();
+        let _ = Control::of(&batch);
         let _ = rewritten_header(&batch, &Stamp::NONE);
         let mut digest = Digest::default();
         let digested = digest_batch(
@@ -129,7 +129,7 @@ fn batches(bytes: &[u8], choice: u64) -> bool {
 fn read(batch: &Batch<'_>, memory: &mut Memory) -> Option<u64> {
     let mut previous = None;
     let mut count = 0;
-    for record in batch.records(memory, LIMITS).ok()? {
+    for record in Records::of(batch, memory, LIMITS).ok()? {
         let record = record.ok()?;
         assert!((batch.base_offset()..batch.next_offset()).contains(&record.offset));
         assert!(previous < Some(record.offset));
@@ -226,7 +226,7 @@ fn well_formed(batch: &mut Outgoing, fetched: &[u8]) {
             unchecked: 64 << 20,
         };
         let mut memory = Memory::default();
-        let records = view.records(&mut memory, limits);
+        let records = Records::of(&view, &mut memory, limits);
         assert!(records.is_ok_and(|mut records| records.all(|record| record.is_ok())));
     }
 }

@@ -82,7 +82,7 @@ impl AbortedFilter {
             });
         }
         let control = if batch.is_control() {
-            Some(batch.control()?)
+            Some(Control::of(batch)?)
         } else {
             None
         };

@@ -9,8 +9,7 @@
 //!
 //! Polynomials over GF(2) stand in 32 bits with the constant term in the highest one, as the checksum has them.
 
-use super::rewrite::put;
-use super::view::{CRC_FROM, HEADER_SIZE, LENGTH_BASE, at};
+use super::bytes::{CRC_FROM, HEADER_SIZE, LENGTH_BASE, at, put};
 
 /// Castagnoli's polynomial without its highest term (RFC 3720, 12.1; the order of bits as above).
 const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -1,7 +1,7 @@
 //! Compression of a batch's records, with limits on what decompression may give.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
@@ -9,7 +9,8 @@ use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use zstd_safe::{CCtx, DCtx};
 
-use super::error::BatchError;
+use super::codec::Codec;
+use super::error::{BatchError, Fault};
 use super::view::Batch;
 use super::{xerial, zstd_bound};
 
@@ -17,59 +18,6 @@ use super::{xerial, zstd_bound};
 const ZSTD_LEVEL: i32 = 3;
 /// A buffer above this size is given back before the next batch; one huge batch must not stay in memory.
 const KEEP: usize = 16 * 1024 * 1024;
-
-/// How records are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Codec {
-    /// Not at all.
-    None,
-    /// gzip, RFC 1952.
-    Gzip,
-    /// Snappy, bare (librdkafka) or in the framing of xerial's Java library (Kafka's own clients).
-    Snappy,
-    /// The LZ4 frame format.
-    Lz4,
-    /// Zstandard, RFC 8878.
-    Zstd,
-}
-
-impl Codec {
-    /// All codecs, in the order of their numbers on the wire.
-    pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
-
-    /// The codec's name in `compression.type`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Gzip => "gzip",
-            Self::Snappy => "snappy",
-            Self::Lz4 => "lz4",
-            Self::Zstd => "zstd",
-        }
-    }
-
-    pub(super) const fn from_bits(bits: i16) -> Option<Self> {
-        Some(match bits {
-            0 => Self::None,
-            1 => Self::Gzip,
-            2 => Self::Snappy,
-            3 => Self::Lz4,
-            4 => Self::Zstd,
-            _ => return None,
-        })
-    }
-
-    pub(super) const fn bits(self) -> i16 {
-        match self {
-            Self::None => 0,
-            Self::Gzip => 1,
-            Self::Snappy => 2,
-            Self::Lz4 => 3,
-            Self::Zstd => 4,
-        }
-    }
-}
 
 /// How large a batch's records may be, decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,18 +50,6 @@ impl Limits {
             .saturating_mul(self.ratio)
             .max(self.unchecked)
             .min(self.bytes)
-    }
-}
-
-/// Why decompression stopped.
-pub(super) enum Fault {
-    Malformed(String),
-    TooLarge,
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Malformed(error.to_string())
     }
 }
 

@@ -7,9 +7,11 @@
 //!
 //! Later versions of either may add fields behind these.
 
-use super::codec::{Codec, Limits, Memory};
+use super::codec::Codec;
+use super::compression::{Limits, Memory};
 use super::cursor::Cursor;
 use super::error::BatchError;
+use super::records::{Record, Records};
 use super::view::Batch;
 
 /// What a control batch says.
@@ -47,46 +49,49 @@ pub struct Control {
     pub marker: Marker,
 }
 
-pub(super) fn read(batch: &Batch<'_>) -> Result<Option<Control>, BatchError> {
-    let wrong = |reason| {
-        Err(BatchError::BadControl {
-            offset: batch.base_offset(),
-            reason,
-        })
-    };
-    if !batch.is_control() {
-        return wrong("its control bit is not set");
+impl Control {
+    /// Returns the marker of a control batch; `None` if compaction has removed the marker and kept the batch.
+    pub fn of(batch: &Batch<'_>) -> Result<Option<Self>, BatchError> {
+        let wrong = |reason| {
+            Err(BatchError::BadControl {
+                offset: batch.base_offset(),
+                reason,
+            })
+        };
+        if !batch.is_control() {
+            return wrong("its control bit is not set");
+        }
+        if batch.codec() != Codec::None {
+            return wrong("it is compressed, which no broker does");
+        }
+        let mut memory = Memory::default();
+        let mut records = Records::of(batch, &mut memory, Limits::default())?;
+        let Some(record) = records.next().transpose()? else {
+            return Ok(None);
+        };
+        let Some(number) = record.key.and_then(numbers) else {
+            return wrong("its key is not a version and a type");
+        };
+        // other types have values of their own, and as many records as they like
+        if number > 1 {
+            return Ok(Some(control(batch, &record, Marker::Other { number })));
+        }
+        if records.next().transpose()?.is_some() {
+            return wrong("it holds more than one marker");
+        }
+        let Some(coordinator_epoch) = record.value.and_then(epoch) else {
+            return wrong("its value is not a version and a coordinator epoch");
+        };
+        let marker = match number {
+            0 => Marker::Abort { coordinator_epoch },
+            1 => Marker::Commit { coordinator_epoch },
+            _ => return wrong("its type is negative"),
+        };
+        Ok(Some(control(batch, &record, marker)))
     }
-    if batch.codec() != Codec::None {
-        return wrong("it is compressed, which no broker does");
-    }
-    let mut memory = Memory::default();
-    let mut records = batch.records(&mut memory, Limits::default())?;
-    let Some(record) = records.next().transpose()? else {
-        return Ok(None);
-    };
-    let Some(number) = record.key.and_then(numbers) else {
-        return wrong("its key is not a version and a type");
-    };
-    // other types have values of their own, and as many records as they like
-    if number > 1 {
-        return Ok(Some(control(batch, &record, Marker::Other { number })));
-    }
-    if records.next().transpose()?.is_some() {
-        return wrong("it holds more than one marker");
-    }
-    let Some(coordinator_epoch) = record.value.and_then(epoch) else {
-        return wrong("its value is not a version and a coordinator epoch");
-    };
-    let marker = match number {
-        0 => Marker::Abort { coordinator_epoch },
-        1 => Marker::Commit { coordinator_epoch },
-        _ => return wrong("its type is negative"),
-    };
-    Ok(Some(control(batch, &record, marker)))
 }
 
-fn control(batch: &Batch<'_>, record: &super::Record<'_>, marker: Marker) -> Control {
+fn control(batch: &Batch<'_>, record: &Record<'_>, marker: Marker) -> Control {
     Control {
         offset: record.offset,
         timestamp: record.timestamp,

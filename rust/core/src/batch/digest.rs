@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::codec::{Limits, Memory};
+use super::compression::{Limits, Memory};
 use super::error::BatchError;
+use super::records::Records;
 use super::view::Batch;
 use crate::digest::Digest;
 use crate::types::{HeaderRef, Written};
@@ -22,7 +23,7 @@ pub fn digest_batch(
 ) -> Result<u64, BatchError> {
     let mut headers: Vec<HeaderRef<'_>> = Vec::new();
     let mut count = 0;
-    for record in batch.records(memory, limits)? {
+    for record in Records::of(batch, memory, limits)? {
         let record = record?;
         if !offsets.contains(&record.offset) {
             continue;

@@ -1,5 +1,7 @@
 //! Why bytes are not a record batch, or cannot become one.
 
+use std::io;
+
 use thiserror::Error as ThisError;
 
 use super::codec::Codec;
@@ -164,6 +166,18 @@ pub enum BatchError {
         /// Why.
         reason: String,
     },
+}
+
+/// Why decompression stopped.
+pub(super) enum Fault {
+    Malformed(String),
+    TooLarge,
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Malformed(error.to_string())
+    }
 }
 
 impl BatchError {

@@ -1,5 +1,7 @@
 //! The records of a batch, borrowed.
 
+use super::codec::Codec;
+use super::compression::{Limits, Memory};
 use super::cursor::Cursor;
 use super::error::BatchError;
 use super::view::{Batch, TimestampType};
@@ -107,7 +109,25 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn new(batch: &Batch<'_>, plain: &'a [u8]) -> Self {
+    /// Returns the records of `batch` in their order. Uncompressed ones are borrowed from the batch, others from
+    /// `memory`.
+    ///
+    /// Control batches have records too; see [`super::Control`] for their meaning.
+    pub fn of<'b: 'a>(
+        batch: &Batch<'b>,
+        memory: &'a mut Memory,
+        limits: Limits,
+    ) -> Result<Self, BatchError> {
+        let plain = match batch.codec() {
+            Codec::None => batch.body(),
+            // no codec compresses zero bytes to zero bytes, but a batch without records may have an empty body
+            _ if batch.record_count() == 0 && batch.body().is_empty() => batch.body(),
+            codec => memory.decompress(codec, batch, limits)?,
+        };
+        Ok(Self::new(batch, plain))
+    }
+
+    fn new(batch: &Batch<'_>, plain: &'a [u8]) -> Self {
         let append_time = match batch.timestamp_type() {
             TimestampType::CreateTime => None,
             TimestampType::LogAppendTime => Some(batch.max_timestamp()),

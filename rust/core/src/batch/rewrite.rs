@@ -7,9 +7,10 @@
 //! would mark the target's for removal; without the bit the base timestamp is what it was all along, the base of the
 //! deltas (KIP-534).
 
+use super::bytes::{HEADER_SIZE, at, bit, put};
 use super::checksum;
 use super::error::{BatchError, Obstacle};
-use super::view::{Batch, HEADER_SIZE, TimestampType, at, bit};
+use super::view::{Batch, TimestampType};
 
 /// Who writes a batch, and where in the producer's sequence it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +110,6 @@ fn cannot_pass(batch: &Batch<'_>, obstacle: Obstacle) -> BatchError {
         offset: batch.base_offset(),
         obstacle,
     }
-}
-
-/// Writes a field. Panics beyond the header's end, so `start` is a constant of [`at`].
-pub(super) fn put<const N: usize>(head: &mut [u8; HEADER_SIZE], start: usize, bytes: [u8; N]) {
-    head[start..start + N].copy_from_slice(&bytes);
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The batches of a Fetch answer.
 
+use super::bytes::HEADER_SIZE;
 use super::error::BatchError;
-use super::view::{Batch, HEADER_SIZE};
+use super::view::Batch;
 
 /// Bytes of a batch that the answer had no room for. Normal at the end of an answer: fetch from that batch on.
 ///

@@ -1,45 +1,8 @@
 //! One batch, seen through its header.
 
-use super::codec::{Codec, Limits, Memory};
-use super::control::{self, Control};
+use super::bytes::{CRC_FROM, HEADER_SIZE, LENGTH_BASE, MAGIC, array, at, bit};
+use super::codec::Codec;
 use super::error::{BatchError, Obstacle};
-use super::records::Records;
-
-/// Size of the header; the records follow it.
-pub const HEADER_SIZE: usize = 61;
-/// The version of the format that this module reads and writes.
-pub const MAGIC: u8 = 2;
-
-/// The length field counts from behind itself.
-pub(super) const LENGTH_BASE: usize = 12;
-/// The checksum covers everything from the attributes on: what a broker changes at append time lies before.
-pub(super) const CRC_FROM: usize = 21;
-
-/// Where a field starts.
-pub(super) mod at {
-    pub(in crate::batch) const BASE_OFFSET: usize = 0;
-    pub(in crate::batch) const LENGTH: usize = 8;
-    pub(in crate::batch) const LEADER_EPOCH: usize = 12;
-    pub(in crate::batch) const MAGIC: usize = 16;
-    pub(in crate::batch) const CRC: usize = 17;
-    pub(in crate::batch) const ATTRIBUTES: usize = 21;
-    pub(in crate::batch) const LAST_OFFSET_DELTA: usize = 23;
-    pub(in crate::batch) const BASE_TIMESTAMP: usize = 27;
-    pub(in crate::batch) const MAX_TIMESTAMP: usize = 35;
-    pub(in crate::batch) const PRODUCER_ID: usize = 43;
-    pub(in crate::batch) const PRODUCER_EPOCH: usize = 51;
-    pub(in crate::batch) const BASE_SEQUENCE: usize = 53;
-    pub(in crate::batch) const RECORD_COUNT: usize = 57;
-}
-
-/// Bits of the attributes.
-pub(super) mod bit {
-    pub(in crate::batch) const CODEC: i16 = 0x07;
-    pub(in crate::batch) const LOG_APPEND_TIME: i16 = 0x08;
-    pub(in crate::batch) const TRANSACTIONAL: i16 = 0x10;
-    pub(in crate::batch) const CONTROL: i16 = 0x20;
-    pub(in crate::batch) const DELETE_HORIZON: i16 = 0x40;
-}
 
 /// Who set the timestamps that consumers see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,36 +287,4 @@ impl<'a> Batch<'a> {
             None
         }
     }
-
-    /// The records in their order. Uncompressed ones are borrowed from the batch, others from `memory`.
-    ///
-    /// Control batches have records too; see [`Batch::control`] for what they mean.
-    pub fn records<'r>(
-        &self,
-        memory: &'r mut Memory,
-        limits: Limits,
-    ) -> Result<Records<'r>, BatchError>
-    where
-        'a: 'r,
-    {
-        let plain = match self.codec() {
-            Codec::None => self.body(),
-            // no codec calls nothing at all a stream, but nothing is what a batch without records needs
-            _ if self.record_count() == 0 && self.body().is_empty() => self.body(),
-            codec => memory.decompress(codec, self, limits)?,
-        };
-        Ok(Records::new(self, plain))
-    }
-
-    /// The marker of a control batch; `None` where compaction has removed it and kept the batch.
-    pub fn control(&self) -> Result<Option<Control>, BatchError> {
-        control::read(self)
-    }
-}
-
-/// `N` bytes of a header. Panics beyond its end, so `start` is a constant of [`at`].
-fn array<const N: usize>(head: &[u8], start: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&head[start..start + N]);
-    bytes
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use super::bytes::{self, HEADER_SIZE, LENGTH_BASE, MAGIC, at};
 use super::checksum;
-use super::codec::{Codec, Compressor};
+use super::codec::Codec;
+use super::compression::Compressor;
 use super::cursor::{field_size, put, put_field, size};
 use super::error::BatchError;
 use super::records::Record;
 use super::rewrite::{self, Stamp};
-use super::view::{HEADER_SIZE, LENGTH_BASE, MAGIC, at};
 use crate::types::HeaderRef;
 
 /// A buffer above this size is given back after use; one huge batch must not stay in memory.
@@ -270,21 +271,21 @@ impl BatchWriter {
         let last_delta = self.count - 1;
         let mut head = [0; HEADER_SIZE];
         Stamp::NONE.put(&mut head);
-        rewrite::put(&mut head, at::LENGTH, length.to_be_bytes());
-        rewrite::put(&mut head, at::MAGIC, [MAGIC]);
-        rewrite::put(&mut head, at::ATTRIBUTES, self.codec.bits().to_be_bytes());
-        rewrite::put(&mut head, at::LAST_OFFSET_DELTA, last_delta.to_be_bytes());
-        rewrite::put(
+        bytes::put(&mut head, at::LENGTH, length.to_be_bytes());
+        bytes::put(&mut head, at::MAGIC, [MAGIC]);
+        bytes::put(&mut head, at::ATTRIBUTES, self.codec.bits().to_be_bytes());
+        bytes::put(&mut head, at::LAST_OFFSET_DELTA, last_delta.to_be_bytes());
+        bytes::put(
             &mut head,
             at::BASE_TIMESTAMP,
             self.base_timestamp.to_be_bytes(),
         );
-        rewrite::put(
+        bytes::put(
             &mut head,
             at::MAX_TIMESTAMP,
             self.max_timestamp.to_be_bytes(),
         );
-        rewrite::put(&mut head, at::RECORD_COUNT, self.count.to_be_bytes());
+        bytes::put(&mut head, at::RECORD_COUNT, self.count.to_be_bytes());
         checksum::seal(&mut head, &bytes[HEADER_SIZE..]);
         Ok(head)
     }

@@ -9,7 +9,7 @@
 //! Streams may be concatenated: where a block would begin, the magic may stand again. Kafka's Java clients write and
 //! expect the framing and take bare data as well, librdkafka writes bare data.
 
-use super::codec::Fault;
+use super::error::Fault;
 
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use super::books::{Books, Relayed, Skipped};
+use super::fetched::{Fetched, Holes};
 use super::halt::{Before, Halt, Source, full, refused};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
 use super::target::Target;
 use super::treatment::{Author, Decision, Need};
-use super::{Fetched, Holes};
 use crate::batch::{
-    AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Verdict,
+    AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Records, Verdict,
     is_compacted, passing_header,
 };
 use crate::types::DropReason;
@@ -223,7 +223,7 @@ impl<'a> Pass<'_, 'a> {
         let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
         let mut copied = 0;
-        let records = piece.batch.records(self.memory, self.limits);
+        let records = Records::of(&piece.batch, self.memory, self.limits);
         for record in records.map_err(malformed)? {
             let record = record.map_err(malformed)?;
             let decision = source
@@ -293,7 +293,7 @@ impl<'a> Pass<'_, 'a> {
         let source = self.source;
         let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
-        let records = piece.batch.records(self.memory, self.limits);
+        let records = Records::of(&piece.batch, self.memory, self.limits);
         for record in records.map_err(malformed)? {
             let record = record.map_err(malformed)?;
             if !self.offsets.contains(&record.offset) {
@@ -328,7 +328,7 @@ impl<'a> Pass<'_, 'a> {
         let mut count = u64::from(piece.batch.record_count().unsigned_abs());
         if !self.is_within(&piece.batch) {
             let malformed = |error| self.source.malformed(piece.index, error);
-            let records = piece.batch.records(self.memory, self.limits);
+            let records = Records::of(&piece.batch, self.memory, self.limits);
             count = 0;
             for record in records.map_err(malformed)? {
                 let offset = record.map_err(malformed)?.offset;

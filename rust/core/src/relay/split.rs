@@ -1,7 +1,7 @@
 //! A batch that is too large becomes two.
 
 use super::outgoing::{Content, Outgoing, SourceRun, divide};
-use crate::batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record};
+use crate::batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record, Records};
 
 /// For batches that we have compressed ourselves: they were within limits before.
 pub(super) const OURS: Limits = Limits {
@@ -23,7 +23,7 @@ pub(super) fn in_two(
     if last < 1 {
         return Ok(None);
     }
-    let records = batch.records(memory, limits)?;
+    let records = Records::of(&batch, memory, limits)?;
     let mut whole = 0;
     for record in records.clone() {
         whole += weight(&record?);

@@ -11,7 +11,7 @@ use std::slice::Iter;
 
 use batch_forge::{Forge, TRANSACTIONAL, plain};
 use eomirror_core::audit::{Audit, Fault, LogId, Report, Role};
-use eomirror_core::batch::{Batch, Batches, Marker};
+use eomirror_core::batch::{Batch, Batches, Control, Marker};
 use eomirror_core::offset_map::{OffsetMap, Range};
 
 pub(crate) const POSITIONS: &str = "eomirror.link.positions";
@@ -142,7 +142,7 @@ impl Cluster {
             let batch = Batch::parse(bytes).unwrap();
             if batch.is_control() {
                 let commit = matches!(
-                    batch.control().unwrap().unwrap().marker,
+                    Control::of(&batch).unwrap().unwrap().marker,
                     Marker::Commit { .. }
                 );
                 for (offset, key) in open.remove(&batch.producer_id()).unwrap_or_default() {

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{Batch, BatchError, Limits, Memory};
+use eomirror_core::batch::{Batch, BatchError, Limits, Memory, Records};
 use proptest::prelude::*;
 
 pub(crate) const LOG_APPEND_TIME: i16 = 0x08;
@@ -194,8 +194,7 @@ pub(crate) fn read_with(
     memory: &mut Memory,
     limits: Limits,
 ) -> Result<Vec<Plain>, BatchError> {
-    batch
-        .records(memory, limits)?
+    Records::of(batch, memory, limits)?
         .map(|record| {
             let record = record?;
             Ok(Plain {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use eomirror_core::HeaderRef;
-use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Stamp};
+use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Records, Stamp};
 use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, Treatment};
@@ -289,10 +289,7 @@ fn marks(relayed: &Relayed) -> Vec<Option<Mark>> {
         };
         let batch = Batch::parse(bytes).unwrap();
         let mut memory = Memory::default();
-        for record in batch
-            .records(&mut memory, batch::Limits::default())
-            .unwrap()
-        {
+        for record in Records::of(&batch, &mut memory, batch::Limits::default()).unwrap() {
             let record = record.unwrap();
             let header = record.headers.clone().next().unwrap();
             match header::read(header.value.unwrap(), "t", record.key, record.value) {
