@@ -4,7 +4,7 @@ The log audit of one link: is every transaction on its target whole?
 Reads the target uncommitted, with markers, and shows transaction by transaction that mirrored records, their
 positions and their offset map were decided together (O3), that the positions of each source partition form one
 chain (O4), and that nothing is left open (O6).  What it can prove and what not is told at the head of
-``rust/core/src/audit.rs``, where the decisions are made; this module finds the topics, takes their ends in the
+``rust/core/src/verify/audit.rs``, where the decisions are made; this module finds the topics, takes their ends in the
 right order, and waits.
 """
 

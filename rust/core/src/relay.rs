@@ -39,31 +39,31 @@
 //! (`INVALID_RECORD`); the timestamp type in a produced batch is refused or ignored; `max.message.bytes` is compared
 //! with the batch as it is sent, compressed. The `read_committed` reader is KIP-98's.
 
-mod books;
+mod accounting;
 mod error;
 mod fetched;
-mod halt;
 mod merge;
 mod outgoing;
 mod pass;
 mod split;
+mod stop;
 mod target;
-mod treatment;
+mod topic_policy;
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::batch::{BatchError, BatchWriter, Codec, HEADER_SIZE, Limits, Memory};
-use halt::{Before, Source};
 use merge::Merge;
 use pass::{Pass, Progress};
+use stop::{Before, Source};
 
-pub use books::{Books, Relayed, Skipped};
+pub use accounting::{Books, Relayed, Skipped};
 pub use error::RelayError;
 pub use fetched::{Fetched, Holes};
 pub use outgoing::{Content, Outgoing, SourceRun};
 pub use target::Target;
-pub use treatment::Treatment;
+pub use topic_policy::Treatment;
 
 /// Working memory of the relay; one for each thread.
 pub struct Relay {

@@ -10,11 +10,11 @@
 //! batch that was refused leaves nothing to do but to abort.
 
 pub mod code;
-pub mod coordinator;
-pub mod markers;
-pub mod sequences;
-mod verdict;
+mod error_class;
+pub mod in_flight;
+pub mod marker_wait;
+pub mod producer_state;
 
-pub use coordinator::{Ask, Coordinator, Event, Identity};
-pub use markers::Markers;
-pub use sequences::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};
+pub use in_flight::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};
+pub use marker_wait::Markers;
+pub use producer_state::{Ask, Coordinator, Event, Identity};

@@ -22,11 +22,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use eomirror_core::client_plane::plan::plan;
+use eomirror_core::client_plane::route::Routes;
 use eomirror_core::header::{self, Provenance};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::offset_map::{OffsetMap, Range, Translation, decode};
-use eomirror_core::plan::plan;
-use eomirror_core::route::Routes;
 use eomirror_core::types::{AckRun, AckedPartition};
 use eomirror_core::{Acks, Error, HeaderRef, Ledger, Policy, RecordRef, Written};
 

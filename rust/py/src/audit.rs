@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eomirror_core::audit::{Audit, Finding, LogId, Report, Role, TransactionName};
 use eomirror_core::batch::Batches;
+use eomirror_core::verify::audit::{Audit, Finding, LogId, Report, Role, TransactionName};
 use eomirror_plane::{
     Assignment, Client, Clock, FetchedPartition, Fetcher, IsolationLevel, Limits, Outcome,
     SystemClock, TopicPartition,

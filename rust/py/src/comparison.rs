@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eomirror_core::compare::{Comparison, Difference, Limits, Side};
-use eomirror_core::content::{Counts, Part};
-use eomirror_core::final_state::FinalState;
 use eomirror_core::loop_guard::LoopGuard;
+use eomirror_core::verify::compacted::FinalState;
+use eomirror_core::verify::compare::{Comparison, Difference, Limits, Side};
+use eomirror_core::verify::log_digest::{Counts, Part};
 use eomirror_plane::{Clock, SystemClock, wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! `Planner`.
 
+use eomirror_core::client_plane::plan::{Decision, Planned, plan};
 use eomirror_core::digest::Digest;
-use eomirror_core::plan::{Decision, Planned, plan};
 use eomirror_core::{Ledger, header, leave_out};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;

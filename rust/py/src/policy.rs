@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use eomirror_core::client_plane::route::Routes;
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::route::Routes;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 

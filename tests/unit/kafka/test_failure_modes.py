@@ -201,8 +201,8 @@ MODES: dict[int, tuple[str, tuple[str, ...]]] = {
 
 _NATIVE = "interop/test_native_transactions.py::"
 _FAILURE = "../rust/plane/src/lane/failure.rs::"
-_COORDINATOR = "../rust/core/src/transaction/coordinator/tests.rs::"
-_SEQUENCES = "../rust/core/src/transaction/sequences/tests.rs::"
+_COORDINATOR = "../rust/core/src/transaction/producer_state/tests.rs::"
+_SEQUENCES = "../rust/core/src/transaction/in_flight/tests.rs::"
 _RELAY = "../rust/core/tests/relay_cases.rs::"
 _FETCH = "../rust/plane/src/fetch/state/tests/troubles.rs::"
 _KINDS = "unit/plane/test_native_errors.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"

@@ -1,10 +1,10 @@
 //! Outgoing batches in their order, and the one that records are being collected in.
 
-use super::halt::{Halt, Source};
 use super::outgoing::{Content, Outgoing, SourceRun, extend};
 use super::split;
+use super::stop::{Halt, Source};
 use super::target::Target;
-use super::treatment::Change;
+use super::topic_policy::Change;
 use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
 use crate::header;
 use crate::types::HeaderRef;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::books::{Books, Relayed, Skipped};
+use super::accounting::{Books, Relayed, Skipped};
 use super::fetched::{Fetched, Holes};
-use super::halt::{Before, Halt, Source, full, refused};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
+use super::stop::{Before, Halt, Source, full, refused};
 use super::target::Target;
-use super::treatment::{Author, Decision, Need};
+use super::topic_policy::{Author, Decision, Need};
 use crate::batch::{
     AbortedFilter, Batch, Batches, Continuity, HEADER_SIZE, Limits, Mark, Memory, Records, Verdict,
     is_compacted, passing_header,

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice::Iter;
 
 use batch_forge::{Forge, TRANSACTIONAL, plain};
-use eomirror_core::audit::{Audit, Fault, LogId, Report, Role};
 use eomirror_core::batch::{Batch, Batches, Control, Marker};
 use eomirror_core::offset_map::{OffsetMap, Range};
+use eomirror_core::verify::audit::{Audit, Fault, LogId, Report, Role};
 
 pub(crate) const POSITIONS: &str = "eomirror.link.positions";
 pub(crate) const MAP: &str = "eomirror.link.offset-map";

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eomirror_core::transaction::markers::Step;
+use eomirror_core::transaction::marker_wait::Step;
 use eomirror_core::transaction::{Ask, Event, Identity, Outgoing, Refused, SourceRange};
 
 use super::producer::{Produced, TransactionalProducer};

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use eomirror_core::batch::{self, Batch, Stamp};
 use eomirror_core::relay::{Content, Outgoing};
-use eomirror_core::transaction::coordinator::Misplaced;
+use eomirror_core::transaction::producer_state::Misplaced;
 use eomirror_core::transaction::{
     Coordinator, Event, Identity, Markers, Sequences, SourceRange, Ticket,
 };

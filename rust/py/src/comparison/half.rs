@@ -1,9 +1,9 @@
 //! One side of a comparison, and who judges both.
 
 use eomirror_core::batch::AbortedTransaction;
-use eomirror_core::compare::{Comparison, Side};
-use eomirror_core::content::{Content, Entry, Part};
-use eomirror_core::final_state::FinalState;
+use eomirror_core::verify::compacted::FinalState;
+use eomirror_core::verify::compare::{Comparison, Side};
+use eomirror_core::verify::log_digest::{Content, Entry, Part};
 use eomirror_plane::{
     Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition,
 };

@@ -25,7 +25,7 @@ use crate::properties::Properties;
 use crate::protocol::oracle;
 use crate::transaction::ProducerSettings;
 use crate::two_brokers::{Later, Two, until};
-use eomirror_core::transaction::markers::Step;
+use eomirror_core::transaction::marker_wait::Step;
 use eomirror_core::transaction::{Identity, SourceRange};
 
 const OLD: TopicId = TopicId([1; 16]);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use proptest::prelude::*;
 
 use super::{Decision, Policy, plan};
+use crate::client_plane::route::Routes;
 use crate::header::{self, NAME, Provenance, Reading};
 use crate::offset_map::{Range, decode};
 use crate::types::{AckRun, AckedPartition, Written};
-use crate::{Acks, Error, HeaderRef, Ledger, RecordRef, loop_guard::LoopGuard, route::Routes};
+use crate::{Acks, Error, HeaderRef, Ledger, RecordRef, loop_guard::LoopGuard};
 
 fn policy(routes: &[(&str, &str)], header: bool, guard: bool) -> Policy {
     let routes = Routes::new(

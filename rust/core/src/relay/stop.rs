@@ -1,7 +1,7 @@
 //! Where a partition cannot go on, within the module.
 
 use super::error::RelayError;
-use super::treatment::{Place, Treatment};
+use super::topic_policy::{Place, Treatment};
 use crate::batch::{Batch, BatchError};
 use crate::error::Error;
 

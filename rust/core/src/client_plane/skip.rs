@@ -1,12 +1,12 @@
 //! Records that the target refuses for what they are: entered in the books as dropped, and told apart by a digest.
 //!
 //! Which records these are is found out by the caller, who sends smaller and smaller ranges until one record is left.
-//! They are entered here, in fetch order among the records of their partition that are kept ([`crate::plan::plan`]).
+//! They are entered here, in fetch order among the records of their partition that are kept ([`crate::client_plane::plan::plan`]).
 
+use crate::client_plane::ledger::Ledger;
+use crate::client_plane::plan::Policy;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::ledger::Ledger;
-use crate::plan::Policy;
 use crate::types::{DropReason, RecordRef};
 
 /// Enters records as [`DropReason::DeadLetter`]; gives the digest of each by itself, in hexadecimal.
@@ -51,11 +51,11 @@ pub fn leave_out(
 #[cfg(test)]
 mod tests {
     use super::leave_out;
+    use crate::client_plane::ledger::Ledger;
+    use crate::client_plane::plan::{Policy, plan};
+    use crate::client_plane::route::Routes;
     use crate::error::Error;
-    use crate::ledger::Ledger;
     use crate::loop_guard::LoopGuard;
-    use crate::plan::{Policy, plan};
-    use crate::route::Routes;
     use crate::types::{AckRun, AckedPartition, Acks, RecordRef, Written};
 
     fn policy() -> Policy {

@@ -81,7 +81,7 @@
 //! positions were compacted is not proved, and what lies beside an abort gets a less telling name.
 
 mod chain;
-mod cover;
+mod coverage;
 mod facts;
 mod json;
 mod log;
@@ -90,7 +90,7 @@ mod report;
 use crate::batch::{Batch, BatchError, Control, Limits, Marker, Memory, Records};
 
 use chain::Chains;
-use cover::{Cover, Ended};
+use coverage::{Cover, Ended};
 use facts::Stated;
 use log::{Logs, Segment, Span};
 

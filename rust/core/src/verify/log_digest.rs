@@ -11,11 +11,11 @@ use std::ops::Range;
 use crate::batch::{
     AbortedFilter, AbortedTransaction, Batches, Continuity, Limits, Memory, Records, Verdict,
 };
-use crate::compare::Seen;
 use crate::digest::Digest;
 use crate::header::{self, Reading};
 use crate::loop_guard::{self, LoopGuard};
 use crate::types::{HeaderRef, RecordRef, Written};
+use crate::verify::compare::Seen;
 
 /// Which records of a partition a link is responsible for.
 #[derive(Debug, Clone)]

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::client_plane::route::{Route, Routes};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::offset_map::{OffsetMap, Range};
-use crate::route::{Route, Routes};
 use crate::types::{AckedPartition, Acks, DropReason, RecordRef};
 
 /// What one transaction did with one source partition.

@@ -14,8 +14,8 @@
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
 
-use crate::compare::{Difference, Side};
-use crate::content::Entry;
+use crate::verify::compare::{Difference, Side};
+use crate::verify::log_digest::Entry;
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Last {
@@ -158,8 +158,8 @@ fn difference([source, target]: &[Last; 2]) -> Option<Difference> {
 #[cfg(test)]
 mod tests {
     use super::FinalState;
-    use crate::compare::{Difference, Seen, Side};
-    use crate::content::Entry;
+    use crate::verify::compare::{Difference, Seen, Side};
+    use crate::verify::log_digest::Entry;
 
     /// Key, digest (0 for a tombstone), and whether it lies in the range.
     type Row = (u64, u64, bool);

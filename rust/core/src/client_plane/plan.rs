@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
+use crate::client_plane::ledger::Ledger;
+use crate::client_plane::route::{Route, Routes};
 use crate::error::Error;
 use crate::header::Writer;
-use crate::ledger::Ledger;
 use crate::loop_guard::{LoopGuard, Verdict};
-use crate::route::{Route, Routes};
 use crate::types::{DropReason, RecordRef};
 
 /// What a link does with records.

@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::code;
-use super::verdict::{is_about_leaders, is_follow_up, is_passing};
+use super::error_class::{is_about_leaders, is_follow_up, is_passing};
 
 /// Requests outstanding per broker, because brokers remember five batches per producer and partition.
 pub const WINDOW: usize = 5;
