@@ -34,7 +34,7 @@ _CHUNK = 1 << 20
 _ROUNDS = 5
 # beyond any cache of today's processors
 _FILE_BYTES = 1 << 30
-# what a lane holds at most (rust/plane, ProducerSettings)
+# what a lane holds at most (rust/kafka, ProducerSettings)
 _HELD_BYTES = 32 << 20
 _PROCESSES = multiprocessing.get_context("spawn")
 

@@ -45,7 +45,8 @@ PACKAGES = (
 PLACES = {
     "python/eomirror/_core.pyi": "hand-written stub of the extension",
     "rust/core": "pure: batches, relay, transactions, headers, routing, offset map, audit; no I/O, no clock",
-    "rust/plane": "the native plane",
+    "rust/kafka": "a Kafka client: connections, Fetch, transactional producer",
+    "rust/plane": "the native plane: lanes",
     "rust/fuzz": "mutated bytes for every reader of the core, on stable Rust",
     "rust/py": "the binding `eomirror._core` and the librdkafka plugin, nothing else",
     "dev": "looks for Python, Java and Rust, then `scripts/bootstrap.py`",

@@ -73,7 +73,7 @@ def cargo(*arguments: str, text: str = "", **environment: str) -> subprocess.Com
 def dump(properties: Mapping[str, str], topic: str) -> subprocess.CompletedProcess[str]:
     """Run the example that reads a topic raw."""
     text = "".join(f"{name}={value}\n" for name, value in properties.items())
-    return cargo("run", "--quiet", "--package", "eomirror-plane", "--example", "dump", "--", topic, text=text)
+    return cargo("run", "--quiet", "--package", "eomirror-kafka", "--example", "dump", "--", topic, text=text)
 
 
 def read(properties: Mapping[str, str], topic: str) -> dict[int, list[Batch]]:
@@ -92,7 +92,7 @@ def read_around(
     The example writes a line per batch, and nobody reads its lines while ``event`` runs: so it stands still
     with most of the topic before it.
     """
-    built = cargo("build", "--quiet", "--package", "eomirror-plane", "--example", "dump")
+    built = cargo("build", "--quiet", "--package", "eomirror-kafka", "--example", "dump")
     assert built.returncode == 0, built.stderr
     text = "".join(f"{name}={value}\n" for name, value in {**properties, **SMALL}.items())
     command = [
@@ -100,7 +100,7 @@ def read_around(
         "run",
         "--quiet",
         "-p",
-        "eomirror-plane",
+        "eomirror-kafka",
         "--example",
         "dump",
     ]
@@ -400,7 +400,7 @@ def test_what_the_native_plane_cannot_honour_is_named(east: LocalCluster, topic_
 def test_the_crates_own_tests_of_a_broker_pass(east: LocalCluster, topic_name: str) -> None:
     """They need a broker, which this suite has, and a topic without records."""
     create_topic(east.client_properties, topic_name, PARTITIONS)
-    arguments = ("test", "--quiet", "--package", "eomirror-plane", "--test", "broker")
+    arguments = ("test", "--quiet", "--package", "eomirror-kafka", "--test", "broker")
 
     result = cargo(*arguments, EOMIRROR_BOOTSTRAP=east.bootstrap_servers, EOMIRROR_TOPIC=topic_name)
 

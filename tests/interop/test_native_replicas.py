@@ -52,7 +52,7 @@ class Follower:
 @contextmanager
 def follow(properties: Mapping[str, str], topic: str, *position: int) -> Iterator[Follower]:
     """Follow a topic until the end of the block."""
-    program = ["run", "--quiet", "--package", "eomirror-plane", "--example", "follow", "--", topic]
+    program = ["run", "--quiet", "--package", "eomirror-kafka", "--example", "follow", "--", topic]
     build = [shutil.which("cargo") or "cargo", *program[:-2]]
     build[1] = "build"
     built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-COMMAND = ("run", "--quiet", "--package", "eomirror-plane", "--example", "transact")
+COMMAND = ("run", "--quiet", "--package", "eomirror-kafka", "--example", "transact")
 VOID = {0, 47, 48, 51, 90}
 """What a coordinator says to an EndTxn that it has carried out already, or that is too old."""
 

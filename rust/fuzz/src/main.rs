@@ -242,7 +242,7 @@ mod tests {
         // a name without characters, no partitions, no tags
         body.extend([1, 1, 0].repeat(count as usize));
         body.push(0);
-        assert!(eomirror_plane::probe::fetch_answer(12, &body));
+        assert!(eomirror_kafka::probe::fetch_answer(12, &body));
         let peak = super::peak_memory();
         assert!(peak < super::MOST_MEMORY, "{} MB of memory", peak >> 20);
     }

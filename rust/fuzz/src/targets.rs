@@ -12,7 +12,7 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::offset_map;
 use eomirror_core::relay::{self, Fetched, Outgoing, Relay, Treatment};
 
-use eomirror_plane::probe;
+use eomirror_kafka::probe;
 
 use crate::corpus::{self, TOPIC};
 use crate::mutate::{Random, leave, mend_batches};

@@ -44,8 +44,7 @@ pub use ours::OurRecord;
 pub use route::Route;
 pub use source::{Advance, History, Start};
 
-use crate::properties::Properties;
-use crate::transaction::ProducerSettings;
+use eomirror_kafka::{ProducerSettings, Properties};
 
 /// How a lane works.
 #[derive(Debug, Clone)]

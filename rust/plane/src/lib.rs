@@ -1,71 +1,10 @@
-//! The native plane of eomirror: connections to Kafka brokers, a Fetch client that hands out whole record
-//! batches, and a transactional producer that takes them.
+//! The native plane of eomirror: lanes that move record batches from a source into transactions on a target.
 //!
-//! # How it is built
-//!
-//! * **One thread, one poll(2).** No runtime and no thread of its own: a plane lives in a forked Spark worker, which
-//!   must be able to fork, to be killed, and to release the interpreter's lock for a bounded time.
-//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `pipeline`, `scram`, [`Directory`],
-//!   `fetch::state` and `eomirror_core::transaction` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`],
-//!   [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads time.
-//! * **Every wait has an end.** Operations take a deadline; connections and requests have one of their own.
-//! * **What a broker sends is not trusted.** Lengths are checked before memory is taken, a frame has a largest size,
-//!   and what does not fit is an [`Error`] that says what to do next. Nothing panics on input.
-//! * **Secrets stay inside.** [`Secret`] prints as `***`.
-//!
-//! # What it does not do
-//!
-//! Kerberos, tokens of OAUTHBEARER over HTTPS (OIDC), PKCS#12 key stores.
-//! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka. Transactions
-//! of clusters below `transaction.version` 2 are refused as well ([`Error::OldTransactions`]).
+//! The Kafka client that they work with is `eomirror_kafka`.
 
 #![forbid(unsafe_code)]
 
-mod client;
-mod clock;
-mod connection;
-mod directory;
-mod error;
-mod fetch;
-mod frame;
 #[cfg(test)]
-#[path = "../tests/frames/mod.rs"]
+#[path = "../../kafka/tests/frames/mod.rs"]
 mod frames;
-mod handshake;
 pub mod lane;
-mod leaders;
-mod left_open;
-mod network;
-mod oauth;
-mod pauses;
-mod pipeline;
-#[doc(hidden)]
-pub mod probe;
-mod properties;
-mod protocol;
-mod scram;
-mod secret;
-mod socket;
-mod tls;
-mod transaction;
-#[cfg(test)]
-mod two_brokers;
-mod wire;
-mod writers;
-
-pub use client::{Client, ListedOffset, OffsetSpec};
-pub use clock::{Clock, SystemClock};
-pub use directory::{Directory, Endpoint, PartitionFacts, TopicFacts};
-pub use error::{Error, ErrorCode, Kind};
-pub use fetch::{
-    Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
-    TopicPartition,
-};
-pub use left_open::{OpenProducer, RecordFate, Writer};
-pub use network::{Network, Throttled, Traffic, wait};
-pub use oauth::{Token, TokenSource};
-pub use properties::{Disposition, Properties, Refusal, disposition};
-pub use protocol::fetch::AbortedTransaction;
-pub use protocol::{IsolationLevel, TopicId};
-pub use secret::Secret;
-pub use transaction::{Acknowledgement, ProducerSettings, SourceRange, TransactionalProducer};

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
+#[path = "../../kafka/tests/frames/mod.rs"]
 mod frames;
 
 use std::collections::HashSet;
@@ -19,8 +20,8 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target, Treatment};
+use eomirror_kafka::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};
 use eomirror_plane::lane::{History, Lane, Route, Settings, Start};
-use eomirror_plane::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};
 use frames::{Asked, framed};
 use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
 use kafka_protocol::messages::fetch_response::{

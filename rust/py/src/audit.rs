@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eomirror_core::batch::Batches;
 use eomirror_core::verify::audit::{Audit, Finding, LogId, Report, Role, TransactionName};
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock, FetchedPartition, Fetcher, IsolationLevel, Limits, Outcome,
     SystemClock, TopicPartition,
 };
@@ -50,7 +50,7 @@ struct Work {
 
 /// Why a step failed.
 enum Trouble {
-    Plane(eomirror_plane::Error),
+    Plane(eomirror_kafka::Error),
     Log { message: String, fix: &'static str },
 }
 
@@ -66,7 +66,7 @@ impl LogAudit {
     ) -> PyResult<Self> {
         let wait = duration(seconds)?;
         let interruptions = Interruptions::default();
-        let work: Result<Work, eomirror_plane::Error> = without_interpreter(py, || {
+        let work: Result<Work, eomirror_kafka::Error> = without_interpreter(py, || {
             let properties = tokens::parse(properties, tokens, &interruptions)?;
             let limits = Limits::from_properties(&properties);
             let clock = Arc::new(SystemClock);

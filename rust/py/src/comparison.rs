@@ -10,7 +10,7 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::verify::compacted::FinalState;
 use eomirror_core::verify::compare::{Comparison, Difference, Limits, Side};
 use eomirror_core::verify::log_digest::{Counts, Part};
-use eomirror_plane::{Clock, SystemClock, wait};
+use eomirror_kafka::{Clock, SystemClock, wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

@@ -57,17 +57,17 @@ fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error
 }
 
 /// What went wrong between the native plane and a cluster; the plane's errors hold no secrets.
-pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyErr {
+pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {
-        eomirror_plane::Kind::Unreachable => {
+        eomirror_kafka::Kind::Unreachable => {
             with_fix::<python::UnreachableError>(py, &message, error.fix())
         }
-        eomirror_plane::Kind::Unauthorized => {
+        eomirror_kafka::Kind::Unauthorized => {
             with_fix::<python::AuthorizationError>(py, &message, error.fix())
         }
         // internal to whoever has the id: it knows what to do, so there is no fix to show
-        eomirror_plane::Kind::Superseded => python::FencedError::new_err(message),
+        eomirror_kafka::Kind::Superseded => python::FencedError::new_err(message),
         _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
     }
 }

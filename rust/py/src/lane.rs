@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use eomirror_core::batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Holes, Target, Treatment};
+use eomirror_kafka::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use eomirror_plane::lane::{
     Account, Failure, FailureKind, History, Lane, OurRecord, Route, Settings, Start,
 };
-use eomirror_plane::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

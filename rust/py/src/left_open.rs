@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::transaction::Identity;
-use eomirror_plane::{Client, Clock, RecordFate, SystemClock, Writer};
+use eomirror_kafka::{Client, Clock, RecordFate, SystemClock, Writer};
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;

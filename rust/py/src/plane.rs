@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::batch::{Batches, Continuity};
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock, Error, Fetcher, IsolationLevel, Limits, Outcome, SystemClock,
 };
 use pyo3::exceptions::PyValueError;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eomirror_plane::{Clock as _, Error, Properties, Secret, SystemClock, Token, TokenSource};
+use eomirror_kafka::{Clock as _, Error, Properties, Secret, SystemClock, Token, TokenSource};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 

@@ -204,7 +204,7 @@ _FAILURE = "../rust/plane/src/lane/failure.rs::"
 _COORDINATOR = "../rust/core/src/transaction/producer_state/tests.rs::"
 _SEQUENCES = "../rust/core/src/transaction/in_flight/tests.rs::"
 _RELAY = "../rust/core/tests/relay_cases.rs::"
-_FETCH = "../rust/plane/src/fetch/state/tests/troubles.rs::"
+_FETCH = "../rust/kafka/src/fetch/state/tests/troubles.rs::"
 _KINDS = "unit/plane/test_native_errors.py::test_each_kind_becomes_the_error_that_the_lane_acts_upon"
 _STRAGGLERS = "faults/test_stragglers.py::"
 _POISON = "faults/test_poison.py::"
@@ -246,7 +246,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     9: (_HERE + "test_row_9_group_offsets_are_no_part_of_a_transaction",),
     10: (
-        "../rust/plane/tests/scripted.rs::a_broker_that_falls_silent_is_asked_again_for_the_same",
+        "../rust/kafka/tests/scripted.rs::a_broker_that_falls_silent_is_asked_again_for_the_same",
         "faults/test_network.py::test_a_half_open_cluster_is_left_and_found_again",
     ),
     11: (

@@ -7,7 +7,7 @@ use eomirror_core::offset_map::{OffsetMap, Range};
 use eomirror_core::relay::{Books, SourceRun};
 
 use super::failure::Failure;
-use crate::fetch::TopicPartition;
+use eomirror_kafka::TopicPartition;
 
 /// What one transaction did with one source partition: fetched = acknowledged + dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,8 +202,8 @@ mod tests {
     use eomirror_core::relay::{Books, SourceRun};
 
     use super::Book;
-    use crate::fetch::TopicPartition;
     use crate::lane::FailureKind;
+    use eomirror_kafka::TopicPartition;
 
     fn sent(count: u64) -> Books {
         let mut books = Books::default();

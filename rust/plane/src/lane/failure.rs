@@ -6,8 +6,7 @@ use std::ops::Range;
 use eomirror_core::batch::{BatchError, Mark};
 use eomirror_core::relay::RelayError;
 
-use crate::error::{Error, Kind, Meaning};
-use crate::fetch::{LogBounds, Stop, TopicPartition};
+use eomirror_kafka::{Error, Kind, LogBounds, Meaning, Stop, TopicPartition};
 
 /// What a [`Failure`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -392,8 +391,7 @@ mod tests {
     use eomirror_core::transaction::SourceRange;
 
     use super::{Failure, FailureKind, Gap};
-    use crate::error::{Error, ErrorCode};
-    use crate::fetch::{LogBounds, Stop, TopicPartition};
+    use eomirror_kafka::{Error, ErrorCode, LogBounds, Stop, TopicPartition};
 
     fn refused(code: i16) -> Failure {
         let range = SourceRange {

@@ -11,7 +11,7 @@ use super::mover::{Answer, Lane, Ready, misuse};
 use super::ours::OURS;
 use super::route::Route;
 use super::source::{Advance, Source, Start};
-use crate::fetch::{Assignment, FetchedPartition, FetchedRecords, Outcome, TopicPartition};
+use eomirror_kafka::{Assignment, FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 
 impl Lane {
     /// Says where records of a source topic go, from the next answer on.

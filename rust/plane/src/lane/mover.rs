@@ -15,13 +15,10 @@ use super::route::Route;
 use super::source::Source;
 use super::target::Target;
 use super::{Pumped, Settings};
-use crate::client::Client;
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::fetch::{FetchedPartition, Fetcher, Limits, TopicPartition};
-use crate::network::{Throttled, wait};
-use crate::protocol::IsolationLevel;
-use crate::transaction::Acknowledgement;
+use eomirror_kafka::{
+    Acknowledgement, Client, Clock, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
+    Throttled, TopicPartition, wait,
+};
 
 /// How long to wait for the first record of an empty [`Lane::pump`]: its multiple is the cost of a caught-up commit.
 const IDLE: Duration = Duration::from_millis(5);
@@ -311,11 +308,10 @@ mod tests {
     use std::time::Duration;
 
     use super::{Lane, Settings};
-    use crate::client::Client;
-    use crate::clock::SystemClock;
     use crate::lane::target::Target;
-    use crate::properties::Properties;
-    use crate::transaction::{ProducerSettings, TransactionalProducer};
+    use eomirror_kafka::{
+        Client, ProducerSettings, Properties, SystemClock, TransactionalProducer,
+    };
 
     /// A lane that fetches nothing, and whose target has closed the connection.
     fn left_by_its_target() -> Lane {

@@ -7,9 +7,7 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Codec};
 use eomirror_core::transaction::SourceRange;
 
-use crate::error::Error;
-use crate::fetch::TopicPartition;
-use crate::transaction::TransactionalProducer;
+use eomirror_kafka::{Error, TopicPartition, TransactionalProducer};
 
 /// The number in a [`SourceRange`] that stands for no source partition.
 pub(super) const OURS: u32 = u32::MAX;

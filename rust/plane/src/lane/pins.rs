@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::failure::{Failure, FailureKind};
 use super::mover::{Lane, misuse};
 use super::target::Target;
-use crate::protocol::TopicId;
+use eomirror_kafka::TopicId;
 
 impl Lane {
     /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant

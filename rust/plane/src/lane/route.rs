@@ -2,7 +2,7 @@
 
 use eomirror_core::relay::{Target, Treatment};
 
-use crate::protocol::TopicId;
+use eomirror_kafka::TopicId;
 
 /// What is done with the records of a source topic, and what is known of its target.
 #[derive(Debug, Clone)]

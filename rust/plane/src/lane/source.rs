@@ -7,8 +7,7 @@ use eomirror_core::batch::Mark;
 use eomirror_core::relay::{Holes, Relayed};
 
 use super::route::Route;
-use crate::fetch::TopicPartition;
-use crate::protocol::TopicId;
+use eomirror_kafka::{TopicId, TopicPartition};
 
 /// Where to begin to fetch a source partition.
 #[derive(Debug, Clone, PartialEq, Eq)]

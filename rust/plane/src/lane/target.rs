@@ -11,11 +11,7 @@ use super::failure::{Failure, FailureKind};
 use super::mover::{Lane, misuse};
 use super::ours::{self, OurRecord};
 use super::source::Source;
-use crate::client::Client;
-use crate::error::Error;
-use crate::fetch::Delay;
-use crate::network::Throttled;
-use crate::transaction::{TRANSACTIONS_V2, TransactionalProducer};
+use eomirror_kafka::{Client, Delay, Error, TRANSACTIONS_V2, Throttled, TransactionalProducer};
 
 /// A commit writes one control batch of one record to each partition of the transaction.
 const MARKER: i64 = 1;
@@ -257,19 +253,12 @@ impl Lane {
 
 /// Whether somebody is connected, and the cluster has transactions of protocol V2.
 fn connected(client: &mut Client, until: Instant) -> Result<bool, Error> {
-    loop {
-        let now = client.clock().now();
-        client.receive(now);
-        let Err(again) = client.any_ready(now)? else {
-            let level = client.network().feature("transaction.version").unwrap_or(0);
-            if level < TRANSACTIONS_V2 {
-                return Err(Error::OldTransactions { level });
-            }
-            return Ok(true);
-        };
-        if now >= until {
-            return Ok(false);
-        }
-        client.pause(again.min(until));
+    if !client.is_connected(until)? {
+        return Ok(false);
     }
+    let level = client.network().feature("transaction.version").unwrap_or(0);
+    if level < TRANSACTIONS_V2 {
+        return Err(Error::OldTransactions { level });
+    }
+    Ok(true)
 }

@@ -4,7 +4,7 @@ use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::verify::compacted::FinalState;
 use eomirror_core::verify::compare::{Comparison, Side};
 use eomirror_core::verify::log_digest::{Content, Entry, Part};
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition,
 };
 
@@ -28,7 +28,7 @@ pub(super) enum Judge {
 
 /// Why a step failed.
 pub(super) enum Trouble {
-    Plane(eomirror_plane::Error),
+    Plane(eomirror_kafka::Error),
     Topic { topic: String, message: String },
 }
 

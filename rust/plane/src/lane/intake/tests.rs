@@ -18,16 +18,14 @@ use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
 
 use super::{Lane, Route, Start};
-use crate::client::Client;
-use crate::clock::SystemClock;
-use crate::fetch::{FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 use crate::frames::{self, Asked, framed};
 use crate::lane::account::Book;
 use crate::lane::target::Target;
 use crate::lane::{FailureKind, History, Settings};
-use crate::properties::Properties;
-use crate::protocol::TopicId;
-use crate::transaction::{ProducerSettings, TransactionalProducer};
+use eomirror_kafka::{
+    Client, FetchedPartition, FetchedRecords, Outcome, ProducerSettings, Properties, SystemClock,
+    TopicId, TopicPartition, TransactionalProducer,
+};
 
 /// The topic as it is now, and as it was.
 const NEW: TopicId = TopicId([2; 16]);

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
     Properties, SystemClock,
 };

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use eomirror_core::batch::Batches;
-use eomirror_plane::{Assignment, Clock as _, Fetcher, IsolationLevel, Outcome, SystemClock};
+use eomirror_kafka::{Assignment, Clock as _, Fetcher, IsolationLevel, Outcome, SystemClock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

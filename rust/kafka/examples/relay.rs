@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use eomirror_core::batch::{AbortedFilter, AbortedTransaction, Batches, Verdict};
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, FetchedPartition, Fetcher, IsolationLevel, Limits, OffsetSpec,
     Outcome, ProducerSettings, Properties, SourceRange, SystemClock, TopicPartition,
     TransactionalProducer, wait,

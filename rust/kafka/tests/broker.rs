@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, ErrorCode, Fetcher, IsolationLevel, Limits, OffsetSpec,
     Outcome, Properties, Stop, SystemClock,
 };

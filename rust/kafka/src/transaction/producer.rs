@@ -22,7 +22,7 @@ use crate::protocol::TopicId;
 use crate::protocol::produce::{FramedBatch, HEADER};
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
-pub(crate) const TRANSACTIONS_V2: i16 = 2;
+pub const TRANSACTIONS_V2: i16 = 2;
 
 /// Writes batches to one cluster in transactions.
 ///
@@ -98,7 +98,8 @@ impl TransactionalProducer {
 
     /// The same without waiting, for a cluster whose `transaction.version` is known to be 2 or higher:
     /// [`TransactionalProducer::until_ready`] takes over the transactional id.
-    pub(crate) fn new(mut client: Client, settings: ProducerSettings) -> Self {
+    #[must_use]
+    pub fn new(mut client: Client, settings: ProducerSettings) -> Self {
         let leaders = Leaders::new(client.network().properties());
         Self {
             sequences: Sequences::new(settings.request_bytes),
@@ -134,7 +135,8 @@ impl TransactionalProducer {
 
     /// Whether partitions were found to have new leaders since this producer was made. Kafka 4.3 leaves the markers of a
     /// transaction out where a partition has no leader, and nobody would hear of it (docs/adr/0012).
-    pub(crate) fn leaders_moved(&self) -> bool {
+    #[must_use]
+    pub fn leaders_moved(&self) -> bool {
         self.client.directory().moves() > 0
     }
 
@@ -186,7 +188,7 @@ impl TransactionalProducer {
 
     /// Takes a batch that [`eomirror_core::relay`] made of `fetched`, behind all that its partition has got before. As
     /// [`TransactionalProducer::send`] otherwise.
-    pub(crate) fn send_relayed(
+    pub fn send_relayed(
         &mut self,
         target: &TopicPartition,
         mut batch: Outgoing,
@@ -221,27 +223,31 @@ impl TransactionalProducer {
     }
 
     /// Whether all batches that were answered went by the id of their topic.
-    pub(crate) const fn goes_by_id(&self) -> bool {
+    #[must_use]
+    pub const fn goes_by_id(&self) -> bool {
         !self.by_name
     }
 
     /// Ids and names of the topics that took something of the open transaction, as far as it went by id.
-    pub(crate) const fn written(&self) -> &BTreeMap<TopicId, String> {
+    #[must_use]
+    pub const fn written(&self) -> &BTreeMap<TopicId, String> {
         &self.written
     }
 
     /// Whether a transaction is open or being ended.
-    pub(crate) const fn in_transaction(&self) -> bool {
+    #[must_use]
+    pub const fn in_transaction(&self) -> bool {
         self.coordinator.in_transaction()
     }
 
     /// What was acknowledged and not given out yet.
-    pub(crate) fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
+    pub fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
         std::mem::take(&mut self.acknowledged)
     }
 
     /// What keeps batches from being acknowledged, for messages.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
         let directory = self.client.directory();
         let leaderless = self.leaderless();
         let why = |at: &TopicPartition| directory.why_leaderless(&at.topic, at.partition);
@@ -265,13 +271,14 @@ impl TransactionalProducer {
     }
 
     /// The producer id that the next batch has, as far as known; see [`Coordinator::producer_id`].
-    pub(crate) const fn producer_id(&self) -> Option<i64> {
+    #[must_use]
+    pub const fn producer_id(&self) -> Option<i64> {
         self.coordinator.producer_id()
     }
 
-    /// As when the coordinator has answered.
-    #[cfg(test)]
-    pub(crate) fn is_given(&mut self, identity: Identity) {
+    /// As when the coordinator has answered; for tests of lanes.
+    #[doc(hidden)]
+    pub fn is_given(&mut self, identity: Identity) {
         let now = self.client.clock().now();
         self.coordinator.initialized(0, identity, now);
     }
@@ -394,7 +401,7 @@ impl TransactionalProducer {
     }
 
     /// Waits until a transaction can begin, and gives the identity that it will have.
-    pub(crate) fn until_ready(&mut self, deadline: Instant) -> Result<Identity, Error> {
+    pub fn until_ready(&mut self, deadline: Instant) -> Result<Identity, Error> {
         const WHAT: &str = "initializing a transactional producer";
         let started = self.client.clock().now();
         loop {

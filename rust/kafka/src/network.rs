@@ -134,7 +134,8 @@ impl Network {
     }
 
     /// Bytes of all answers of which any part is still in memory: a batch that was fetched keeps all that came with it.
-    pub(crate) fn held_bytes(&self) -> usize {
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
         self.held.bytes()
     }
 
@@ -222,7 +223,8 @@ impl Network {
 
     /// The finalized level of a feature of the cluster (KIP-584), as the first connected broker has it; 0 when it is
     /// not finalized. None when nobody is connected.
-    pub(crate) fn feature(&self, name: &str) -> Option<i16> {
+    #[must_use]
+    pub fn feature(&self, name: &str) -> Option<i16> {
         let mut connected = self.links.values().filter_map(|link| {
             let connection = link.connection.as_ref()?;
             (!connection.is_opening()).then_some(connection)

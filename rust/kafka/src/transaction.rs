@@ -12,7 +12,7 @@ use crate::fetch::TopicPartition;
 use crate::properties::Properties;
 
 pub use eomirror_core::transaction::SourceRange;
-pub(crate) use producer::TRANSACTIONS_V2;
+pub use producer::TRANSACTIONS_V2;
 pub use producer::TransactionalProducer;
 
 /// A batch that is in the target's log, visible when its transaction is committed.

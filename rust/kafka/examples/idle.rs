@@ -12,7 +12,7 @@ mod given;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use eomirror_plane::{Assignment, Clock as _, Fetcher, IsolationLevel, OffsetSpec, SystemClock};
+use eomirror_kafka::{Assignment, Clock as _, Fetcher, IsolationLevel, OffsetSpec, SystemClock};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Waits so long, and counts answers by the bytes that arrive.
-fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_plane::Error> {
+fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_kafka::Error> {
     let until = Instant::now() + time;
     let mut answers = 0;
     let mut received = fetcher.network().traffic().received;
@@ -64,7 +64,7 @@ fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_plane::Er
         answers += u64::from(now > received);
         received = now;
         let wake = fetcher.wakes_at().map_or(until, |at| at.min(until));
-        eomirror_plane::wait(&mut [fetcher.network()], &SystemClock, wake);
+        eomirror_kafka::wait(&mut [fetcher.network()], &SystemClock, wake);
     }
     Ok(answers)
 }

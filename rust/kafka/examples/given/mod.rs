@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use eomirror_plane::{Client, Limits, Properties, SystemClock};
+use eomirror_kafka::{Client, Limits, Properties, SystemClock};
 
 /// Connects with the properties on standard input, lines `name=value`; empty lines mean nothing.
 pub(crate) fn connect(deadline: Instant) -> Result<(Client, Limits), Box<dyn Error>> {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use eomirror_core::transaction::Identity;
-use eomirror_plane::{Client, Clock as _, Error, Properties, SystemClock};
+use eomirror_kafka::{Client, Clock as _, Error, Properties, SystemClock};
 use frames::{Asked, framed};
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,

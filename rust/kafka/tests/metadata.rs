@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
     Properties, SystemClock,
 };
@@ -264,7 +264,7 @@ fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     leaving.says(gone.clone());
     *leaving.code.lock().unwrap() = NOT_LEADER;
     door.says(gone);
-    fetcher.advance(&eomirror_plane::TopicPartition::new("t", 0), 6, 3);
+    fetcher.advance(&eomirror_kafka::TopicPartition::new("t", 0), 6, 3);
     let polled = fetcher
         .poll(SystemClock.now() + Duration::from_secs(3))
         .unwrap();

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
-use eomirror_plane::{
+use eomirror_kafka::{
     Acknowledgement, Client, Clock as _, Error, ProducerSettings, Properties, SourceRange,
     SystemClock, TopicPartition, TransactionalProducer,
 };

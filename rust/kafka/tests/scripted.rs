@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
     LogBounds, Outcome, Properties, Secret, Stop, SystemClock, Token, TokenSource,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use eomirror_plane::{Client, Clock as _, Error, Kind, Properties, SystemClock};
+use eomirror_kafka::{Client, Clock as _, Error, Kind, Properties, SystemClock};
 
 /// Serves every connection by `script`, and gives the port.
 fn peer(script: impl Fn(TcpStream) + Send + 'static) -> u16 {

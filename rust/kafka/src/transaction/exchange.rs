@@ -65,17 +65,17 @@ impl TransactionalProducer {
     }
 
     /// Has what was sent wait, or go with the next [`TransactionalProducer::step`].
-    pub(crate) const fn hold(&mut self, held: bool) {
+    pub const fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
     /// Whether the first records of a transaction may go.
-    pub(crate) fn may_write(&mut self) -> bool {
+    pub fn may_write(&mut self) -> bool {
         self.markers.wants(self.client.clock().now()) == Step::Go
     }
 
     /// Until when the first records of a transaction wait in any case, where they do.
-    pub(crate) fn waits_until(&mut self) -> Option<Instant> {
+    pub fn waits_until(&mut self) -> Option<Instant> {
         match self.markers.wants(self.client.clock().now()) {
             Step::Wait(until) => Some(until),
             Step::Go | Step::Asked(_) | Step::Ask => None,

@@ -117,7 +117,8 @@ impl Directory {
     }
 
     /// How often a partition was found to have a leader of a newer epoch than before: in between it may have had none.
-    pub(crate) fn moves(&self) -> u64 {
+    #[must_use]
+    pub fn moves(&self) -> u64 {
         self.moves
     }
 

@@ -314,7 +314,7 @@ fn versions(range: Option<(i16, i16)>) -> String {
 
 /// What an error code asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub enum Meaning {
     /// No error.
     Fine,
     /// Somebody else leads, or what we know is old: ask for metadata, then again.
@@ -421,7 +421,8 @@ impl ErrorCode {
     }
 
     /// What the code asks a reader to do.
-    pub(crate) const fn meaning(self) -> Meaning {
+    #[must_use]
+    pub const fn meaning(self) -> Meaning {
         match self.0 {
             0 => Meaning::Fine,
             1 => Meaning::OutOfRange,
@@ -438,7 +439,8 @@ impl ErrorCode {
 
     /// Whether it is about who we are or what we may do at all, also where it is said of a partition: a leader says it
     /// of all that a request names.
-    pub(crate) const fn concerns_everything(self) -> bool {
+    #[must_use]
+    pub const fn concerns_everything(self) -> bool {
         matches!(self.meaning(), Meaning::Refused) && self.0 != Self::TOPIC_AUTHORIZATION_FAILED.0
     }
 }

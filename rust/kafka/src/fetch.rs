@@ -175,7 +175,6 @@ pub struct LogBounds {
 
 /// Why a partition is not read any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Stop {
     /// The position is not within the log.
     OutOfRange {

@@ -117,6 +117,21 @@ impl Client {
         Ok(self.network.feature(name).unwrap_or(0))
     }
 
+    /// Waits until a broker is connected. False when `until` came first.
+    pub fn is_connected(&mut self, until: Instant) -> Result<bool, Error> {
+        loop {
+            let now = self.clock.now();
+            self.receive(now);
+            let Err(again) = self.any_ready(now)? else {
+                return Ok(true);
+            };
+            if now >= until {
+                return Ok(false);
+            }
+            self.pause(again.min(until));
+        }
+    }
+
     /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
     pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Directory, Error> {
         const WHAT: &str = "asking for metadata";
@@ -356,12 +371,14 @@ impl Client {
         }
     }
 
-    pub(crate) fn network(&mut self) -> &mut Network {
+    /// The connections, for [`crate::wait`] on several clusters at once.
+    pub fn network(&mut self) -> &mut Network {
         &mut self.network
     }
 
     /// The last thing that went wrong anywhere, for messages.
-    pub(crate) fn last_trouble(&self) -> Option<&Error> {
+    #[must_use]
+    pub fn last_trouble(&self) -> Option<&Error> {
         self.network.last_trouble()
     }
 

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use eomirror_plane::{
+use eomirror_kafka::{
     Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
     SystemClock,
 };
@@ -45,7 +45,7 @@ fn dump(
     limits: Limits,
     topic: &str,
     deadline: Instant,
-) -> Result<(), eomirror_plane::Error> {
+) -> Result<(), eomirror_kafka::Error> {
     let clock = SystemClock;
     let facts = client.metadata(&[topic], deadline)?.topic(topic).cloned();
     let partitions: Vec<(&str, i32)> = facts
