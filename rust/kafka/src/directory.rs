@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::error::ErrorCode;
-use crate::protocol::TopicId;
 use crate::protocol::fetch::NewLeader;
 use crate::protocol::metadata::{ClusterMetadata, PartitionMetadata, TopicMetadata};
+use crate::topic::TopicId;
 
 /// How long an older leader epoch has to be the only one that is heard of before it is believed. Brokers that are out of
 /// date learn within moments.
@@ -275,9 +275,9 @@ mod tests {
 
     use super::Directory;
     use crate::error::ErrorCode;
-    use crate::protocol::TopicId;
     use crate::protocol::fetch::NewLeader;
     use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
+    use crate::topic::TopicId;
 
     fn metadata(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
         let partition = PartitionMetadata {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error as ThisError;
 
-use crate::properties::Refusal;
+use crate::topic::TopicPartition;
 
 /// What an [`Error`] means for the caller, so that an adapter can map it without listing variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,21 @@ pub enum Kind {
     Misuse,
     /// A broker that this release cannot talk to, or that answers nonsense.
     Protocol,
+}
+
+/// A property that this plane cannot honour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name.
+    pub property: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.property, self.reason)
+    }
 }
 
 /// A refusal or a failure. Messages are lower case and name what and where; [`Error::fix`] says what to do.
@@ -165,10 +180,7 @@ pub enum Error {
         /// What was refused, with the partition and the source offsets where it is a batch.
         what: String,
         /// Target partition and number of the source partition where it is a batch.
-        batch: Option<(
-            crate::TopicPartition,
-            eomirror_core::transaction::SourceRange,
-        )>,
+        batch: Option<(TopicPartition, eomirror_core::transaction::SourceRange)>,
         /// The broker's code.
         code: ErrorCode,
     },
@@ -184,7 +196,7 @@ pub enum Error {
     #[error("a batch for {target} cannot be sent: {reason}")]
     Unsendable {
         /// Target partition.
-        target: crate::TopicPartition,
+        target: TopicPartition,
         /// What is wrong with it.
         reason: String,
     },

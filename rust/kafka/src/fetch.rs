@@ -15,35 +15,10 @@ use bytes::Bytes;
 
 use crate::error::ErrorCode;
 use crate::properties::Properties;
-use crate::protocol::TopicId;
 use crate::protocol::fetch::AbortedTransaction;
+use crate::topic::{TopicId, TopicPartition};
 
 pub use fetcher::Fetcher;
-
-/// A partition of a topic.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TopicPartition {
-    /// Topic.
-    pub topic: String,
-    /// Partition.
-    pub partition: i32,
-}
-
-impl TopicPartition {
-    /// A partition of a topic.
-    pub fn new(topic: impl Into<String>, partition: i32) -> Self {
-        Self {
-            topic: topic.into(),
-            partition,
-        }
-    }
-}
-
-impl fmt::Display for TopicPartition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.topic, self.partition)
-    }
-}
 
 /// A partition to read, and where to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]

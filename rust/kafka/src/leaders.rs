@@ -6,9 +6,9 @@ use std::time::Instant;
 use crate::client::{Client, RETRY};
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Meaning};
-use crate::fetch::TopicPartition;
 use crate::network::Peer;
 use crate::protocol::Request;
+use crate::topic::TopicPartition;
 
 impl Client {
     /// Asks the leader of each partition, again while leaders change, until the deadline. `read` tells topic, number,

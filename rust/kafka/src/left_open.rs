@@ -16,7 +16,6 @@ use eomirror_core::transaction::code;
 use crate::client::Client;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Meaning};
-use crate::fetch::TopicPartition;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::describe_transactions::DescribeTransaction;
@@ -26,7 +25,9 @@ use crate::protocol::fetch::{
 use crate::protocol::transaction::{
     AddPartitions, AddedPartitions, EndTxn, EndTxnV1, FindCoordinator, InitProducerId,
 };
-use crate::protocol::{IsolationLevel, Request, TopicId, by_topic};
+use crate::protocol::{IsolationLevel, Request, by_topic};
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 /// `OPERATION_NOT_ATTEMPTED`: of the other partitions of a request in which one was refused.
 const NOT_ATTEMPTED: i16 = 55;

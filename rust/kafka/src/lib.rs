@@ -46,6 +46,8 @@ mod scram;
 mod secret;
 mod socket;
 mod tls;
+mod topic;
+
 mod transaction;
 #[cfg(test)]
 mod two_brokers;
@@ -55,18 +57,18 @@ mod writers;
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
 pub use directory::{Directory, Endpoint, PartitionFacts, TopicFacts};
-pub use error::{Error, ErrorCode, Kind, Meaning};
+pub use error::{Error, ErrorCode, Kind, Meaning, Refusal};
 pub use fetch::{
     Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
-    TopicPartition,
 };
 pub use left_open::{OpenProducer, RecordFate, Writer};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
-pub use properties::{Disposition, Properties, Refusal, disposition};
+pub use properties::{Disposition, Properties, disposition};
+pub use protocol::IsolationLevel;
 pub use protocol::fetch::AbortedTransaction;
-pub use protocol::{IsolationLevel, TopicId};
 pub use secret::Secret;
+pub use topic::{TopicId, TopicPartition};
 pub use transaction::{
     Acknowledgement, ProducerSettings, SourceRange, TRANSACTIONS_V2, TransactionalProducer,
 };

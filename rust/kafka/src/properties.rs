@@ -6,7 +6,6 @@
 mod given;
 mod table;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,21 +18,6 @@ use crate::secret::Secret;
 use given::Given;
 
 pub use table::{Disposition, disposition};
-
-/// A property that this plane cannot honour.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Its name.
-    pub property: String,
-    /// Why.
-    pub reason: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.property, self.reason)
-    }
-}
 
 /// What a connection and a reader need to know.
 #[derive(Debug, Clone)]

@@ -15,12 +15,11 @@ pub(crate) mod sasl;
 pub(crate) mod transaction;
 
 use std::collections::BTreeMap;
-use std::fmt;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::wire::{Broken, Reader, Writer};
+
+/// The API key of `ApiVersions`.
+const API_VERSIONS: i16 = 18;
 
 /// A kind of request, and how it is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,7 +85,7 @@ pub(crate) fn frame<R: Request>(
 /// Whether an answer's header has tagged fields. `ApiVersions` never has: a client must be able to read it before it
 /// knows what the broker speaks (KIP-511).
 pub(crate) const fn has_tagged_header(api: Api, version: i16) -> bool {
-    version >= api.flexible && api.key != api_versions::KEY
+    version >= api.flexible && api.key != API_VERSIONS
 }
 
 /// Reads the body of an answer, and checks that it ends where it should.
@@ -95,41 +94,6 @@ pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::An
     let answer = R::read(version, &mut reader)?;
     reader.finish()?;
     Ok(answer)
-}
-
-/// A topic's identity: a topic that is deleted and created again has another one (KIP-516).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct TopicId(pub [u8; 16]);
-
-impl TopicId {
-    /// What brokers say when there is none.
-    pub const NONE: Self = Self([0; 16]);
-
-    /// Reads what Kafka's tools write.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-        bytes.try_into().ok().map(Self)
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-}
-
-impl fmt::Display for TopicId {
-    /// As Kafka's tools write it: URL-safe base64.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
-    }
-}
-
-impl fmt::Debug for TopicId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// Which records a reader sees.
@@ -204,21 +168,5 @@ pub(crate) mod oracle {
                 let _ = super::read::<R>(version, damaged.into());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::TopicId;
-
-    #[test]
-    fn a_topic_id_is_shown_as_kafkas_tools_show_it() {
-        assert_eq!(TopicId::NONE.to_string(), "AAAAAAAAAAAAAAAAAAAAAA");
-        assert_eq!(TopicId([0xff; 16]).to_string(), "_____________________w");
-        assert_eq!(
-            TopicId::parse("_____________________w"),
-            Some(TopicId([0xff; 16]))
-        );
-        assert_eq!(TopicId::parse("short"), None);
     }
 }

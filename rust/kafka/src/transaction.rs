@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use eomirror_core::transaction::Acknowledged;
 
-use crate::fetch::TopicPartition;
 use crate::properties::Properties;
+use crate::topic::TopicPartition;
 
 pub use eomirror_core::transaction::SourceRange;
 pub use producer::TRANSACTIONS_V2;

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use crate::protocol::TopicId;
+use crate::topic::TopicId;
 
 /// Bytes that are not what they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use std::time::Instant;
 use crate::client::Client;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
-use crate::fetch::TopicPartition;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::list_transactions::ListTransactions;
 use crate::protocol::{Request, by_topic};
+use crate::topic::TopicPartition;
 
 impl Client {
     /// Partitions with the transactional ids that have written there; a producer without one is left out.

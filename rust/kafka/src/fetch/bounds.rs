@@ -155,8 +155,9 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::{Known, Waiting};
-    use crate::fetch::{FetchedPartition, LogBounds, Outcome, Stop, TopicPartition};
-    use crate::protocol::TopicId;
+    use crate::fetch::{FetchedPartition, LogBounds, Outcome, Stop};
+    use crate::topic::TopicId;
+    use crate::topic::TopicPartition;
 
     /// Why a position stops in a log of the offsets from 40 to 90, whose last epoch is 3.
     fn stop(offset: i64, last_epoch: i32) -> Outcome {

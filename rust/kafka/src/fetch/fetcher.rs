@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::bounds::Bounds;
 use super::state::FetchState;
-use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
+use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN, State};
@@ -13,6 +13,7 @@ use crate::pauses::Pauses;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::metadata::MetadataRequest;
+use crate::topic::TopicPartition;
 
 /// Reads partitions of one cluster.
 ///

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::TopicPartition;
-use crate::protocol::TopicId;
 use crate::protocol::fetch::{AnsweredPartition, FetchAnswer};
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 /// An answer by partition.
 pub(super) struct Said {

@@ -34,11 +34,12 @@ use eomirror_core::fetch_session::Heard;
 use super::said::Said;
 use super::talk::Talk;
 use super::tracked::{Phase, Tracked};
-use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, TopicPartition};
+use super::{Assignment, Delay, FetchedPartition, Limits, Outcome};
 use crate::directory::Directory;
 use crate::error::ErrorCode;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
+use crate::topic::TopicPartition;
 
 /// Where the reader is.
 #[derive(Debug, Default)]

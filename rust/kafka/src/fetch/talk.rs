@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use eomirror_core::fetch_session::{FetchSession, SessionAsk};
 
-use crate::protocol::TopicId;
 use crate::protocol::fetch::{AskedPartition, AskedTopic, FetchRequest, ForgottenTopic};
+use crate::topic::TopicId;
 
 /// What a broker is told of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Assignment, FetchedRecords, Limits, Outcome, Stop, TopicPartition};
+use super::{Assignment, FetchedRecords, Limits, Outcome, Stop};
 use crate::directory::Directory;
 use crate::error::{ErrorCode, Meaning};
 use crate::network::SILENCE;
-use crate::protocol::TopicId;
 use crate::protocol::fetch::AnsweredPartition;
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 /// Where a partition is in the drawing of [`super::state`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

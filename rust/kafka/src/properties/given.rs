@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Disposition, Family, FetchSizes, Mechanism, Pem, Properties, Refusal, Sasl, Tls, Trust,
-    Verification, bad, disposition,
+    Disposition, Family, FetchSizes, Mechanism, Pem, Properties, Sasl, Tls, Trust, Verification,
+    bad, disposition,
 };
 use crate::clock::SystemClock;
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::oauth::{Tokens, UnsecuredTokens};
 use crate::pauses::Backoff;
 use crate::secret::Secret;

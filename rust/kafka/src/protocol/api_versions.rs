@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Api, Request};
+use super::{API_VERSIONS, Api, Request};
 use crate::wire::{Broken, Reader, Writer};
-
-pub(crate) const KEY: i16 = 18;
 
 /// Asks what the broker speaks; the first request of every connection.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +35,7 @@ impl Spoken {
 impl Request for ApiVersions {
     // versions 1 and 2 say nothing that 0 and 3 do not
     const API: Api = Api {
-        key: KEY,
+        key: API_VERSIONS,
         name: "ApiVersions",
         versions: (0, 4),
         flexible: 3,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Api, IsolationLevel, Request, TopicId};
+use super::{Api, IsolationLevel, Request};
+use crate::topic::TopicId;
 use crate::wire::{Broken, Reader, Writer};
 
 /// Asks one leader for records of partitions that it leads.
@@ -277,11 +278,12 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{IsolationLevel, Request as _, TopicId, oracle, read};
+    use super::super::{IsolationLevel, Request as _, oracle, read};
     use super::{
         AbortedTransaction, AnsweredPartition, AnsweredTopic, AskedPartition, AskedTopic, EpochEnd,
         FetchAnswer, FetchRequest, ForgottenTopic, NewLeader,
     };
+    use crate::topic::TopicId;
 
     const ID: TopicId = TopicId([5; 16]);
 

@@ -1,6 +1,7 @@
 //! `Metadata`: brokers, and who leads which partition, with topic ids (KIP-516) and leader epochs (KIP-320).
 
-use super::{Api, Request, TopicId};
+use super::{Api, Request};
+use crate::topic::TopicId;
 use crate::wire::{Broken, Reader, Writer};
 
 /// Asks for some topics by name; never creates any.
@@ -146,8 +147,9 @@ mod tests {
     };
     use kafka_protocol::protocol::StrBytes;
 
-    use super::super::{TopicId, oracle, read};
+    use super::super::{oracle, read};
     use super::MetadataRequest;
+    use crate::topic::TopicId;
 
     #[test]
     fn every_version_is_what_kafka_expects() {

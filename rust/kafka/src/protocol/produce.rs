@@ -6,7 +6,8 @@
 use bytes::Bytes;
 
 use super::fetch::NewLeader;
-use super::{Api, Request, TopicId};
+use super::{Api, Request};
+use crate::topic::TopicId;
 use crate::wire::{Broken, Reader, Writer};
 
 /// Size of a batch's header.
@@ -170,8 +171,9 @@ mod tests {
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::fetch::NewLeader;
-    use super::super::{Request as _, TopicId, oracle, read};
+    use super::super::{Request as _, oracle, read};
     use super::{FramedBatch, HEADER, ProduceRequest, WrittenTopic};
+    use crate::topic::TopicId;
 
     const ID: TopicId = TopicId([5; 16]);
 

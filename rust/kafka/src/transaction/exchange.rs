@@ -11,12 +11,13 @@ use super::producer::{Produced, TransactionalProducer};
 use crate::client::Client;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
-use crate::fetch::TopicPartition;
 use crate::network::{Answer, Peer, RequestId, State};
+use crate::protocol::Request;
 use crate::protocol::describe_transactions::DescribeTransaction;
 use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
 use crate::protocol::transaction::{EndTxn, FindCoordinator, GivenIdentity, InitProducerId};
-use crate::protocol::{Request, TopicId};
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 /// How long to wait before looking again for a coordinator that cannot be connected to.
 const COORDINATOR_PAUSE: Duration = Duration::from_millis(50);

@@ -16,10 +16,10 @@ use super::leaders::Leaders;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
 use crate::error::{Error, ErrorCode};
-use crate::fetch::TopicPartition;
 use crate::network::{Network, RequestId};
-use crate::protocol::TopicId;
 use crate::protocol::produce::{FramedBatch, HEADER};
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
 pub const TRANSACTIONS_V2: i16 = 2;

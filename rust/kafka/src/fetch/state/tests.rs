@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop, TopicPartition};
+use super::super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
 use super::FetchState;
 use crate::directory::Directory;
+use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer, FetchRequest};
 use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
-use crate::protocol::{IsolationLevel, TopicId};
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 
 mod closest;
 mod sessions;

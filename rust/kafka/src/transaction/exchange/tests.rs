@@ -15,14 +15,15 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
-use super::{Answer, Ask, Error, Peer, Produced, Question, TopicId, TransactionalProducer};
+use super::{Answer, Ask, Error, Peer, Produced, Question, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::{Clock as _, SystemClock};
-use crate::fetch::TopicPartition;
 use crate::frames::{self, Asked, framed};
 use crate::network::RequestId;
 use crate::properties::Properties;
 use crate::protocol::oracle;
+use crate::topic::TopicId;
+use crate::topic::TopicPartition;
 use crate::transaction::ProducerSettings;
 use crate::two_brokers::{Later, Two, until};
 use eomirror_core::transaction::marker_wait::Step;

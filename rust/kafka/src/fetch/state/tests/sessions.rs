@@ -2,8 +2,8 @@
 
 use super::super::super::Assignment;
 use super::{A, Reader, at, error, reading, said};
-use crate::protocol::TopicId;
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer};
+use crate::topic::TopicId;
 
 fn answer(reader: &mut Reader, session_id: i32, partitions: Vec<AnsweredPartition>) -> usize {
     let answer = FetchAnswer {
