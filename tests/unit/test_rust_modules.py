@@ -19,9 +19,9 @@ CRATES = ("fuzz", "py", "witness")
 
 Name = tuple[str, ...]
 
-USE = re.compile(r"^\s*(?P<public>pub(?:\([^)]*\))?\s+)?use\s+(?P<tree>[^;]+);", re.M)
+USE = re.compile(r"^\s*(?P<public>pub(?:\([^)]*\))?\s+)?use\s+(?P<tree>[^;]+);", re.MULTILINE)
 INLINE = re.compile(r"\b(?:crate|super|self)(?:::\w+)+")
-TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*mod \w+ \{\n.*?^\}", re.M | re.S)
+TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*mod \w+ \{\n.*?^\}", re.MULTILINE | re.DOTALL)
 TEST_FILE = re.compile(r"#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);")
 COMMENT = re.compile(r"//[^\n]*")
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::clock::Clock;
-use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Kind};
+use crate::metadata::Directory;
 use crate::network::{Answer, Network, Peer, RequestId, State, wait};
 use crate::properties::Properties;
 use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustls::ClientConfig;
 
-use crate::directory::Endpoint;
 use crate::error::Error;
 use crate::frame::{FrameError, FrameReader, Held, Outbox};
 use crate::handshake::{self, Greeted, Handshake, Next};
-use crate::pipeline::{Pending, Pipeline};
+use crate::in_flight::{Pending, Pipeline};
+use crate::metadata::Endpoint;
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::protocol::api_versions::Spoken;

@@ -1,12 +1,12 @@
 //! Reading whole record batches from the leaders of partitions.
 
-mod ask;
-mod bounds;
+mod broker_session;
 mod fetcher;
-mod said;
+mod log_bounds;
+mod partition;
+mod request;
+mod response;
 mod state;
-mod talk;
-mod tracked;
 
 use std::fmt;
 use std::time::{Duration, Instant};

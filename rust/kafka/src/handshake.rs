@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorCode};
-use crate::pipeline::Pipeline;
+use crate::in_flight::Pipeline;
 use crate::properties::{Mechanism, Sasl};
 use crate::protocol::api_versions::{ApiVersions, Spoken};
 use crate::protocol::sasl::{Authenticated, SaslAuthenticate, SaslHandshake};

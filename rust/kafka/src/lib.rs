@@ -21,23 +21,20 @@
 
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod client;
 mod clock;
 mod connection;
-mod directory;
 mod error;
 mod fetch;
 mod frame;
-#[cfg(test)]
-#[path = "../tests/frames/mod.rs"]
-mod frames;
 mod handshake;
-mod leaders;
-mod left_open;
+mod hanging;
+mod in_flight;
+mod leader_requests;
+mod metadata;
 mod network;
 mod oauth;
-mod pauses;
-mod pipeline;
 #[doc(hidden)]
 pub mod probe;
 mod properties;
@@ -45,23 +42,26 @@ mod protocol;
 mod scram;
 mod secret;
 mod socket;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod tls;
 mod topic;
-
 mod transaction;
 #[cfg(test)]
+#[path = "../tests/support/two_brokers.rs"]
 mod two_brokers;
 mod wire;
 mod writers;
 
 pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
-pub use directory::{Directory, Endpoint, PartitionFacts, TopicFacts};
 pub use error::{Error, ErrorCode, Kind, Meaning, Refusal};
 pub use fetch::{
     Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
 };
-pub use left_open::{OpenProducer, RecordFate, Writer};
+pub use hanging::{OpenProducer, RecordFate, Writer};
+pub use metadata::{Directory, Endpoint, PartitionFacts, TopicFacts};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};

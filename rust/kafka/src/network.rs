@@ -1,8 +1,8 @@
 //! All connections to one cluster.
 
-mod figures;
-mod link;
-mod silence;
+mod peer;
+mod stats;
+mod unresponsive;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::ClientConfig;
 
 use crate::connection::{Connection, Login};
-use crate::directory::Endpoint;
 use crate::error::Error;
 use crate::frame::Held;
+use crate::metadata::Endpoint;
 use crate::oauth::{self, Token};
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
-use link::Link;
+use peer::Link;
 
-pub use figures::{Throttled, Traffic};
-pub(crate) use silence::{SILENCE, SILENT_AGAIN};
+pub use stats::{Throttled, Traffic};
+pub(crate) use unresponsive::{SILENCE, SILENT_AGAIN};
 pub use wait::wait;
 
 /// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or

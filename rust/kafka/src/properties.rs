@@ -3,21 +3,21 @@
 //! One section of the configuration serves both planes. A property that this plane cannot honour is refused by name,
 //! so that the caller can take librdkafka and say why; one that cannot matter to it is listed with the reason.
 
-mod given;
-mod table;
+mod parse;
+mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::oauth::{TokenSource, Tokens};
-use crate::pauses::Backoff;
 use crate::secret::Secret;
 
-use given::Given;
+use parse::Given;
 
-pub use table::{Disposition, disposition};
+pub use support::{Disposition, disposition};
 
 /// What a connection and a reader need to know.
 #[derive(Debug, Clone)]

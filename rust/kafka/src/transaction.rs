@@ -1,7 +1,7 @@
 //! Writing whole record batches in transactions (protocol V2, KIP-890).
 
 mod exchange;
-mod leaders;
+mod metadata_refresh;
 mod producer;
 
 use std::time::Duration;

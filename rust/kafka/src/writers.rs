@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::client::Client;
-use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
+use crate::metadata::Directory;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::list_transactions::ListTransactions;

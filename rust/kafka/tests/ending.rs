@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-mod frames;
+mod support;
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::transaction::Identity;
 use eomirror_kafka::{Client, Clock as _, Error, Properties, SystemClock};
-use frames::{Asked, framed};
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
 };
@@ -25,6 +24,7 @@ use kafka_protocol::messages::{
     InitProducerIdResponse, ProducerId, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
+use support::{Asked, framed};
 use uuid::Uuid;
 
 const ADD: i16 = 24;
@@ -66,11 +66,11 @@ fn serve(
             version,
             correlation,
             mut body,
-        } = frames::next(&mut stream)?;
+        } = support::next(&mut stream)?;
         let answer = match key {
             18 => framed(correlation, false, &versions(), version),
             3 => {
-                let answer = frames::metadata(port, Uuid::from_bytes([7; 16]), &[0, 1]);
+                let answer = support::metadata(port, Uuid::from_bytes([7; 16]), &[0, 1]);
                 framed(correlation, true, &answer, version)
             }
             10 => framed(correlation, true, &found(port), version),
@@ -107,7 +107,7 @@ fn serve(
 }
 
 fn versions() -> kafka_protocol::messages::ApiVersionsResponse {
-    frames::versions(&[
+    support::versions(&[
         (3, 0, 13),
         (10, 0, 6),
         (18, 0, 4),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-mod frames;
+mod support;
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -16,7 +16,6 @@ use eomirror_kafka::{
     Assignment, Client, Clock as _, Fetcher, IsolationLevel, Limits, OffsetSpec, Outcome,
     Properties, SystemClock,
 };
-use frames::{Asked, framed};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
@@ -25,6 +24,7 @@ use kafka_protocol::messages::{
     BrokerId, FetchRequest, FetchResponse, ListOffsetsResponse, MetadataResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
+use support::{Asked, framed};
 use uuid::Uuid;
 
 const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
@@ -61,7 +61,7 @@ fn broker() -> (u16, Arc<Script>) {
         for mut stream in listener.incoming().flatten() {
             let script = Arc::clone(&played);
             thread::spawn(move || {
-                while let Some(asked) = frames::next(&mut stream) {
+                while let Some(asked) = support::next(&mut stream) {
                     if stream.write_all(&answer(&script, asked)).is_err() {
                         return;
                     }
@@ -81,7 +81,7 @@ fn answer(script: &Script, asked: Asked) -> Bytes {
     } = asked;
     match key {
         18 => {
-            let apis = frames::versions(&[(1, 4, 17), (2, 6, 10), (3, 0, 13), (18, 0, 4)]);
+            let apis = support::versions(&[(1, 4, 17), (2, 6, 10), (3, 0, 13), (18, 0, 4)]);
             framed(correlation, false, &apis, version)
         }
         2 => {
@@ -149,7 +149,7 @@ fn gives_records(fetcher: &mut Fetcher) {
 #[test]
 fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
     let (port, script) = broker();
-    let mut headless = frames::metadata(port, TOPIC_ID, &[0]);
+    let mut headless = support::metadata(port, TOPIC_ID, &[0]);
     headless.topics[0].partitions[0].leader_id = BrokerId(-1);
     script.says(headless);
     let mut fetcher = fetcher(port);
@@ -160,14 +160,14 @@ fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
     // one of connect(), and pauses of 0.1, 0.2, 0.4, 0.8 and 1 s between the others, which are spread by a fifth
     let asked = script.asked();
     assert!((5..=9).contains(&asked), "{asked} times in 3 s");
-    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    script.says(support::metadata(port, TOPIC_ID, &[0]));
     gives_records(&mut fetcher);
 }
 
 #[test]
 fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
     let (port, script) = broker();
-    let mut nowhere = frames::metadata(port, TOPIC_ID, &[0]);
+    let mut nowhere = support::metadata(port, TOPIC_ID, &[0]);
     nowhere.topics[0].partitions[0].leader_id = BrokerId(7);
     script.says(nowhere);
     let mut fetcher = fetcher(port);
@@ -179,7 +179,7 @@ fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
         fetcher.delays()[0].reason,
         "nobody says where broker 7 is, which leads it"
     );
-    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    script.says(support::metadata(port, TOPIC_ID, &[0]));
     let polled = fetcher
         .poll(SystemClock.now() + Duration::from_secs(5))
         .unwrap();
@@ -195,7 +195,7 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
         while told.asked() < 2 {
             thread::sleep(Duration::from_millis(5));
         }
-        told.says(frames::metadata(port, TOPIC_ID, &[0]));
+        told.says(support::metadata(port, TOPIC_ID, &[0]));
     });
     let mut fetcher = fetcher(port);
     assert_eq!(fetcher.client().directory().brokers().len(), 1);
@@ -213,7 +213,7 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
 #[test]
 fn an_answer_about_what_was_not_asked_is_passed_over() {
     let (port, script) = broker();
-    script.says(frames::metadata(port, TOPIC_ID, &[0]));
+    script.says(support::metadata(port, TOPIC_ID, &[0]));
     let mut fetcher = fetcher(port);
     let listed = fetcher.client().list_offsets(
         IsolationLevel::ReadCommitted,
@@ -228,7 +228,7 @@ fn an_answer_about_what_was_not_asked_is_passed_over() {
 #[test]
 fn why_an_offset_is_not_told_is_named() {
     let (port, script) = broker();
-    script.says(frames::metadata(port, TOPIC_ID, &[0, 1]));
+    script.says(support::metadata(port, TOPIC_ID, &[0, 1]));
     let mut fetcher = fetcher(port);
     let mut why = |partition| {
         let listed = fetcher.client().list_offsets(
@@ -243,7 +243,7 @@ fn why_an_offset_is_not_told_is_named() {
     assert!(error.ends_with("broker 1 says nothing of t-1"), "{error}");
     let error = why(2);
     assert!(error.contains("t-2: the topic is said to have"), "{error}");
-    let mut forbidden = frames::metadata(port, Uuid::nil(), &[]);
+    let mut forbidden = support::metadata(port, Uuid::nil(), &[]);
     forbidden.topics[0].error_code = 29;
     script.says(forbidden);
     let error = why(1);
@@ -255,8 +255,8 @@ fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     let (front, door) = broker();
     let (old, leaving) = broker();
     let (new, staying) = broker();
-    door.says(frames::metadata(old, TOPIC_ID, &[0]));
-    leaving.says(frames::metadata(old, TOPIC_ID, &[0]));
+    door.says(support::metadata(old, TOPIC_ID, &[0]));
+    leaving.says(support::metadata(old, TOPIC_ID, &[0]));
     let mut fetcher = fetcher(front);
     gives_records(&mut fetcher);
     // the cluster is somewhere else now, and those that were it say so
@@ -272,8 +272,8 @@ fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     let asked = leaving.asked() + door.asked();
     assert!(asked <= 14, "{asked} times in 3 s");
     let before = leaving.asked();
-    door.says(frames::metadata(new, TOPIC_ID, &[0]));
-    staying.says(frames::metadata(new, TOPIC_ID, &[0]));
+    door.says(support::metadata(new, TOPIC_ID, &[0]));
+    staying.says(support::metadata(new, TOPIC_ID, &[0]));
     gives_records(&mut fetcher);
     assert_eq!(leaving.asked(), before, "nobody went back there");
 }
@@ -287,7 +287,7 @@ fn a_call_begins_anew_as_well() {
         while told.asked() < 2 {
             thread::sleep(Duration::from_millis(5));
         }
-        told.says(frames::metadata(front, TOPIC_ID, &[0]));
+        told.says(support::metadata(front, TOPIC_ID, &[0]));
     });
     gives_records(&mut fetcher(front));
 }

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-mod frames;
+mod support;
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,6 @@ use eomirror_kafka::{
     Assignment, Client, Clock as _, Error, FetchedPartition, Fetcher, IsolationLevel, Limits,
     LogBounds, Outcome, Properties, Secret, Stop, SystemClock, Token, TokenSource,
 };
-use frames::{Asked, framed};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
@@ -29,6 +28,7 @@ use kafka_protocol::messages::{
     SaslAuthenticateResponse, SaslHandshakeResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
+use support::{Asked, framed};
 use uuid::Uuid;
 
 /// What the broker does with a Fetch.
@@ -113,12 +113,12 @@ fn serve(
             version,
             correlation,
             body: mut request,
-        } = frames::next(&mut stream)?;
+        } = support::next(&mut stream)?;
         let answer = match key {
             18 => framed(correlation, false, &versions(nature), version),
             2 => framed(correlation, true, &listed(&mut request, version), version),
             3 => {
-                let answer = frames::metadata(port, nature.topic_id, &[0]);
+                let answer = support::metadata(port, nature.topic_id, &[0]);
                 framed(correlation, true, &answer, version)
             }
             17 => framed(
@@ -170,7 +170,7 @@ fn serve(
 
 fn versions(nature: Nature) -> ApiVersionsResponse {
     let (low, high) = nature.fetch_versions;
-    frames::versions(&[
+    support::versions(&[
         (1, low, high),
         (2, 6, 10),
         (3, 0, 13),

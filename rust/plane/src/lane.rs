@@ -26,23 +26,23 @@
 //!   After a failure, [`Lane::restart`] and a new [`Lane::begin_open`] are what is left, besides [`Lane::abort`].
 
 mod account;
+mod consumer;
 mod failure;
-mod intake;
 mod mover;
-mod ours;
-mod pins;
 mod route;
 mod source;
+mod state_records;
 mod target;
+mod topic_ids;
 
 use eomirror_core::batch;
 
 pub use account::Account;
 pub use failure::{Failure, FailureKind, Gap, RefusedBatch};
 pub use mover::Lane;
-pub use ours::OurRecord;
 pub use route::Route;
 pub use source::{Advance, History, Start};
+pub use state_records::OurRecord;
 
 use eomirror_kafka::{ProducerSettings, Properties};
 

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-#[path = "../../kafka/tests/frames/mod.rs"]
-mod frames;
 pub mod lane;
+#[cfg(test)]
+#[path = "../../kafka/tests/support/mod.rs"]
+mod support;

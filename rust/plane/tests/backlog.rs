@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
-#[path = "../../kafka/tests/frames/mod.rs"]
-mod frames;
+#[path = "../../kafka/tests/support/mod.rs"]
+mod support;
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -22,7 +22,6 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Target, Treatment};
 use eomirror_kafka::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};
 use eomirror_plane::lane::{History, Lane, Route, Settings, Start};
-use frames::{Asked, framed};
 use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
 use kafka_protocol::messages::fetch_response::{
     AbortedTransaction, FetchableTopicResponse, PartitionData,
@@ -34,6 +33,7 @@ use kafka_protocol::messages::{
     ProduceRequest, ProduceResponse, ProducerId,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
+use support::{Asked, framed};
 use uuid::Uuid;
 
 const TOPIC: Uuid = Uuid::from_bytes([7; 16]);
@@ -61,7 +61,7 @@ impl Cluster {
             for mut stream in listener.incoming().flatten() {
                 let cluster = Arc::clone(&cluster);
                 thread::spawn(move || {
-                    while let Some(asked) = frames::next(&mut stream) {
+                    while let Some(asked) = support::next(&mut stream) {
                         if stream.write_all(&cluster.answer(asked, port)).is_err() {
                             return;
                         }
@@ -105,7 +105,7 @@ impl Cluster {
                 framed(correlation, true, &fetched(offset), version)
             }
             3 => {
-                let metadata = frames::metadata(port, TOPIC, &[0]);
+                let metadata = support::metadata(port, TOPIC, &[0]);
                 framed(correlation, true, &metadata, version)
             }
             10 => {
@@ -122,7 +122,7 @@ impl Cluster {
                     .with_max_version_level(2)
                     .with_min_version_level(2);
                 let apis = [(0, 3, 13), (1, 4, 17), (3, 0, 13), (10, 0, 6)];
-                let versions = frames::versions(&[&apis[..], &[(18, 0, 4), (22, 0, 6)]].concat())
+                let versions = support::versions(&[&apis[..], &[(18, 0, 4), (22, 0, 6)]].concat())
                     .with_finalized_features_epoch(1)
                     .with_finalized_features(vec![feature]);
                 framed(correlation, false, &versions, version)

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::bounds::Bounds;
+use super::log_bounds::Bounds;
 use super::state::FetchState;
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
+use crate::backoff::Pauses;
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN, State};
-use crate::pauses::Pauses;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::metadata::MetadataRequest;

@@ -1,5 +1,5 @@
 //! What to fetch next, and what an answer means. Pure: facts and time in, requests and outcomes out. What is asked of
-//! which broker is in [`super::ask`].
+//! which broker is in [`super::request`].
 //!
 //! A partition is in one of four states:
 //!
@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::fetch_session::Heard;
 
-use super::said::Said;
-use super::talk::Talk;
-use super::tracked::{Phase, Tracked};
+use super::broker_session::Talk;
+use super::partition::{Phase, Tracked};
+use super::response::Said;
 use super::{Assignment, Delay, FetchedPartition, Limits, Outcome};
-use crate::directory::Directory;
 use crate::error::ErrorCode;
+use crate::metadata::Directory;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
 use crate::topic::TopicPartition;

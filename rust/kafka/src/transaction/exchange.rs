@@ -9,8 +9,8 @@ use eomirror_core::transaction::{Ask, Event, Identity, Outgoing, Refused, Source
 
 use super::producer::{Produced, TransactionalProducer};
 use crate::client::Client;
-use crate::directory::Directory;
 use crate::error::{Error, ErrorCode};
+use crate::metadata::Directory;
 use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::Request;
 use crate::protocol::describe_transactions::DescribeTransaction;

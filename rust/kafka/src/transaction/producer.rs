@@ -12,7 +12,7 @@ use eomirror_core::transaction::{
 };
 
 use super::exchange::Question;
-use super::leaders::Leaders;
+use super::metadata_refresh::Leaders;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
 use crate::error::{Error, ErrorCode};

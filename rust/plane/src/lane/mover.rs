@@ -1,4 +1,4 @@
-//! The lane itself, and the pump. The source's side is [`super::intake`], the target's [`super::target`].
+//! The lane itself, and the pump. The source's side is [`super::consumer`], the target's [`super::target`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

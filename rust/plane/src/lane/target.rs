@@ -9,8 +9,8 @@ use eomirror_core::transaction::Identity;
 use super::account::Account;
 use super::failure::{Failure, FailureKind};
 use super::mover::{Lane, misuse};
-use super::ours::{self, OurRecord};
 use super::source::Source;
+use super::state_records::{self, OurRecord};
 use eomirror_kafka::{Client, Delay, Error, TRANSACTIONS_V2, Throttled, TransactionalProducer};
 
 /// A commit writes one control batch of one record to each partition of the transaction.
@@ -102,7 +102,7 @@ impl Lane {
 
     /// Sends records of ours in the open transaction, with a timestamp in ms.
     pub fn write(&mut self, records: &[OurRecord], timestamp: i64) -> Result<(), Failure> {
-        let sent = ours::send(self.producer()?, records, timestamp);
+        let sent = state_records::send(self.producer()?, records, timestamp);
         sent.map_err(|error| self.failure(&error))?;
         self.lingering = false;
         self.step()

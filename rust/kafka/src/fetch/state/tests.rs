@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
 use super::FetchState;
-use crate::directory::Directory;
+use crate::metadata::Directory;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer, FetchRequest};
 use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};

@@ -18,10 +18,10 @@ use kafka_protocol::protocol::{Decodable as _, StrBytes};
 use super::{Answer, Ask, Error, Peer, Produced, Question, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::{Clock as _, SystemClock};
-use crate::frames::{self, Asked, framed};
 use crate::network::RequestId;
 use crate::properties::Properties;
 use crate::protocol::oracle;
+use crate::support::{self, Asked, framed};
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 use crate::transaction::ProducerSettings;
@@ -237,15 +237,15 @@ fn coordinates(mut stream: TcpStream, port: u16, sender: &Sender<i16>) -> Option
             version,
             correlation,
             ..
-        } = frames::next(&mut stream)?;
+        } = support::next(&mut stream)?;
         sender.send(key).ok()?;
         let answer = match key {
             18 => {
-                let apis = frames::versions(&[(0, 0, 13), (3, 0, 13), (18, 0, 4), (65, 0, 0)]);
+                let apis = support::versions(&[(0, 0, 13), (3, 0, 13), (18, 0, 4), (65, 0, 0)]);
                 framed(correlation, false, &apis, version)
             }
             3 => {
-                let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
+                let metadata = support::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
                 framed(correlation, true, &metadata, version)
             }
             65 => {
@@ -335,7 +335,7 @@ fn what_is_held_waits_while_the_markers_are_asked_for() {
 
 /// Counts how often it is asked for metadata, and hangs up behind the first answer.
 fn hangs_up_once(mut stream: TcpStream, port: u16, asked: &AtomicUsize) {
-    while let Some(request) = frames::next(&mut stream) {
+    while let Some(request) = support::next(&mut stream) {
         let Asked {
             key,
             version,
@@ -343,12 +343,12 @@ fn hangs_up_once(mut stream: TcpStream, port: u16, asked: &AtomicUsize) {
             mut body,
         } = request;
         let answer = if key == 18 {
-            let apis = frames::versions(&[(3, 0, 13), (18, 0, 4)]);
+            let apis = support::versions(&[(3, 0, 13), (18, 0, 4)]);
             framed(correlation, false, &apis, version)
         } else {
             let request = MetadataRequest::decode(&mut body, version).unwrap();
             assert_eq!(request.topics.unwrap().len(), 1);
-            let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
+            let metadata = support::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0]);
             framed(correlation, true, &metadata, version)
         };
         if stream.write_all(&answer).is_err()

@@ -8,9 +8,9 @@ use eomirror_core::relay::{Fetched, Holes, Relayed};
 
 use super::failure::Failure;
 use super::mover::{Answer, Lane, Ready, misuse};
-use super::ours::OURS;
 use super::route::Route;
 use super::source::{Advance, Source, Start};
+use super::state_records::OURS;
 use eomirror_kafka::{Assignment, FetchedPartition, FetchedRecords, Outcome, TopicPartition};
 
 impl Lane {

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use super::peer::Link;
 use super::{Network, Peer};
 
 /// Who owes an answer for so long, beyond the time for which it may hold one back, is silent.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::client::{Client, RETRY};
-use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Meaning};
+use crate::metadata::Directory;
 use crate::network::Peer;
 use crate::protocol::Request;
 use crate::topic::TopicPartition;

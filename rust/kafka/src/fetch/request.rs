@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::broker_session::{self, Told};
+use super::partition::{Asked, Phase, Tracked};
 use super::state::FetchState;
-use super::talk::{self, Told};
-use super::tracked::{Asked, Phase, Tracked};
-use crate::directory::Directory;
+use crate::metadata::Directory;
 use crate::protocol::fetch::{AskedPartition, FetchRequest};
 
 /// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
@@ -145,7 +145,7 @@ impl FetchState {
         } else {
             talk.session.ask_without(wanted)
         };
-        if talk::forgets_what_it_names(&ask) {
+        if broker_session::forgets_what_it_names(&ask) {
             ask = talk.session.ask_anew();
         }
         let wait = if talk.hurried {
@@ -162,7 +162,7 @@ impl FetchState {
             rack,
             ..self.nothing()
         };
-        Some(talk::request(frame, &ask))
+        Some(broker_session::request(frame, &ask))
     }
 
     /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
@@ -193,7 +193,7 @@ impl FetchState {
     /// The request that ends the session with a broker, if there is one.
     pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
         let ask = self.talks.get_mut(&broker)?.session.close()?;
-        Some(talk::request(self.nothing(), &ask))
+        Some(broker_session::request(self.nothing(), &ask))
     }
 
     /// Brokers that something was asked of.

@@ -14,8 +14,8 @@ use eomirror_core::transaction::Identity;
 use eomirror_core::transaction::code;
 
 use crate::client::Client;
-use crate::directory::Directory;
 use crate::error::{Error, ErrorCode, Meaning};
+use crate::metadata::Directory;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::describe_transactions::DescribeTransaction;

@@ -18,10 +18,10 @@ use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
 
 use super::{Lane, Route, Start};
-use crate::frames::{self, Asked, framed};
 use crate::lane::account::Book;
 use crate::lane::target::Target;
 use crate::lane::{FailureKind, History, Settings};
+use crate::support::{self, Asked, framed};
 use eomirror_kafka::{
     Client, FetchedPartition, FetchedRecords, Outcome, ProducerSettings, Properties, SystemClock,
     TopicId, TopicPartition, TransactionalProducer,
@@ -53,14 +53,14 @@ fn serve(mut stream: TcpStream, port: u16, sender: &Sender<i64>) -> Option<()> {
             version,
             correlation,
             mut body,
-        } = frames::next(&mut stream)?;
+        } = support::next(&mut stream)?;
         let answer = match key {
             18 => {
-                let versions = frames::versions(&[(1, 0, 17), (3, 0, 13), (18, 0, 4)]);
+                let versions = support::versions(&[(1, 0, 17), (3, 0, 13), (18, 0, 4)]);
                 framed(correlation, false, &versions, version)
             }
             3 => {
-                let metadata = frames::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0, 1]);
+                let metadata = support::metadata(port, uuid::Uuid::from_bytes(NEW.0), &[0, 1]);
                 framed(correlation, true, &metadata, version)
             }
             _ => {

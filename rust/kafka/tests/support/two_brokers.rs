@@ -18,9 +18,9 @@ use kafka_protocol::protocol::StrBytes;
 use crate::client::{Client, OffsetSpec};
 use crate::clock::{Clock, SystemClock};
 use crate::fetch::{Assignment, Fetcher, Limits};
-use crate::frames::{self, Asked, framed};
 use crate::properties::Properties;
 use crate::protocol::IsolationLevel;
+use crate::support::{self, Asked, framed};
 
 const METADATA: i16 = 3;
 const FETCH: i16 = 1;
@@ -110,7 +110,7 @@ fn serve(
             version,
             correlation,
             ..
-        } = frames::next(&mut stream)?;
+        } = support::next(&mut stream)?;
         sender.send((id, key)).ok()?;
         let View {
             brokers,
@@ -127,7 +127,7 @@ fn serve(
                     (10, 0, 6),
                     (18, 0, 4),
                 ];
-                framed(correlation, false, &frames::versions(&ranges), version)
+                framed(correlation, false, &support::versions(&ranges), version)
             }
             METADATA if id != mute => {
                 framed(correlation, true, &metadata(&brokers, leader), version)
@@ -141,7 +141,7 @@ fn serve(
 }
 
 fn metadata(brokers: &[(i32, u16)], leader: i32) -> MetadataResponse {
-    let mut metadata = frames::metadata(0, uuid::Uuid::from_bytes([2; 16]), &[0]);
+    let mut metadata = support::metadata(0, uuid::Uuid::from_bytes([2; 16]), &[0]);
     metadata.topics[0].partitions[0].leader_id = BrokerId(leader);
     metadata.topics[0].partitions[0].leader_epoch = 2 + leader;
     let there = brokers.iter().map(|(id, port)| {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::backoff::Pauses;
 use crate::client::Client;
 use crate::error::Error;
 use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN};
-use crate::pauses::Pauses;
 use crate::properties::Properties;
 use crate::protocol::metadata::MetadataRequest;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop};
-use crate::directory::Directory;
 use crate::error::{ErrorCode, Meaning};
+use crate::metadata::Directory;
 use crate::network::SILENCE;
 use crate::protocol::fetch::AnsweredPartition;
 use crate::topic::TopicId;

@@ -8,10 +8,10 @@ use super::{
     Disposition, Family, FetchSizes, Mechanism, Pem, Properties, Sasl, Tls, Trust, Verification,
     bad, disposition,
 };
+use crate::backoff::Backoff;
 use crate::clock::SystemClock;
 use crate::error::{Error, Refusal};
 use crate::oauth::{Tokens, UnsecuredTokens};
-use crate::pauses::Backoff;
 use crate::secret::Secret;
 
 /// What was given, by the names that this plane has for it.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{Answer, Peer, RequestId};
 use crate::connection::Connection;
-use crate::directory::Endpoint;
 use crate::error::Error;
+use crate::metadata::Endpoint;
 
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
