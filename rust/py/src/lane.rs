@@ -9,7 +9,7 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Holes, Target, Treatment};
 use eomirror_kafka::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use eomirror_plane::lane::{
-    Account, Failure, FailureKind, History, Lane, OurRecord, Route, Settings, Start,
+    Account, Failure, FailureKind, History, Lane, Route, Settings, Start, StateRecord,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -262,9 +262,9 @@ impl NativeLane {
     }
 
     fn write(&self, py: Python<'_>, records: Vec<RecordTuple>, timestamp: i64) -> PyResult<()> {
-        let records: Vec<OurRecord> = records
+        let records: Vec<StateRecord> = records
             .into_iter()
-            .map(|(topic, partition, key, value)| OurRecord {
+            .map(|(topic, partition, key, value)| StateRecord {
                 target: TopicPartition::new(topic, partition),
                 key,
                 value,
@@ -360,13 +360,13 @@ impl NativeLane {
         let called = without_interpreter(py, || {
             let mut guard = self.lock();
             if std::process::id() != self.process {
-                return Err(Failure::misused(
+                return Err(Failure::bug(
                     "this lane was made in another process, and a forked child must not use its connections",
                 ));
             }
             match guard.as_mut() {
                 Some(lane) => call(lane),
-                None => Err(Failure::misused("this lane is closed")),
+                None => Err(Failure::bug("this lane is closed")),
             }
         });
         self.interruptions.check()?;

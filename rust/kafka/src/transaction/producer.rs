@@ -276,13 +276,6 @@ impl TransactionalProducer {
         self.coordinator.producer_id()
     }
 
-    /// As when the coordinator has answered; for tests of lanes.
-    #[doc(hidden)]
-    pub fn is_given(&mut self, identity: Identity) {
-        let now = self.client.clock().now();
-        self.coordinator.initialized(0, identity, now);
-    }
-
     /// The identity of the open transaction: producer id and epoch.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {

@@ -1,62 +1,147 @@
-//! The source's side of a lane: what is fetched, and what of it has to be sent.
+//! The source side of a lane: fetches partitions, relays the answers, and tracks positions.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use eomirror_core::batch::{AbortedTransaction, Batches, Mark};
-use eomirror_core::relay::{Fetched, Holes, Relayed};
+use eomirror_core::relay::{Fetched, Holes, Relay, Relayed};
+use eomirror_kafka::{
+    Assignment, Client, Clock, Delay, Error, FetchedPartition, FetchedRecords, Fetcher,
+    IsolationLevel, Limits, Network, Outcome, TopicPartition,
+};
 
+use super::Settings;
 use super::failure::Failure;
-use super::mover::{Answer, Lane, Ready, misuse};
 use super::route::Route;
-use super::source::{Advance, Source, Start};
-use super::state_records::OURS;
-use eomirror_kafka::{Assignment, FetchedPartition, FetchedRecords, Outcome, TopicPartition};
+use super::source_partition::{Advance, SourcePartition, Start};
+use super::state_records::STATE_RECORDS;
 
-impl Lane {
-    /// Says where records of a source topic go, from the next answer on.
-    pub fn route(&mut self, route: Route) {
+/// A relayed answer of one partition, ready to be sent.
+pub(super) struct Ready {
+    pub(super) answer: Answer,
+    pub(super) relayed: Relayed,
+    /// The producer id in its provenance headers.
+    producer_id: Option<i64>,
+}
+
+impl Ready {
+    /// Returns the number of its source partition.
+    pub(super) const fn number(&self) -> u32 {
+        self.answer.number
+    }
+
+    pub(super) fn has_batches(&self) -> bool {
+        !self.relayed.batches.is_empty()
+    }
+}
+
+/// A fetched answer of one partition.
+pub(super) struct Answer {
+    number: u32,
+    /// The position that it was fetched for.
+    offset: i64,
+    /// First offset that is mirrored.
+    pub(super) began: i64,
+    /// It begins with the batch before the position, for comparison with the mirrored one.
+    compares: bool,
+    pub(super) bytes: Bytes,
+    aborted: Vec<AbortedTransaction>,
+}
+
+/// Fetches the lane's source partitions.
+pub(super) struct LaneSource {
+    fetcher: Fetcher,
+    relay: Relay,
+    routes: BTreeMap<String, Arc<Route>>,
+    /// By number; a number is never used again.
+    partitions: Vec<SourcePartition>,
+    numbers: BTreeMap<TopicPartition, u32>,
+    /// Partitions whose next offset moved since the last commit.
+    moved: BTreeSet<u32>,
+    /// Partitions that are known to have more records.
+    behind: BTreeSet<u32>,
+    fetched: VecDeque<FetchedPartition>,
+    /// The next answer with records to send. It may wait while a transaction ends and while partitions are added; its
+    /// partition is fetched further only once it is sent.
+    ready: Option<Ready>,
+    /// Why the next answer cannot be sent; reported when the open transaction holds nothing.
+    blocked: Option<Failure>,
+}
+
+impl LaneSource {
+    /// Returns a source that fetches nothing yet. It leaves a broker alone while the lane holds up to `patience_bytes`
+    /// of its records.
+    pub(super) fn new(
+        settings: &Settings,
+        patience_bytes: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Failure> {
+        let client = Client::unconnected(settings.source.clone(), clock)?;
+        let mut limits = Limits::from_properties(&settings.source);
+        limits.budget = limits.budget.min(settings.fetch_bytes);
+        let most = i32::try_from(settings.fetch_bytes).unwrap_or(i32::MAX);
+        limits.answer_bytes = limits.answer_bytes.min(most);
+        // a lane takes all records of an answer, sooner or later
+        limits.patience_bytes = patience_bytes;
+        Ok(Self {
+            fetcher: Fetcher::new(client, IsolationLevel::ReadCommitted, limits),
+            relay: Relay::new(settings.records),
+            routes: BTreeMap::new(),
+            partitions: Vec::new(),
+            numbers: BTreeMap::new(),
+            moved: BTreeSet::new(),
+            behind: BTreeSet::new(),
+            fetched: VecDeque::new(),
+            ready: None,
+            blocked: None,
+        })
+    }
+
+    /// Sets the target of a source topic's records, from the next answer on.
+    pub(super) fn route(&mut self, route: Route) {
         let topic = route.treatment.source_topic().to_owned();
         let route = Arc::new(route);
-        for source in &mut self.sources {
-            if source.partition.topic == topic {
-                source.route = Arc::clone(&route);
+        for partition in &mut self.partitions {
+            if partition.partition.topic == topic {
+                partition.route = Arc::clone(&route);
             }
         }
         self.routes.insert(topic, route);
     }
 
-    /// Begins to fetch partitions of routed topics, besides those that are fetched already.
-    pub fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
-        // One that has stopped, which nobody was told yet, begins anew with this: it has to stop again for the same
-        // reason.  So it keeps what it was told by, its topic's id (rule 5) and the epoch of its last record (KIP-320).
+    /// Adds partitions of routed topics to the fetched ones.
+    pub(super) fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
+        // A partition may have stopped without having been reported yet.  The new assignment restarts it, and it must
+        // stop again for the same reason: so it keeps its topic id (rule 5) and the epoch of its last record (KIP-320).
         let mut assignments: Vec<Assignment> = self
             .numbers
             .iter()
             .filter(|(at, _)| starts.iter().all(|start| start.partition != **at))
             .filter_map(|(at, number)| {
-                let source = &self.sources[*number as usize];
+                let partition = &self.partitions[*number as usize];
                 Some(Assignment {
                     partition: at.clone(),
                     offset: self.fetcher.position(at)?,
-                    leader_epoch: source.epoch,
-                    topic_id: source.topic_id,
-                    compare_from: source.compare_from(),
+                    leader_epoch: partition.epoch,
+                    topic_id: partition.topic_id,
+                    compare_from: partition.compare_from(),
                 })
             })
             .collect();
         for start in starts {
             let Some(route) = self.routes.get(&start.partition.topic) else {
-                return Err(misuse("start of a topic without a route"));
+                return Err(Failure::bug("start of a topic without a route"));
             };
-            let source = Source::new(start, Arc::clone(route));
-            let compare_from = source.compare_from();
-            let number = u32::try_from(self.sources.len()).unwrap_or(OURS);
+            let partition = SourcePartition::new(start, Arc::clone(route));
+            let compare_from = partition.compare_from();
+            let number = u32::try_from(self.partitions.len()).unwrap_or(STATE_RECORDS);
             if let Some(old) = self.numbers.insert(start.partition.clone(), number) {
                 self.moved.remove(&old);
                 self.behind.remove(&old);
             }
-            self.sources.push(source);
+            self.partitions.push(partition);
             assignments.push(Assignment {
                 partition: start.partition.clone(),
                 offset: start.epoch_offset.unwrap_or(start.offset),
@@ -69,116 +154,59 @@ impl Lane {
         Ok(())
     }
 
-    /// Forgets everything fetched and every partition; [`Lane::start`] gives the new beginning.
-    pub fn restart(&mut self) {
+    /// Drops all partitions and everything that was fetched.
+    pub(super) fn clear(&mut self) {
         self.fetcher.assign(&[]);
-        self.sources.clear();
+        self.partitions.clear();
         self.numbers.clear();
         self.moved.clear();
         self.behind.clear();
-        self.at_hand.clear();
+        self.fetched.clear();
         self.ready = None;
         self.blocked = None;
-        self.books.clear();
-        self.settled.clear();
     }
 
-    /// Waits for something to mirror. Needs no transaction; positions move past what holds nothing.
-    pub fn await_records(&mut self, until: Instant) -> Result<bool, Failure> {
-        self.stale = true;
-        loop {
-            self.step()?;
-            let looks = self.fetcher.has_fetched() || !self.at_hand.is_empty();
-            self.prepare()?;
-            if self.ready.is_some() || self.blocked.is_some() {
-                return Ok(true);
-            }
-            if looks {
-                // markers and aborted records: their partitions have to be asked for again before the wait
-                self.step()?;
-            }
-            if self.clock.now() >= until {
-                return Ok(false);
-            }
-            if !self.fetcher.has_fetched() {
-                self.rest(until)?;
-            }
-            self.stale = false;
+    /// Does all non-blocking work.
+    pub(super) fn step(&mut self) -> Result<(), Failure> {
+        let stepped = self.fetcher.step();
+        stepped.map_err(|error| self.failure(&error))
+    }
+
+    /// Takes new answers from the fetcher, unless some are still waiting. False when there are none.
+    pub(super) fn receive(&mut self, now: Instant) -> Result<bool, Failure> {
+        if !self.fetched.is_empty() {
+            return Ok(true);
         }
-    }
-
-    /// Whether something to mirror has come since the last [`Lane::pump`], all of it of partitions that the open
-    /// transaction holds already: their leaders do not have to ask the coordinator about them again. Waits for nothing.
-    ///
-    /// What is acknowledged waits for this, and a partition that has stopped is told when that is committed. So nothing is
-    /// looked into that does not go along.
-    pub fn has_more(&mut self) -> Result<bool, Failure> {
-        self.step()?;
-        if self.ready.is_none() {
-            if self.at_hand.is_empty() && !self.take_fetched()? {
-                return Ok(false);
-            }
-            if !self.at_hand.iter().all(|fetched| self.goes_along(fetched)) {
-                return Ok(false);
-            }
-            self.prepare()?;
-        }
-        // an answer of which all is dropped moves a position, and nobody waits for that
-        Ok(self.ready.as_ref().is_some_and(|ready| {
-            !ready.relayed.batches.is_empty() && self.books.contains_key(&ready.answer.number)
-        }))
-    }
-
-    /// Whether an answer holds what a transaction that is acknowledged takes.
-    fn goes_along(&self, fetched: &FetchedPartition) -> bool {
-        let number = self.numbers.get(&fetched.partition);
-        matches!(fetched.outcome, Outcome::Records(_))
-            && number.is_none_or(|number| self.books.contains_key(number))
-    }
-
-    /// Takes what was fetched; false when nothing was.
-    fn take_fetched(&mut self) -> Result<bool, Failure> {
         if !self.fetcher.has_fetched() {
             return Ok(false);
         }
-        let now = self.clock.now();
         match self.fetcher.poll(now) {
             Ok(fetched) => {
-                self.at_hand.extend(fetched);
+                self.fetched.extend(fetched);
                 Ok(true)
             }
             Err(error) => Err(self.failure(&error)),
         }
     }
 
-    /// Partitions whose next offset moved since the last commit.
-    #[must_use]
-    pub fn advances(&self) -> Vec<Advance> {
-        let moved = self.moved.iter();
-        moved
-            .map(|number| self.sources[*number as usize].advance())
-            .collect()
+    /// Returns whether all answers hold records, and only of partitions that `is_held` names.
+    pub(super) fn holds_records_only_of(&self, is_held: impl Fn(u32) -> bool) -> bool {
+        self.fetched.iter().all(|fetched| {
+            let number = self.numbers.get(&fetched.partition);
+            matches!(fetched.outcome, Outcome::Records(_))
+                && number.is_none_or(|number| is_held(*number))
+        })
     }
 
-    /// Last stable offsets as the last answers said them.
-    #[must_use]
-    pub fn log_ends(&self) -> Vec<(&TopicPartition, i64)> {
-        let sources = self
-            .numbers
-            .values()
-            .map(|number| &self.sources[*number as usize]);
-        sources
-            .filter_map(|source| Some((&source.partition, source.stable?)))
-            .collect()
-    }
-
-    /// Looks at what was fetched until something of it has to be sent.
-    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
+    /// Relays answers until one has records to send. `producer_id` goes into the provenance headers.
+    pub(super) fn prepare(
+        &mut self,
+        producer_id: Option<i64>,
+        now: Instant,
+    ) -> Result<(), Failure> {
         while self.ready.is_none() && self.blocked.is_none() {
-            if self.at_hand.is_empty() {
-                self.take_fetched()?;
-            }
-            let Some(fetched) = self.at_hand.pop_front() else {
+            self.receive(now)?;
+            let Some(fetched) = self.fetched.pop_front() else {
                 return Ok(());
             };
             let Some(number) = self.numbers.get(&fetched.partition).copied() else {
@@ -186,14 +214,15 @@ impl Lane {
             };
             match fetched.outcome {
                 Outcome::Stopped(stop) => {
-                    let position = self.sources[number as usize].committed;
+                    let position = self.partitions[number as usize].committed;
                     return Err(Failure::stopped(&fetched.partition, position, &stop));
                 }
                 Outcome::Records(records) => {
-                    // One that stopped with records at hand, and began anew when partitions were added, is fetched
-                    // again from where they begin: the position is past the second answer then (rule 4).
+                    // A partition that stopped with answers waiting, and restarted when partitions were added, is
+                    // fetched again from their first offset: the position is past the second answer then (rule 4).
                     if self.fetcher.position(&fetched.partition) == Some(fetched.offset) {
-                        self.look(number, fetched.offset, fetched.compares, records);
+                        let (offset, compares) = (fetched.offset, fetched.compares);
+                        self.examine(number, offset, compares, records, producer_id);
                     }
                 }
             }
@@ -201,18 +230,159 @@ impl Lane {
         Ok(())
     }
 
-    /// Decides about one answer.
-    fn look(&mut self, number: u32, offset: i64, compares: bool, records: FetchedRecords) {
-        let source = &mut self.sources[number as usize];
-        source.stable = Some(records.last_stable_offset);
+    pub(super) const fn has_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    pub(super) const fn ready(&self) -> Option<&Ready> {
+        self.ready.as_ref()
+    }
+
+    /// Takes the next answer with records to send, with headers that name this producer id.
+    ///
+    /// The end of a transaction may change the producer id. Headers that name the old one would make the records look
+    /// like copies that an application made, so the answer is relayed again. None when it has nothing to send then.
+    pub(super) fn take_ready(&mut self, producer_id: Option<i64>) -> Option<Ready> {
+        let ready = self.ready.take()?;
+        let route = &self.partitions[ready.number() as usize].route;
+        if route.treatment.writes_header() && ready.producer_id != producer_id {
+            self.relay(ready.answer, producer_id);
+            return self.ready.take();
+        }
+        Some(ready)
+    }
+
+    /// Moves the position of its partition past an answer that was sent.
+    pub(super) fn sent(&mut self, ready: &Ready) {
+        self.reach(ready.number(), &ready.relayed);
+    }
+
+    pub(super) const fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    pub(super) const fn take_blocked(&mut self) -> Option<Failure> {
+        self.blocked.take()
+    }
+
+    /// Returns whether fetched answers wait to be relayed.
+    pub(super) fn has_answers(&self) -> bool {
+        self.fetcher.has_fetched() || !self.fetched.is_empty()
+    }
+
+    /// Returns whether everything that the source is known to have is sent.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.ready.is_none() && !self.has_answers() && self.behind.is_empty()
+    }
+
+    /// Returns the next offsets that moved since the last commit, by number.
+    pub(super) fn moved(&self) -> impl Iterator<Item = (u32, i64)> {
+        let reached = |number: &u32| (*number, self.partitions[*number as usize].reached);
+        self.moved.iter().map(reached)
+    }
+
+    /// Notes committed positions.
+    pub(super) fn committed(&mut self, positions: BTreeMap<u32, i64>) {
+        for (number, offset) in positions {
+            let partition = &mut self.partitions[number as usize];
+            partition.commit(offset);
+            if !partition.moved() {
+                self.moved.remove(&number);
+            }
+        }
+    }
+
+    /// Returns the partitions whose next offset moved since the last commit.
+    pub(super) fn advances(&self) -> Vec<Advance> {
+        let moved = self.moved.iter();
+        moved
+            .map(|number| self.partitions[*number as usize].advance())
+            .collect()
+    }
+
+    /// Returns the last stable offsets of the latest answers.
+    pub(super) fn log_ends(&self) -> Vec<(&TopicPartition, i64)> {
+        let partitions = self
+            .numbers
+            .values()
+            .map(|number| &self.partitions[*number as usize]);
+        partitions
+            .filter_map(|partition| Some((&partition.partition, partition.stable?)))
+            .collect()
+    }
+
+    pub(super) fn partition(&self, number: u32) -> &SourcePartition {
+        &self.partitions[number as usize]
+    }
+
+    /// Converts an error of the client; a refused batch is named by its source partition.
+    pub(super) fn failure(&self, error: &Error) -> Failure {
+        Failure::of_client(error, |number| {
+            let partition = self.partitions.get(usize::try_from(number).ok()?)?;
+            Some(partition.partition.clone())
+        })
+    }
+
+    pub(super) fn has_fetched(&self) -> bool {
+        self.fetcher.has_fetched()
+    }
+
+    /// Asks brokers for what they have now, without their usual wait.
+    pub(super) fn hurry(&mut self) {
+        self.fetcher.hurry();
+    }
+
+    pub(super) fn is_hurrying(&self) -> bool {
+        self.fetcher.is_hurrying()
+    }
+
+    /// Returns whether all answers named their topics by id.
+    pub(super) fn goes_by_id(&self) -> bool {
+        self.fetcher.goes_by_id()
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.fetcher.held_bytes()
+    }
+
+    pub(super) fn wakes_at(&self) -> Option<Instant> {
+        self.fetcher.wakes_at()
+    }
+
+    pub(super) fn delays(&self) -> Vec<Delay> {
+        self.fetcher.delays()
+    }
+
+    pub(super) fn network(&mut self) -> &mut Network {
+        self.fetcher.network()
+    }
+
+    /// Adds answers as the fetcher does.
+    #[cfg(test)]
+    pub(super) fn hand(&mut self, fetched: impl IntoIterator<Item = FetchedPartition>) {
+        self.fetched.extend(fetched);
+    }
+
+    /// Examines one answer: compares its first batch, then relays it.
+    fn examine(
+        &mut self,
+        number: u32,
+        offset: i64,
+        compares: bool,
+        records: FetchedRecords,
+        producer_id: Option<i64>,
+    ) {
+        let partition = &mut self.partitions[number as usize];
+        partition.stable = Some(records.last_stable_offset);
         if records.records.is_empty() {
-            self.compare(number);
+            self.note_lag(number);
             return;
         }
-        if let Some((expected, found)) = source.history.mark.zip(begins_with(&records.records)) {
-            // where the batch is gone there is nothing to compare: retention has come meanwhile
+        if let Some((expected, found)) = partition.history.mark.zip(first_mark(&records.records)) {
+            // a later base offset: retention has deleted the batch, and there is nothing to compare
             if compares && found != expected && found.base_offset <= expected.base_offset {
-                self.blocked = Some(Failure::rewritten(&source.partition, &expected, &found));
+                let failure = Failure::rewritten(&partition.partition, &expected, &found);
+                self.blocked = Some(failure);
                 return;
             }
         }
@@ -225,41 +395,41 @@ impl Lane {
                 first_offset: one.first_offset,
             })
             .collect();
-        let began = source.from.max(offset);
-        self.consider(Answer {
+        let began = partition.from.max(offset);
+        let answer = Answer {
             number,
             offset,
             began,
             compares,
             bytes: records.records,
             aborted,
-        });
+        };
+        self.relay(answer, producer_id);
     }
 
-    /// Decides what of an answer has to be sent.
-    pub(super) fn consider(&mut self, answer: Answer) {
-        let producer_id = self.producer_id();
+    /// Decides which records of an answer are sent.
+    fn relay(&mut self, answer: Answer, producer_id: Option<i64>) {
         let (number, began) = (answer.number, answer.began);
-        let source = &mut self.sources[number as usize];
+        let partition = &mut self.partitions[number as usize];
         let fetched = Fetched {
             records: &answer.bytes,
             aborted: &answer.aborted,
             offsets: began..i64::MAX,
         };
-        let route = &source.route;
+        let route = &partition.route;
         self.relay.write_as(producer_id);
         let relayed = self.relay.relay_with_holes(
             &route.treatment,
-            source.partition.partition,
+            partition.partition.partition,
             &route.target,
             &fetched,
-            source.history.holes,
+            partition.history.holes,
         );
-        if answer.compares && relayed.looked_to < source.reached && relayed.stopped.is_none() {
-            // nothing but what was mirrored before
-            let (partition, epoch) = (source.partition.clone(), source.epoch.unwrap_or(-1));
-            self.fetcher.advance(&partition, answer.offset, epoch);
-            self.compare(number);
+        if answer.compares && relayed.looked_to < partition.reached && relayed.stopped.is_none() {
+            // only the batch that was mirrored before
+            let (at, epoch) = (partition.partition.clone(), partition.epoch.unwrap_or(-1));
+            self.fetcher.advance(&at, answer.offset, epoch);
+            self.note_lag(number);
             return;
         }
         if relayed.books.fetched > 0 {
@@ -270,51 +440,52 @@ impl Lane {
             });
             return;
         }
-        // it stays where it is: what comes before the trouble has to be committed first
+        // the position stays: records before the failure have to be committed first
         if let Some(error) = relayed
             .stopped
             .as_ref()
             .filter(|_| relayed.next_position <= began)
         {
-            let target = source.route.treatment.target_topic();
-            self.blocked = Some(Failure::relayed(&source.partition, target, error));
+            let target = partition.route.treatment.target_topic();
+            self.blocked = Some(Failure::relayed(&partition.partition, target, error));
             return;
         }
         if let Some(hole) = relayed
             .holes
             .first()
-            .filter(|hole| source.history.holes == Holes::Stop && hole.start <= began)
+            .filter(|hole| partition.history.holes == Holes::Stop && hole.start <= began)
         {
-            self.blocked = Some(Failure::hole(&source.partition, hole));
+            self.blocked = Some(Failure::hole(&partition.partition, hole));
             return;
         }
         self.reach(number, &relayed);
     }
 
-    /// Moves a position past what was looked at, and has the next records fetched.
-    pub(super) fn reach(&mut self, number: u32, relayed: &Relayed) {
-        let source = &mut self.sources[number as usize];
-        source.reach(relayed.next_position, relayed.leader_epoch);
-        source.saw(relayed);
-        let compare_from = source.compare_from();
-        let mut next = source.reached;
-        if relayed.looked_to < source.from {
-            // The answer ended before the first offset that is mirrored. The epoch is that of its last batch, and at a
-            // later offset it would say that the log was truncated where it has only had another leader (KIP-320).
-            let asked = self.fetcher.position(&source.partition).unwrap_or(next);
+    /// Moves a position past a relayed answer, so that the next records are fetched.
+    fn reach(&mut self, number: u32, relayed: &Relayed) {
+        let partition = &mut self.partitions[number as usize];
+        partition.reach(relayed.next_position, relayed.leader_epoch);
+        partition.saw(relayed);
+        let compare_from = partition.compare_from();
+        let mut next = partition.reached;
+        if relayed.looked_to < partition.from {
+            // The answer ended before the first mirrored offset. The epoch is that of its last batch: at a later offset
+            // it would report a truncated log where only the leader has changed (KIP-320).
+            let asked = self.fetcher.position(&partition.partition).unwrap_or(next);
             next = asked.max(relayed.looked_to);
         }
         self.fetcher
-            .advance(&source.partition, next, source.epoch.unwrap_or(-1));
-        self.fetcher.compare_from(&source.partition, compare_from);
-        if source.moved() {
+            .advance(&partition.partition, next, partition.epoch.unwrap_or(-1));
+        self.fetcher
+            .compare_from(&partition.partition, compare_from);
+        if partition.moved() {
             self.moved.insert(number);
         }
-        self.compare(number);
+        self.note_lag(number);
     }
 
-    fn compare(&mut self, number: u32) {
-        if self.sources[number as usize].is_behind() {
+    fn note_lag(&mut self, number: u32) {
+        if self.partitions[number as usize].is_behind() {
             self.behind.insert(number);
         } else {
             self.behind.remove(&number);
@@ -322,11 +493,8 @@ impl Lane {
     }
 }
 
-/// The mark of the batch that records begin with; None where none is whole.
-fn begins_with(records: &[u8]) -> Option<Mark> {
+/// Returns the mark of the first batch; None when it is not whole.
+fn first_mark(records: &[u8]) -> Option<Mark> {
     let first = Batches::new(records).next()?;
     first.ok().map(|batch| Mark::of(&batch))
 }
-
-#[cfg(test)]
-mod tests;

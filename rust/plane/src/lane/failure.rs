@@ -50,7 +50,7 @@ pub enum FailureKind {
     /// Rule 7: the books do not balance.
     Unaccounted,
     /// A call that makes no sense here: a fault of the caller.
-    Misuse,
+    Bug,
 }
 
 impl FailureKind {
@@ -75,7 +75,7 @@ impl FailureKind {
         Self::OldFormat,
         Self::Topic,
         Self::Unaccounted,
-        Self::Misuse,
+        Self::Bug,
     ];
 
     /// The name by which adapters know it.
@@ -101,7 +101,7 @@ impl FailureKind {
             Self::OldFormat => "old-format",
             Self::Topic => "topic",
             Self::Unaccounted => "unaccounted",
-            Self::Misuse => "misuse",
+            Self::Bug => "misuse",
         }
     }
 }
@@ -183,9 +183,9 @@ impl Failure {
 
     /// A call that makes no sense: a fault of the caller.
     #[must_use]
-    pub fn misused(message: &str) -> Self {
+    pub fn bug(message: &str) -> Self {
         let fix = "this is a fault of eomirror; report it";
-        Self::new(FailureKind::Misuse, message.to_owned(), fix)
+        Self::new(FailureKind::Bug, message.to_owned(), fix)
     }
 
     pub(super) fn about(mut self, partition: &TopicPartition) -> Self {
@@ -305,7 +305,7 @@ impl Failure {
     }
 
     /// What a connection or the producer says. `source_of` names the source partition by its number.
-    pub(super) fn of_plane(
+    pub(super) fn of_client(
         error: &Error,
         source_of: impl Fn(u32) -> Option<TopicPartition>,
     ) -> Self {
@@ -335,7 +335,7 @@ impl Failure {
 impl From<Error> for Failure {
     /// Of an error that concerns no source partition.
     fn from(error: Error) -> Self {
-        Self::of_plane(&error, |_| None)
+        Self::of_client(&error, |_| None)
     }
 }
 
@@ -376,7 +376,7 @@ fn kind_of(error: &Error) -> FailureKind {
             Kind::Unreachable => FailureKind::Unreachable,
             Kind::Abortable => FailureKind::Abortable,
             Kind::Superseded => FailureKind::Superseded,
-            Kind::Misuse => FailureKind::Misuse,
+            Kind::Misuse => FailureKind::Bug,
             Kind::Protocol => FailureKind::Protocol,
         },
     }
@@ -404,7 +404,7 @@ mod tests {
             batch: Some((TopicPartition::new("t", 0), range)),
             code: ErrorCode(code),
         };
-        Failure::of_plane(&error, |number| {
+        Failure::of_client(&error, |number| {
             (number == 3).then(|| TopicPartition::new("s", 0))
         })
     }

@@ -10,14 +10,14 @@ use eomirror_core::transaction::SourceRange;
 use eomirror_kafka::{Error, TopicPartition, TransactionalProducer};
 
 /// The number in a [`SourceRange`] that stands for no source partition.
-pub(super) const OURS: u32 = u32::MAX;
+pub(super) const STATE_RECORDS: u32 = u32::MAX;
 
 /// No batch of ours is larger, unless one record is; topics take 1 MiB unless somebody made that less.
 const MOST_BYTES: usize = 512 * 1024;
 
 /// A record that goes into the data's transaction; without a value it takes the key's record away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OurRecord {
+pub struct StateRecord {
     /// Where it goes.
     pub target: TopicPartition,
     /// The key.
@@ -29,10 +29,10 @@ pub struct OurRecord {
 /// Hands records of ours to the producer, in their order for each partition, with a timestamp in ms.
 pub(super) fn send(
     producer: &mut TransactionalProducer,
-    records: &[OurRecord],
+    records: &[StateRecord],
     timestamp: i64,
 ) -> Result<(), Error> {
-    let mut by_target: BTreeMap<&TopicPartition, Vec<&OurRecord>> = BTreeMap::new();
+    let mut by_target: BTreeMap<&TopicPartition, Vec<&StateRecord>> = BTreeMap::new();
     for record in records {
         by_target.entry(&record.target).or_default().push(record);
     }
@@ -53,7 +53,7 @@ pub(super) fn send(
 fn add(
     writer: &mut BatchWriter,
     target: &TopicPartition,
-    record: &OurRecord,
+    record: &StateRecord,
     timestamp: i64,
 ) -> Result<bool, Error> {
     let headers = std::iter::empty::<HeaderRef<'_>>();
@@ -83,7 +83,7 @@ fn flush(
         .finish(&stamp, &mut batch)
         .map_err(|error| unsendable(target, error))?;
     let range = SourceRange {
-        partition: OURS,
+        partition: STATE_RECORDS,
         first: 0,
         last: count - 1,
     };

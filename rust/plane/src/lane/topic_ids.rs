@@ -1,65 +1,64 @@
-//! Rule 5: the topics of a transaction are those that the positions speak of.
+//! Rule 5: the topics of a transaction are the ones that the positions name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::failure::{Failure, FailureKind};
-use super::mover::{Lane, misuse};
-use super::target::Target;
 use eomirror_kafka::TopicId;
 
-impl Lane {
-    /// Source topics of the open transaction of which nobody need ask whether they are still the ones that were meant
-    /// (rule 5): their records are fetched and written by topic id, and both ids were given. What [`Lane::settle`]
-    /// accepts afterwards is of these topics.
-    #[must_use]
-    pub fn pinned(&self) -> BTreeSet<&str> {
-        let Target::Open(producer) = &self.target else {
-            return BTreeSet::new();
-        };
-        if !self.fetcher.goes_by_id() || !producer.goes_by_id() {
-            return BTreeSet::new();
-        }
-        let sources = self
-            .books
-            .keys()
-            .map(|number| &self.sources[*number as usize]);
-        sources
-            .filter(|source| source.topic_id.is_some() && source.route.target_id.is_some())
-            .map(|source| source.partition.topic.as_str())
-            .collect()
-    }
+use super::consumer::LaneSource;
+use super::failure::{Failure, FailureKind};
+use super::target::LaneTarget;
+use super::transaction::OpenTransaction;
 
-    /// Rule 5: what was written by topic id must be the topic that was meant, and as far as we know it still is.
-    ///
-    /// Metadata alone would not do: it may have led a batch to another topic, and then been put back by a broker that
-    /// is behind. So the answers count, which name the topic that took something.
-    pub(super) fn check_targets(&mut self) -> Result<(), Failure> {
-        let Target::Open(producer) = &mut self.target else {
-            return Err(misuse("settle"));
-        };
-        let mut written: BTreeMap<String, Vec<TopicId>> = BTreeMap::new();
-        for (id, topic) in producer.written() {
-            written.entry(topic.clone()).or_default().push(*id);
-        }
-        let directory = producer.client().directory();
-        for number in self.books.keys() {
-            let source = &self.sources[*number as usize];
-            let Some(meant) = source.route.target_id else {
-                continue;
-            };
-            let topic = &source.target.topic;
-            let known = directory.topic(topic).map(|facts| facts.id);
-            let ids = written.get(topic).into_iter().flatten().copied();
-            let mut ids = ids.chain(known.filter(|id| !id.is_none()));
-            if let Some(found) = ids.find(|id| *id != meant) {
-                return Err(Failure::new(
-                    FailureKind::TopicGone,
-                    format!("EO-5: target topic {topic} had id {meant} and now has {found}"),
-                    "compare the topics' ids",
-                )
-                .about(&source.partition));
-            }
-        }
-        Ok(())
+/// Returns the source topics whose identity needs no further check; see [`super::Lane::pinned`].
+pub(super) fn pinned<'a>(
+    transaction: &OpenTransaction,
+    source: &'a LaneSource,
+    target: &LaneTarget,
+) -> BTreeSet<&'a str> {
+    if !source.goes_by_id() || !target.goes_by_id() {
+        return BTreeSet::new();
     }
+    let partitions = transaction.numbers().map(|number| source.partition(number));
+    partitions
+        .filter(|partition| partition.topic_id.is_some() && partition.route.target_id.is_some())
+        .map(|partition| partition.partition.topic.as_str())
+        .collect()
+}
+
+/// Fails when records were written to, or will next be written to, another target topic than the intended one.
+///
+/// Metadata alone is no proof: it may have sent a batch to another topic, and a broker with older metadata may have
+/// restored it since. So the Produce answers count, which name the topic that took a batch.
+pub(super) fn check_targets(
+    transaction: &OpenTransaction,
+    source: &LaneSource,
+    target: &mut LaneTarget,
+) -> Result<(), Failure> {
+    let producer = target
+        .producer("settle")
+        .map_err(|error| source.failure(&error))?;
+    let mut written: BTreeMap<String, Vec<TopicId>> = BTreeMap::new();
+    for (id, topic) in producer.written() {
+        written.entry(topic.clone()).or_default().push(*id);
+    }
+    let directory = producer.client().directory();
+    for number in transaction.numbers() {
+        let partition = source.partition(number);
+        let Some(meant) = partition.route.target_id else {
+            continue;
+        };
+        let topic = &partition.target.topic;
+        let known = directory.topic(topic).map(|facts| facts.id);
+        let ids = written.get(topic).into_iter().flatten().copied();
+        let mut ids = ids.chain(known.filter(|id| !id.is_none()));
+        if let Some(found) = ids.find(|id| *id != meant) {
+            return Err(Failure::new(
+                FailureKind::TopicGone,
+                format!("EO-5: target topic {topic} had id {meant} and now has {found}"),
+                "compare the topics' ids",
+            )
+            .about(&partition.partition));
+        }
+    }
+    Ok(())
 }

@@ -59,7 +59,7 @@ pub struct Advance {
 
 /// A source partition.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct SourcePartition {
     pub(super) partition: TopicPartition,
     pub(super) target: TopicPartition,
     pub(super) route: Arc<Route>,
@@ -83,7 +83,7 @@ pub(super) struct Source {
     pub(super) holes: Vec<Range<i64>>,
 }
 
-impl Source {
+impl SourcePartition {
     pub(super) fn new(start: &Start, route: Arc<Route>) -> Self {
         let target = TopicPartition::new(route.treatment.target_topic(), start.partition.partition);
         Self {
@@ -133,6 +133,13 @@ impl Source {
         if epoch >= 0 {
             self.epoch = Some(epoch);
         }
+    }
+
+    /// Notes a committed position, and forgets the holes before it.
+    pub(super) fn commit(&mut self, offset: i64) {
+        let committed = self.committed.max(offset);
+        self.committed = committed;
+        self.holes.retain(|hole| hole.start >= committed);
     }
 
     /// Whether its next offset moved since the last commit.

@@ -12,15 +12,11 @@ use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Records, Sta
 use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, Treatment};
-use eomirror_core::transaction::Identity;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
 
-use super::{Lane, Route, Start};
-use crate::lane::account::Book;
-use crate::lane::target::Target;
-use crate::lane::{FailureKind, History, Settings};
+use super::{FailureKind, History, Lane, LaneTarget, Route, Settings, Start};
 use crate::support::{self, Asked, framed};
 use eomirror_kafka::{
     Client, FetchedPartition, FetchedRecords, Outcome, ProducerSettings, Properties, SystemClock,
@@ -133,7 +129,7 @@ fn lane(source: &str) -> Lane {
     let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
     let client = Client::unconnected(target, Arc::clone(&lane.clock)).unwrap();
     let producer = TransactionalProducer::new(client, producer);
-    lane.target = Target::Open(Box::new(producer));
+    lane.target = LaneTarget::with(producer);
     let guard = LoopGuard::new("S", "T", None, false).unwrap();
     let treatment = Treatment::new("t", "t", guard, false, HashSet::new()).unwrap();
     lane.route(Route {
@@ -162,7 +158,7 @@ fn a_partition_is_asked_for_again_before_the_wait_when_there_was_nothing_to_mirr
     lane.start(&[start(0, NEW)]).unwrap();
 
     // one wait that lasts much longer than all that happens in it, and that the target does not end
-    lane.lingering = true;
+    lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(4);
     assert!(!lane.await_records(until).unwrap());
 
@@ -185,7 +181,7 @@ fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_positio
     let mut lane = lane(&source);
     lane.start(&[start_behind(0)]).unwrap();
 
-    lane.lingering = true;
+    lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(4);
     assert!(!lane.await_records(until).unwrap());
 
@@ -229,16 +225,15 @@ fn fetched_records_of(partition: i32) -> FetchedPartition {
 fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
     let mut lane = lane("127.0.0.1:1");
     lane.start(&[start(0, NEW)]).unwrap();
-    lane.at_hand.extend([fetched_records(), fetched_records()]);
+    lane.source.hand([fetched_records(), fetched_records()]);
 
     lane.prepare().unwrap();
-    let ready = lane.ready.take().unwrap();
+    let ready = lane.source.take_ready(None).unwrap();
     assert_eq!(ready.relayed.books.fetched, 5);
-    // as when they are sent
-    lane.reach(ready.answer.number, &ready.relayed);
+    lane.source.sent(&ready);
 
     lane.prepare().unwrap();
-    assert!(lane.ready.is_none());
+    assert!(!lane.source.has_ready());
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
@@ -255,27 +250,16 @@ fn headers_name_the_producer_that_sends_them() {
         target_id: None,
     });
     lane.start(&[start(0, NEW)]).unwrap();
-    lane.at_hand.push_back(fetched_records());
+    lane.source.hand([fetched_records()]);
     lane.prepare().unwrap();
-    let ready = lane.ready.take().unwrap();
-    assert_eq!(marks(&ready.relayed), [None; 5]);
-
-    let Target::Open(producer) = &mut lane.target else {
-        panic!("it is open");
-    };
-    let identity = Identity {
-        producer_id: 7,
-        epoch: 0,
-    };
-    producer.is_given(identity);
+    assert_eq!(marks(&lane.source.ready().unwrap().relayed), [None; 5]);
 
     let mark = Writer::new("T", 7).map(|writer| writer.mark(0, 1));
-    let ready = lane.as_sent(ready).unwrap();
+    let ready = lane.source.take_ready(Some(7)).unwrap();
     assert_eq!(marks(&ready.relayed), [mark; 5]);
-    assert_eq!((ready.answer.number, ready.answer.began), (0, 5));
-    let ready = lane.as_sent(ready).unwrap();
+    assert_eq!((ready.number(), ready.answer.began), (0, 5));
     assert_eq!(ready.relayed.books.sent, 5);
-    assert!(lane.ready.is_none());
+    assert!(!lane.source.has_ready());
 }
 
 /// The marks of the headers that were written.
@@ -309,9 +293,9 @@ fn a_transaction_takes_more_of_the_partitions_that_it_holds_and_of_no_others() {
     ] {
         let mut lane = lane("127.0.0.1:1");
         lane.start(&[start(0, NEW), start(1, NEW)]).unwrap();
-        lane.books.insert(0, Book::new(0));
-        lane.at_hand
-            .extend(came.iter().copied().map(fetched_records_of));
+        lane.transaction.hold(0);
+        lane.source
+            .hand(came.iter().copied().map(fetched_records_of));
         assert_eq!(lane.has_more().unwrap(), more, "{came:?}");
     }
 }
@@ -320,13 +304,13 @@ fn a_transaction_takes_more_of_the_partitions_that_it_holds_and_of_no_others() {
 fn what_holds_nothing_to_mirror_is_no_more_for_a_transaction() {
     let mut lane = lane("127.0.0.1:1");
     lane.start(&[start(0, NEW)]).unwrap();
-    lane.books.insert(0, Book::new(0));
+    lane.transaction.hold(0);
     let mut fetched = fetched_records();
     let Outcome::Records(records) = &mut fetched.outcome else {
         unreachable!()
     };
     records.records = without_records(5);
-    lane.at_hand.push_back(fetched);
+    lane.source.hand([fetched]);
     assert!(!lane.has_more().unwrap());
     // the next transaction says so
     assert_eq!(lane.advances()[0].offset, 10);
@@ -336,13 +320,14 @@ fn what_holds_nothing_to_mirror_is_no_more_for_a_transaction() {
 fn a_transaction_is_full_when_a_partition_of_it_has_many_gaps() {
     let mut lane = lane("127.0.0.1:1");
     lane.start(&[start(0, NEW)]).unwrap();
-    lane.at_hand.push_back(fetched_records());
-    lane.crowded = true;
+    lane.source.hand([fetched_records()]);
+    lane.transaction.crowd();
 
     let pumped = lane.pump(lane.clock.now(), u64::MAX).unwrap();
 
     assert!(pumped.full);
-    assert_eq!((pumped.records, lane.at_hand.len()), (0, 1));
+    assert_eq!(pumped.records, 0);
+    assert!(lane.source.has_answers());
 }
 
 #[test]
@@ -351,10 +336,10 @@ fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
     lane.start(&[start(0, OLD)]).unwrap();
     let until = lane.clock.now() + Duration::from_secs(20);
     // as while a transaction is settled: what is fetched is not looked at yet
-    while !lane.fetcher.has_fetched() {
+    while !lane.source.has_fetched() {
         assert!(lane.clock.now() < until, "the topic was not noticed");
         lane.step().unwrap();
-        lane.rest(until).unwrap();
+        lane.wait(until).unwrap();
     }
 
     lane.start(&[start(1, NEW)]).unwrap();
@@ -388,10 +373,10 @@ fn begun_behind_batch(crc: u32, holes: Holes) -> (Vec<i64>, Option<FailureKind>)
     let (source, asked) = source();
     let mut lane = lane(&source);
     lane.start(&[start_behind_batch(crc, holes)]).unwrap();
-    lane.lingering = true;
+    lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_secs(2);
     lane.await_records(until).unwrap();
-    let failure = lane.blocked.take().map(|failure| failure.kind);
+    let failure = lane.source.take_blocked().map(|failure| failure.kind);
     (asked.try_iter().collect(), failure)
 }
 
@@ -413,4 +398,34 @@ fn a_log_that_holds_another_batch_stops() {
 #[test]
 fn a_compacted_log_is_not_compared() {
     assert_eq!(begun_behind_batch(1, Holes::Count), (vec![10], None));
+}
+
+/// A lane that fetches nothing, and whose target has closed the connection.
+fn left_by_its_target() -> Lane {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let properties = Properties::parse([("bootstrap.servers", server)]).unwrap();
+    let producer = ProducerSettings::new("id", &properties);
+    let settings = Settings::new(properties.clone(), properties.clone(), producer.clone());
+    let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
+    let client = Client::unconnected(properties, Arc::clone(&lane.clock)).unwrap();
+    let mut producer = TransactionalProducer::new(client, producer);
+    producer.step().unwrap();
+    drop(listener.accept().unwrap());
+    lane.target = LaneTarget::with(producer);
+    lane
+}
+
+#[test]
+fn a_target_that_hangs_up_while_records_linger_does_not_keep_the_lane_awake() {
+    let mut lane = left_by_its_target();
+    lane.target.linger(true);
+    let until = lane.clock.now() + Duration::from_millis(100);
+    let mut waits = 0;
+    while lane.clock.now() < until {
+        lane.wait(until).unwrap();
+        lane.step().unwrap();
+        waits += 1;
+    }
+    assert!(waits < 20, "it was woken {waits} times");
 }
