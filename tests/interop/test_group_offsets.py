@@ -118,7 +118,7 @@ def test_groups_move_with_a_file_and_with_two_lines(
     }
     total = sum(map(len, expected.values()))
 
-    # what docs/moving-consumers.md shows
+    # what docs/move-consumers.md shows
     moved = group_offsets(flow.config, group=billing)
     places = [TopicPartition(each.to_topic, each.to_partition, each.to_offset) for each in moved]
 

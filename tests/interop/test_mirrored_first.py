@@ -1,4 +1,4 @@
-"""The example of docs/moving-consumers.md: what was mirrored is read before what is local, and all of it once."""
+"""The example of docs/move-consumers.md: what was mirrored is read before what is local, and all of it once."""
 
 from __future__ import annotations
 

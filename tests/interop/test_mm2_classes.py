@@ -288,7 +288,7 @@ def test_the_java_sync_store_and_checkpoint_task_read_our_syncs(
 
 
 def test_a_java_consumer_goes_on_at_the_translated_record(java: Any, west: Any, topic_name: str) -> None:
-    """The lines that docs/moving-consumers.md shows: translate, assign, seek, read."""
+    """The lines that docs/move-consumers.md shows: translate, assign, seek, read."""
     alias, names = topic_name, Mm2Names()
     remote = f"{alias}.orders"
     properties = dict(west.client_properties)

@@ -1,5 +1,5 @@
 """
-Runs the trials of docs/moving-consumers.md, and writes what came of them.
+Runs the trials of docs/move-consumers.md, and writes what came of them.
 
     just moving-consumers --trials 100 --seed 4711
     just moving-consumers --trials 100 --seed 4711 --mm2 100 --out docs/reports/2026-11-21-moving-consumers.json
