@@ -159,10 +159,16 @@ full *SUITES: build lint
 demo *ARGS:
     eomirror demo "$@"
 
-# write DESIGN.md's file map, and check links and decisions in the documents
+# write the generated pages (file map, settings, commands, exit codes), and check links and decisions in the documents
 docs:
     python scripts/file_map.py
+    python -m eomirror.config.schema docs
+    python scripts/docs_reference.py
     python -m pytest -q tests/unit/test_docs.py
+
+# build the documentation site into target/site; a dead link or an asset of another host is an error
+docs-site:
+    NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 # write requirements.txt from pyproject.toml, keeping pins that fit (needs uv; --upgrade renews all)
 lock *ARGS:

@@ -94,7 +94,10 @@ STAGES = (
     Stage("build", 10, ("build", "build-tests", "fuzz"), tests=False),
     # pytest is one process and leaves a core to the checks
     Stage(
-        "unit", 8, ("unit",), beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust")
+        "unit",
+        8,
+        ("unit",),
+        beside=("lint-python", "lint-types", "lint-layers", "lint-stub", "lint-rust", "docs-site"),
     ),
     # halves of one suite, and together all of it; whatever waits more than it works shares the machine
     Stage(

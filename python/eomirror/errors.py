@@ -36,12 +36,13 @@ ends with what to do.  A LaneError never leaves the lane: the pump turns it into
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 __all__ = [
+    "EXIT_CODES",
     "AuthorizationError",
     "BrokerFailedError",
     "ClusterError",
@@ -71,6 +72,22 @@ __all__ = [
     "hole_error",
     "truncated_error",
 ]
+
+#: exit code -> meaning; docs/reference/exit-codes.md is generated from it
+EXIT_CODES: Final = {
+    0: "Done.",
+    1: "Failed. The error names the cause and the fix. `run` also ends with 1 if it had to leave a topic out.",
+    2: "Usage: the command line is wrong. Nothing was changed.",
+    3: "Source and target differ, or the link is not caught up, or an offset or a group is not known.",
+    4: "Data loss: the source deleted or changed records before they were mirrored, or the target lost records that it "
+    "had acknowledged.",
+    5: "Superseded: another mirror owns the link.",
+    78: "The configuration is refused. All faults are listed.",
+    130: "Interrupted with Ctrl-C before the command was done (128 + SIGINT).",
+    141: "The reader of stdout closed the pipe (128 + SIGPIPE).",
+    143: "Terminated before the command was done (128 + SIGTERM). `run` ends with 0 on SIGTERM and Ctrl-C if every "
+    "open transaction was committed in time, and with 128 + the signal if one was aborted.",
+}
 
 
 class MirrorError(Exception):

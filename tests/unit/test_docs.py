@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from mkdocs.exceptions import PluginError
+
+from eomirror import errors
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -39,6 +47,76 @@ def test_the_file_map_lists_what_is_there() -> None:
     command = [sys.executable, "scripts/file_map.py", "--check"]
     check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert check.returncode == 0, check.stderr
+
+
+def test_the_reference_pages_say_what_the_code_says() -> None:
+    """Commands and exit codes are generated: `just docs` after a change."""
+    command = [sys.executable, "scripts/docs_reference.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert check.returncode == 0, check.stderr
+
+
+def test_every_exit_code_of_an_error_has_a_meaning() -> None:
+    """The table of exit codes covers every class of errors."""
+    kinds = [errors.MirrorError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert {kind.exit_code for kind in kinds} <= set(errors.EXIT_CODES)
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    """scripts/docs_hooks.py, which MkDocs loads by its path as well."""
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts" / "docs_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<link href="https://fonts.googleapis.com/css?family=Roboto" rel="stylesheet">',
+        "<link rel=stylesheet href=//cdn.example/site.css>",
+        '<script async src="https://unpkg.com/mermaid@11/dist/mermaid.min.js"></script>',
+        '<img alt="a badge" src="http://img.example/badge.svg">',
+        '<iframe src="https://video.example/1"></iframe>',
+    ],
+)
+def test_an_asset_of_another_host_fails_the_site(hooks: ModuleType, tmp_path: Path, page: str) -> None:
+    """The build refuses scripts, styles, fonts and images that a browser would load from elsewhere."""
+    (tmp_path / "index.html").write_text(f"<p>text</p>{page}")
+    with pytest.raises(PluginError, match=r"index\.html"):
+        hooks.seal(tmp_path)
+
+
+def test_a_font_of_another_host_fails_the_site(hooks: ModuleType, tmp_path: Path) -> None:
+    """Style sheets are looked through as well."""
+    (tmp_path / "site.css").write_text("@font-face {src: url('https://fonts.example/roboto.woff2')}")
+    with pytest.raises(PluginError, match=r"roboto\.woff2"):
+        hooks.seal(tmp_path)
+
+
+def test_a_link_to_another_host_is_no_asset(hooks: ModuleType, tmp_path: Path) -> None:
+    """A reader may follow a link; a script of the theme loads nothing on demand."""
+    (tmp_path / "index.html").write_text('<a href="https://kafka.apache.org/">Kafka</a><img src=logo.svg>')
+    (tmp_path / "bundle.js").write_text('load("https://unpkg.com/mermaid@11/dist/mermaid.min.js")')
+    hooks.seal(tmp_path)
+    assert (tmp_path / "bundle.js").read_text() == 'load("")'
+
+
+def test_links_of_the_repository_become_links_of_the_site(hooks: ModuleType) -> None:
+    """Documents become pages, code becomes text, examples in fences stay."""
+    text = (
+        "[design](../DESIGN.md#rules) [why](adr/README.md) [code](../scripts/ci.py) [read](../README.md)\n"
+        "```md\n[design](../DESIGN.md)\n```\n"
+    )
+    assert hooks.with_site_links(text, "docs/page.md", "page.md") == (
+        "[design](design.md#rules) [why](adr/README.md) code [read](index.md)\n"
+        "```md\n[design](../DESIGN.md)\n```\n"
+    )
 
 
 def test_every_decision_is_in_the_index_with_its_status() -> None:
