@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mkdocs.exceptions import PluginError
 
-from eomirror import errors
+from eomirror import errors, load_config
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -62,6 +62,32 @@ def test_every_exit_code_of_an_error_has_a_meaning() -> None:
     for kind in kinds:
         kinds += kind.__subclasses__()
     assert {kind.exit_code for kind in kinds} <= set(errors.EXIT_CODES)
+
+
+PAGES_WITH_CONFIGURATIONS = ("configure.md", "quick-start.md", "topologies.md")
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CONFIGURATIONS)
+def test_configurations_on_pages_are_valid(page: str, tmp_path: Path) -> None:
+    """A configuration that a reader copies from a page has no fault."""
+    blocks = re.findall(
+        r"^```yaml[^\n]*\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    assert blocks
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(block)
+        assert load_config(path, environ={"EAST_PASSWORD": "x"}).links
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_examples_of_topologies_are_valid_and_on_their_page(example: Path) -> None:
+    """A file in docs/examples loads, and the page about topologies shows it as it is."""
+    assert load_config(example).links
+    shown = f'```yaml title="docs/examples/{example.name}"\n{example.read_text()}```\n'
+    assert shown in (ROOT / "docs" / "topologies.md").read_text()
 
 
 @pytest.fixture(scope="module")
