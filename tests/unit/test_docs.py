@@ -90,6 +90,17 @@ def test_examples_of_topologies_are_valid_and_on_their_page(example: Path) -> No
     assert shown in (ROOT / "docs" / "topologies.md").read_text()
 
 
+def test_log_events_of_the_troubleshooting_page_exist() -> None:
+    """An event that a reader looks for in the log is one that the code writes."""
+    table = (ROOT / "docs" / "troubleshoot.md").read_text().split("## Log events")[1]
+    events = set(
+        re.findall(r"`([a-z]+(?:_[a-z]+)+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
+    )
+    source = "".join(path.read_text() for path in (ROOT / "python" / "eomirror").rglob("*.py"))
+    assert len(events) > 20
+    assert {event for event in events if f'"{event}"' not in source} == set()
+
+
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     """scripts/docs_hooks.py, which MkDocs loads by its path as well."""
