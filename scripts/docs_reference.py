@@ -87,15 +87,17 @@ def cell(text: str) -> str:
 def option_row(option: click.Option, context: click.Context) -> str:
     """Returns the row of one option: its names with the value, then its meaning, choices and default."""
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     if not option.is_flag:
-        if isinstance(option.type, click.Choice):
-            value = "\\|".join(map(str, option.type.choices))
-        else:
-            value = cell(option.metavar or option.type.name.upper().replace(" RANGE", ""))
-        names = f"{names[:-1]} {value}`"
+        kind = (
+            option.opts[-1].lstrip("-").upper() if choices else option.type.name.upper().replace(" RANGE", "")
+        )
+        # no pipe in a cell: GitHub wants it escaped within code, MkDocs does not
+        names = f"{names[:-1]} {(option.metavar or kind).replace('|', ' or ')}`"
     text = cell(option.help or "")
     extra = option.get_help_extra(context)
-    notes = [f"default {extra['default']}"] if "default" in extra else []
+    notes = ["one of " + ", ".join(map(str, choices))] if choices else []
+    notes += [f"default {extra['default']}"] if "default" in extra else []
     notes += [extra["range"].replace("<=", " ≤ ").replace(">=", " ≥ ")] if "range" in extra else []
     note = f" ({'; '.join(notes)})" if notes else ""
     return f"| {names} | {text}{note} |"
