@@ -42,6 +42,23 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
     assert dead == []
 
 
+@pytest.mark.parametrize(
+    "document",
+    [path for path in [*DOCUMENTS, ROOT / "bench" / "README.md"] if path.parent.name != "reports"],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_files_that_a_document_names_exist(document: Path) -> None:
+    """A path in the text of a document, relative to the repository, a package or the page, leads to a file."""
+    roots = (ROOT, ROOT / "python" / "eomirror", ROOT / "docs", ROOT / "rust", document.parent)
+    named = re.findall(
+        r"(?<![\w/.{-])((?:[\w.-]+/)+[\w-]+\.(?:py|rs|md|yaml|jsonl|toml))\b", document.read_text()
+    )
+    gone = {
+        path for path in named if "DATE-" not in path and not any((root / path).exists() for root in roots)
+    }
+    assert gone == set()
+
+
 def test_the_file_map_lists_what_is_there() -> None:
     """DESIGN.md's map names every module, in the words of its own docstring."""
     command = [sys.executable, "scripts/file_map.py", "--check"]
