@@ -1,11 +1,12 @@
 """
-Writes the file map of DESIGN.md from what is there.
+Writes the file map, docs/file-map.md, from the tree.
 
     python scripts/file_map.py           write
     python scripts/file_map.py --check   exit 1 when the map is not what the tree says
 
 A Python module says itself what it does, in the first sentence of its docstring; its key types are its
-public classes.  Other places are described here, and appear once they hold a file.
+public classes.  Packages stand in the order of the layers contract in pyproject.toml, highest first.  Other places
+are described here, and appear once they hold a file.
 """
 
 from __future__ import annotations
@@ -13,35 +14,18 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DESIGN = ROOT / "DESIGN.md"
+MAP = ROOT / "docs" / "file-map.md"
+HEAD = """# File map
+
+Every module, in the words of its own docstring.  Written by `just docs`.
+
+"""
 SHOWN = 4  # more types than these make a row unreadable
 BEGIN = "| file | does | key types |\n|---|---|---|\n"
-# packages in the order in which one reads them: lowest layer first
-PACKAGES = (
-    "",
-    "records",
-    "topology",
-    "config",
-    "kafka",
-    "plane",
-    "plane/client",
-    "plane/native",
-    "recovery",
-    "lane",
-    "topics",
-    "link",
-    "groups",
-    "mm2",
-    "verify",
-    "spark",
-    "driver",
-    "localkafka",
-    "demo",
-    "cli",
-)
 PLACES = {
     "python/eomirror/_core.pyi": "hand-written stub of the extension",
     "rust/core": "pure: batches, relay, transactions, headers, routing, offset map, audit; no I/O, no clock",
@@ -51,11 +35,10 @@ PLACES = {
     "rust/py": "the binding `eomirror._core` and the librdkafka plugin, nothing else",
     "dev": "looks for Python, Java and Rust, then `scripts/bootstrap.py`",
     "justfile": "every task of the project; `ci` is what CI runs",
-    "tests/unit": "decisions, without brokers",
+    "tests/unit": "decisions, without brokers; a folder for each package",
+    "tests/support": "the rig, fakes and programs that several suites share",
     "tests/properties": "laws, against a plain oracle",
-    "tests/golden": "bytes of the formats",
     "tests/sim": "seeds and faults against the model",
-    "tests/contract": "one suite for every plane, on real brokers",
     "tests/integration": "the whole program on real brokers",
     "tests/spark": "the engine: epochs, stop, standalone cluster",
     "tests/faults": "kills, pauses and cuts, one for each rule",
@@ -80,12 +63,21 @@ def module_row(path: Path) -> str:
     return f"| `{path.relative_to(ROOT).as_posix()}` | {does} | {types} |".replace("|  |", "| |")
 
 
+def layers() -> list[str]:
+    """Returns the folders of all packages, highest layer first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    lines = next(contract["layers"] for contract in contracts if contract["name"] == "packages")
+    names = [name.strip().removeprefix("eomirror.") for line in lines for name in line.split("|")]
+    plane = names.index("plane") + 1
+    return [*names[:plane], "plane/client", "plane/native", *names[plane:]]
+
+
 def rows() -> list[str]:
     """All rows, from what is in the tree."""
     source = ROOT / "python" / "eomirror"
     found: list[str] = []
     folders = {path.parent.relative_to(source).as_posix() for path in source.rglob("*.py")}
-    known = [package or "." for package in PACKAGES]
+    known = [folder for folder in (*layers(), ".") if folder in folders]
     for folder in [*known, *sorted(folders - set(known))]:
         modules = sorted((source / folder).glob("*.py"))
         # a package's own file only marks the folder; the root's holds the public names
@@ -102,20 +94,16 @@ def rows() -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Write or check."""
-    before = DESIGN.read_text()
-    head, begin, rest = before.partition(BEGIN)
-    if not begin:
-        print("file map: DESIGN.md has lost the head of its table", file=sys.stderr)
-        return 1
-    after = "\n".join(line for line in rest.split("\n") if not line.startswith("| "))
-    now = head + begin + "\n".join(rows()) + "\n" + after.lstrip("\n")
-    if now == before:
+    now = HEAD + BEGIN + "\n".join(rows()) + "\n"
+    if MAP.exists() and MAP.read_text() == now:
         return 0
     if arguments == ["--check"]:
-        print("file map: DESIGN.md does not list what is there\n  fix: run `just docs`", file=sys.stderr)
+        print(
+            "file map: docs/file-map.md does not list what is there\n  fix: run `just docs`", file=sys.stderr
+        )
         return 1
-    DESIGN.write_text(now)
-    print(f"file map: {len(rows())} rows in DESIGN.md")
+    MAP.write_text(now)
+    print(f"file map: {len(rows())} rows in docs/file-map.md")
     return 0
 
 

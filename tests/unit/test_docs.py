@@ -59,11 +59,28 @@ def test_files_that_a_document_names_exist(document: Path) -> None:
     assert gone == set()
 
 
-def test_the_file_map_lists_what_is_there() -> None:
-    """DESIGN.md's map names every module, in the words of its own docstring."""
-    command = [sys.executable, "scripts/file_map.py", "--check"]
+@pytest.mark.parametrize("script", ["file_map", "lane_states"])
+def test_generated_parts_are_current(script: str) -> None:
+    """The file map names every module, and DESIGN.md draws the states as the lane's table has them."""
+    command = [sys.executable, f"scripts/{script}.py", "--check"]
     check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert check.returncode == 0, check.stderr
+
+
+def test_reports_and_results_are_cited() -> None:
+    """A dated report or result stays in the tree only while a page cites it; git keeps the others."""
+    pages = [path for path in [*DOCUMENTS, ROOT / "bench" / "README.md"] if path.parent.name != "reports"]
+    text = "\n".join(path.read_text() for path in pages)
+    dated = [*(ROOT / "docs" / "reports").glob("20*"), *(ROOT / "bench" / "results").glob("20*")]
+    assert sorted(path.name for path in dated if path.stem not in text) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "lines"), [("README.md", 120), ("DESIGN.md", 250), ("CHANGELOG.md", 60)]
+)
+def test_the_front_door_stays_short(document: str, lines: int) -> None:
+    """A newcomer reads these to the end."""
+    assert len((ROOT / document).read_text().splitlines()) <= lines
 
 
 def test_the_reference_pages_say_what_the_code_says() -> None:
