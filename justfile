@@ -159,7 +159,7 @@ full *SUITES: build lint
 demo *ARGS:
     eomirror demo "$@"
 
-# write the generated pages (file map, settings, commands, exit codes), and check links and decisions in the documents
+# write the generated pages (file map, settings, commands, exit codes, outputs), and check links and decisions in the documents
 docs:
     python scripts/file_map.py
     python -m eomirror.config.schema docs

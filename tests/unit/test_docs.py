@@ -49,7 +49,8 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 )
 def test_files_that_a_document_names_exist(document: Path) -> None:
     """A path in the text of a document, relative to the repository, a package or the page, leads to a file."""
-    roots = (ROOT, ROOT / "python" / "eomirror", ROOT / "docs", ROOT / "rust", document.parent)
+    docs = ROOT / "docs"
+    roots = (ROOT, ROOT / "python" / "eomirror", ROOT / "rust", docs, docs / "examples", document.parent)
     named = re.findall(
         r"(?<![\w/.{-])((?:[\w.-]+/)+[\w-]+\.(?:py|rs|md|yaml|jsonl|toml))\b", document.read_text()
     )
@@ -84,7 +85,7 @@ def test_the_front_door_stays_short(document: str, lines: int) -> None:
 
 
 def test_the_reference_pages_say_what_the_code_says() -> None:
-    """Commands and exit codes are generated: `just docs` after a change."""
+    """Commands, exit codes and outputs of offline commands are generated: `just docs` after a change."""
     command = [sys.executable, "scripts/docs_reference.py", "--check"]
     check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert check.returncode == 0, check.stderr
@@ -98,20 +99,35 @@ def test_every_exit_code_of_an_error_has_a_meaning() -> None:
     assert {kind.exit_code for kind in kinds} <= set(errors.EXIT_CODES)
 
 
+_BLOCK = re.MULTILINE | re.DOTALL
 PAGES_WITH_CONFIGURATIONS = ("configure.md", "quick-start.md", "topologies.md")
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CONFIGURATIONS)
 def test_configurations_on_pages_are_valid(page: str, tmp_path: Path) -> None:
     """A configuration that a reader copies from a page has no fault."""
-    blocks = re.findall(
-        r"^```yaml[^\n]*\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL
-    )
+    text = (ROOT / "docs" / page).read_text()
+    text = re.sub(r'^```yaml title="docs/examples/faults/.*?^```$', "", text, flags=_BLOCK)
+    blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```$", text, flags=_BLOCK)
     assert blocks
     for number, block in enumerate(blocks):
         path = tmp_path / f"{number}.yaml"
         path.write_text(block)
         assert load_config(path, environ={"EAST_PASSWORD": "x"}).links
+
+
+@pytest.mark.parametrize(
+    ("page", "example"),
+    [
+        ("configure.md", "faults/bad.yaml"),
+        ("migrate-from-mirrormaker2.md", "mm2.properties"),
+        ("quick-start.md", "quick-start/mirror.yaml"),
+    ],
+)
+def test_other_examples_are_on_their_pages(page: str, example: str) -> None:
+    """A file whose output a page shows is on that page as it is."""
+    text = (ROOT / "docs" / "examples" / example).read_text()
+    assert f"\n{text}```\n" in (ROOT / "docs" / page).read_text()
 
 
 @pytest.mark.parametrize(
