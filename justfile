@@ -162,6 +162,7 @@ demo *ARGS:
 # write the generated pages (file map, settings, commands, exit codes, outputs), and check links and decisions in the documents
 docs:
     python scripts/file_map.py
+    python scripts/lane_states.py
     python -m eomirror.config.schema docs
     python scripts/docs_reference.py
     python -m pytest -q tests/unit/test_docs.py
