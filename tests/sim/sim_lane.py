@@ -1,4 +1,4 @@
-"""The edges of the real `LanePump` on the simulated clusters: plane and mailbox."""
+"""The edges of the real `LaneRunner` on the simulated clusters: plane and mailbox."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from sim_damage import DAMAGED, NOT_COMPARED, SimCopies
 from sim_kafka import DATA
-from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, AbortsCopies, SimLeftovers
+from sim_left_open import ALWAYS_ABORTED, NOT_LOOKED_FOR, AbortsCopies, SimHangingClient
 from sim_network import SimProducer
 from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
 from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
-from eomirror.lane.runner import LanePump
+from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
-from eomirror.lane.speculative_state import Foresight
+from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
-    Ground,
+    Flushed,
     ProducerIdentity,
     Pumped,
     RangeRefusedError,
     Refusal,
+    RefusalReason,
     RefusedRecord,
-    Sealed,
     Serving,
     Treatment,
 )
@@ -171,7 +171,7 @@ class SimPlane:
             self._tx.flush()
         return Pumped(records, records, drained=world.draw(4) != 3)
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         del seconds
         self._world.trouble()
         if self._refusal is not None:
@@ -182,8 +182,8 @@ class SimPlane:
             raise TransactionFailedError(f"EO-7: {fetched} fetched, {self._queued} acknowledged")
         return self._sealed("")
 
-    def forecast(self) -> Sealed | None:
-        """Right, wrong, or not to be told: only ever compared with what `seal` says."""
+    def speculate(self) -> Flushed | None:
+        """Right, wrong, or not to be told: only ever compared with what `flush` says."""
         kind = self._world.draw(3)
         return None if kind == 2 else self._sealed("another writer came between" if kind else "")
 
@@ -198,8 +198,8 @@ class SimPlane:
     def write(self, records: Sequence[MetadataRecord]) -> None:
         self._world.trouble()
         letters = any(record.topic.endswith("dead-letter") for record in records)
-        if letters and self._treatment.whole_letters and self._world.draw(3) == 2:
-            raise self._named(next(iter(self._letters)), Ground.LETTER)
+        if letters and self._treatment.whole_dead_letters and self._world.draw(3) == 2:
+            raise self._named(next(iter(self._letters)), RefusalReason.DEAD_LETTER)
         for where, items in meta(records, self._spec.generation).items():
             self._produce(where, items)
 
@@ -264,7 +264,7 @@ class SimPlane:
         sent = [offset for offset in offsets if offset not in left_out]
         if any(self._world.refuses(source, offset) for offset in sent):
             only = sent[0] if len(sent) == 1 and source in self._treatment.ranges else None
-            refusal = self._named(source, Ground.SIZE, only)
+            refusal = self._named(source, RefusalReason.SIZE, only)
             if source in self._treatment.ranges:
                 raise refusal
             self._refusal = self._refusal or refusal
@@ -279,21 +279,23 @@ class SimPlane:
         self._begin = offsets[0]
         return [offset for offset in offsets if offset < end][:most]
 
-    def _named(self, source: SourcePartition, ground: Ground, only: int | None = None) -> RangeRefusedError:
-        self._world.say(self._actor, "is refused", source, ground.value, only)
+    def _named(
+        self, source: SourcePartition, reason: RefusalReason, only: int | None = None
+    ) -> RangeRefusedError:
+        self._world.say(self._actor, "is refused", source, reason.value, only)
         record = None
         if only is not None:
             size = self._world.size(source, only)
             record = RefusedRecord(offset=only, timestamp=0, keyless=True, batch_bytes=size)
         return RangeRefusedError(
             Refusal(
-                source=source, target_topic=f"east.{source.topic}", ground=ground, words="no",
+                source=source, target_topic=f"east.{source.topic}", reason=reason, words="no",
                 begin=self._begin if self._begin is not None else self._committed[source],
                 end=self._cursor[source], record=record,
             )
         )  # fmt: skip
 
-    def _sealed(self, digest: str) -> Sealed:
+    def _sealed(self, digest: str) -> Flushed:
         accounts = tuple(
             Account(
                 source=source, target_topic=f"east.{source.topic}", target_partition=source.partition,
@@ -305,7 +307,7 @@ class SimPlane:
             )
             for source, first in self._first.items()
         )  # fmt: skip
-        return Sealed(accounts, dict(self.advances()))
+        return Flushed(accounts, dict(self.advances()))
 
     def _first_acknowledged(self, source: SourcePartition) -> int | None:
         if self._world.mutation == NOT_COMPARED:
@@ -332,12 +334,12 @@ class SimPlane:
         return offsets
 
 
-class SaysItOnce(Foresight):
+class SaysItOnce(SpeculativeState):
     """The mutation: what a transaction has said of a key it does not say again, whatever has become of it."""
 
-    def news(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
+    def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
         said = set(self._said)
-        super().news(records)
+        super().changed(records)
         return [one for one in records if (one.topic, one.partition, one.key) not in said]
 
 
@@ -353,30 +355,30 @@ class SimAttempt:
         self.dead = self.busy = self.parked = False
         self.mailbox = SimMailbox()
         state = SimState(world, self, spec)
-        self.pump = LanePump(
+        self.pump = LaneRunner(
             spec,
             plane=SimPlane(world, self, spec, state),
             state=state,
             topics=SimTopics(world, self),
             mailbox=self.mailbox,
             clock=world,
-            leftovers=None if world.mutation == NOT_LOOKED_FOR else SimLeftovers(world, self),
+            hanging_client=None if world.mutation == NOT_LOOKED_FOR else SimHangingClient(world, self),
             copies=SimCopies(world) if world.mutation in DAMAGED else None,
         )
         if world.mutation == SAID_ONCE:
-            self.pump._foresight = SaysItOnce()
+            self.pump._speculative_state = SaysItOnce()
         if world.mutation == ALWAYS_ABORTED:
-            self.pump._mending = AbortsCopies(LinkNames("l"), SimLeftovers(world, self))
+            self.pump._resolver = AbortsCopies(LinkNames("l"), SimHangingClient(world, self))
         self.next: Command = self.pump.machine.first()
 
-    def go_on(self, world: World) -> bool:
+    def extend(self, world: World) -> bool:
         """Go on behind the epoch's end, once; others are started for the lane meanwhile."""
         if self.parked:
             return False
         world.say(self, "goes on behind its epoch")
         world.taken |= self.pump.machine.taken
         self.parked = True
-        self.pump.go_on(Deadline(GOING_ON_SECONDS, world))
+        self.pump.extend(Deadline(GOING_ON_SECONDS, world))
         self.next = self.pump.machine.first()
         return True
 
@@ -398,7 +400,7 @@ class SimAttempt:
         return True
 
     def step(self, world: World) -> None:
-        """Carry out one command, as `LanePump.run` does."""
+        """Carry out one command, as `LaneRunner.run` does."""
         if world.trace is not None:
             world.say(self, "->", self.next.value)
         event = self.pump._carry_out(self.next)

@@ -8,8 +8,8 @@ from sim_damage import NO_MAP, WRITER_NOT_ASKED, named_by_map
 from sim_kafka import META, OPEN, VISIBLE
 from sim_network import SimProducer
 
-from eomirror.recovery.hanging import Fate, OpenRange
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.hanging import OpenRange, RecordState
+from eomirror.recovery.resolve_hanging import HangingResolver
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eomirror.plane.protocol import ProducerIdentity
     from eomirror.records.position import Position
 
-__all__ = ["ALWAYS_ABORTED", "ANYBODYS", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimLeftovers"]
+__all__ = ["ALWAYS_ABORTED", "ANYBODYS", "NOT_LOOKED_FOR", "OVERTAKEN", "AbortsCopies", "SimHangingClient"]
 
 #: Mutations.
 NOT_LOOKED_FOR = "left open not looked for"
@@ -34,8 +34,8 @@ _OURS = "eomirror."
 _MARKED_WAITS = 10
 
 
-class SimLeftovers:
-    """See `eomirror.recovery.hanging.Leftovers`; on behalf of one actor."""
+class SimHangingClient:
+    """See `eomirror.recovery.hanging.HangingClient`; on behalf of one actor."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world
@@ -60,7 +60,7 @@ class SimLeftovers:
         between = log.entries[found.start : found.end]
         return [(item[1], item[2]) for item in between if item is not None and item[0] == META]
 
-    def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
+    def record_states(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], RecordState]:
         self._asked()
         return {where: self._fate(where, offset) for where, offset in records.items()}
 
@@ -94,7 +94,7 @@ class SimLeftovers:
                 found.add(where)
         return found
 
-    def shown_behind(
+    def committed_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:
         self._asked()
@@ -126,7 +126,7 @@ class SimLeftovers:
         ids = self._world.target.ids
         return {ids[name].producer_id: lane for lane in range(highest + 1) if (name := f"lane-{lane}") in ids}
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Nothing is connected."""
 
     def end(
@@ -156,20 +156,20 @@ class SimLeftovers:
         self._world.pause(self._actor)
         self._world.trouble()
 
-    def _fate(self, where: tuple[str, int], offset: int) -> Fate:
+    def _fate(self, where: tuple[str, int], offset: int) -> RecordState:
         log = self._world.target.log(_simulated(*where))
         if offset >= len(log.entries) or offset < log.start:
             # deleted; or foreseen, and never written: a leader says that it is out of range
-            return Fate.GONE
+            return RecordState.DELETED
         # behind somebody's open transaction nothing is shown
         if offset >= log.cursor or log.status[offset] == OPEN:
-            return Fate.OPEN
+            return RecordState.PENDING
         # nothing aborted is around a marker: the target says of it what it says of a record
         shown = log.status[offset] == VISIBLE or log.transactions[offset] is None
-        return Fate.SHOWN if shown else Fate.HIDDEN
+        return RecordState.COMMITTED if shown else RecordState.ABORTED
 
 
-class AbortsCopies(Mending):
+class AbortsCopies(HangingResolver):
     """The mutation: what is open in a copy is taken for aborted, whatever the position says."""
 
     def _end_later(self, found: OpenRange, lane: int, *, commit: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sim_forgotten import filled_copies, refuse_filled
 from sim_lane import SimAttempt, spec_of
-from sim_left_open import SimLeftovers
+from sim_left_open import SimHangingClient
 from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
@@ -31,7 +31,7 @@ from eomirror.plane.protocol import CommitOutcome, MetadataRecord
 from eomirror.records.control import Claim, Generation, decode_control
 from eomirror.records.names import LinkNames
 from eomirror.records.position import Position, decode_key
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ class SimOwner:
     """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
 
     __slots__ = (
-        "_attempts", "_leftovers", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes",
+        "_attempts", "_hanging_client", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes",
         "layout", "name", "producer", "refused", "relayout", "run", "running", "take_over",
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ class SimOwner:
         self.producer: SimProducer | None = None
         self._world = world
         self._state = SimState(world, self)
-        self._leftovers = SimLeftovers(world, self)
+        self._hanging_client = SimHangingClient(world, self)
         self._attempts = 0
         self._sequence = 0
         self._steps = self._life()
@@ -150,7 +150,7 @@ class SimOwner:
             newest = self._view(wait_for_open=False).generation
             if newest is not None:
                 yield from self._fence(newest.highest_lane)
-                yield from self._end_left_open(newest.highest_lane)
+                yield from self._resolve_hanging(newest.highest_lane)
         view = self._view()
         yield "control read"
         positions = state.read("positions", wait_for_open=False)
@@ -173,11 +173,11 @@ class SimOwner:
         yield f"published generation {generation.generation}"
         yield from self._fence(generation.highest_lane)
         world.fenced_generation = max(world.fenced_generation, generation.generation)
-        yield from self._end_left_open(generation.highest_lane)
+        yield from self._resolve_hanging(generation.highest_lane)
 
     def _is_held(self) -> bool:
         for _ in range(_HELD_WAITS):
-            if not self._leftovers.open([(LinkNames("l").control_topic, 0)]):
+            if not self._hanging_client.open([(LinkNames("l").control_topic, 0)]):
                 return False
             self._world.wait(self)
         return True
@@ -187,13 +187,13 @@ class SimOwner:
             SimProducer(self._world, self, f"lane-{lane}").init()
             yield f"fenced lane {lane}"
 
-    def _end_left_open(self, highest: int) -> Iterator[str]:
+    def _resolve_hanging(self, highest: int) -> Iterator[str]:
         """What lanes of older layouts left open in control and positions; they may never run again."""
         for _ in range(_TRIES):
-            mending = Mending(LinkNames("l"), self._leftovers)
-            if not mending.state_left_open(
+            mending = HangingResolver(LinkNames("l"), self._hanging_client)
+            if not mending.find_hanging_state(
                 range(self._world.positions),
-                lambda: self._leftovers.lanes(highest),
+                lambda: self._hanging_client.lanes(highest),
                 lambda: self._state.read("positions", wait_for_open=False),
             ):
                 return
@@ -260,14 +260,14 @@ class SimOwner:
     def _own_left_open(self, producer: SimProducer) -> Sequence[OpenRange]:
         names = LinkNames("l")
         positions = [(names.positions_topic, number) for number in range(self._world.positions)]
-        found = self._leftovers.open([(names.control_topic, 0), *positions])
+        found = self._hanging_client.open([(names.control_topic, 0), *positions])
         return [one for one in found if one.producer_id == producer.id]
 
     def _end_own(self, found: Sequence[OpenRange]) -> None:
         commit = self._may_commit(found)
         self.producer = None
         self._world.say(self, "ends its own", commit, *(one.where for one in found))
-        self._leftovers.end(None, [one.where for one in found], commit=commit)
+        self._hanging_client.end(None, [one.where for one in found], commit=commit)
 
     def _may_commit(self, found: Sequence[OpenRange]) -> bool:
         control = LinkNames("l").control_topic
@@ -275,9 +275,9 @@ class SimOwner:
             (key, value, "")
             for one in found
             if one.topic == control
-            for key, value in self._leftovers.records(one)
+            for key, value in self._hanging_client.records(one)
         ]
-        keys = [key for one in found if one.topic != control for key, _ in self._leftovers.records(one)]
+        keys = [key for one in found if one.topic != control for key, _ in self._hanging_client.records(one)]
         sources = {source for key in keys if not isinstance(source := decode_key(key, where=""), int)}
         view = self._view(wait_for_open=False)
         if published:

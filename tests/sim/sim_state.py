@@ -1,4 +1,4 @@
-"""What the real `LanePump` and its owner read of the simulated clusters: state topics, and the topics of both sides."""
+"""What the real `LaneRunner` and its owner read of the simulated clusters: state topics, and the topics of both sides."""
 
 from __future__ import annotations
 

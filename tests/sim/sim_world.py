@@ -328,7 +328,7 @@ class World:
                 # once, or when its successor comes for it
                 left = attempt.pump.outcome.ending is Ending.EPOCH and not attempt.pump.stopped
                 what = self.draw(3) if left else 0
-                attempt.dead = not ((what == 2 and attempt.go_on(self)) or (what and attempt.resume(self)))
+                attempt.dead = not ((what == 2 and attempt.extend(self)) or (what and attempt.resume(self)))
             if attempt.dead:
                 self.taken |= attempt.pump.machine.taken
                 attempt.owner.refused |= {

@@ -82,7 +82,7 @@ RARE = {
     "the first position of a newer generation and its own fencing's notice; few of 100,000 schedules do",
     (
         LaneState.ADOPTING,
-        Event.LEFT_OPEN,
+        Event.HANGING_FOUND,
     ): "what is added here was never mirrored before, so only a zombie that adopts sees what its successor has open",
 }
 

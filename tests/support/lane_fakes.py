@@ -13,10 +13,10 @@ from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
+    Flushed,
     MetadataRecord,
     ProducerIdentity,
     Pumped,
-    Sealed,
     Serving,
     Start,
     Treatment,
@@ -133,7 +133,7 @@ class FakePlane:
     foreign: int | None = None
     # what `pump` raises before it fetches, one after the other
     pump_errors: list[Exception] = field(default_factory=list)
-    # refusals that `seal` raises, one after the other
+    # refusals that `flush` raises, one after the other
     refusals: list[Exception] = field(default_factory=list)
     # fetches that come while a transaction is acknowledged
     late: list[dict[SourcePartition, int]] = field(default_factory=list)
@@ -207,18 +207,18 @@ class FakePlane:
             self.next[source] += count
         return Pumped(sum(fetched.values()), 10 * sum(fetched.values()), drained=not self.fetches)
 
-    def forecast(self) -> Sealed | None:
+    def speculate(self) -> Flushed | None:
         if self.foreign is None:
             return None
         accounts = [account(source, first, count) for source, (first, count) in self._open.items()]
-        return Sealed(
+        return Flushed(
             tuple(replace(one, target_offset=(one.target_offset or 0) - self.foreign) for one in accounts),
             dict(self.advances()),
         )
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         del seconds
-        self.calls.append("seal")
+        self.calls.append("flush")
         if self.seal_error is not None:
             raise self.seal_error
         if self.refusals:
@@ -231,7 +231,7 @@ class FakePlane:
             )
             for source, (first, count) in self._open.items()
         )
-        return Sealed(accounts, dict(self.advances()))
+        return Flushed(accounts, dict(self.advances()))
 
     def has_more(self) -> bool:
         if self.late:
@@ -251,7 +251,7 @@ class FakePlane:
         self._taken = []
         self._written = []
         self._open = {}
-        if "seal" in self.calls:
+        if "flush" in self.calls:
             self.silent_advance = {}
         return outcome
 

@@ -14,7 +14,7 @@ from eomirror.config import load_config
 from eomirror.demo.clients import Offsets
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec, StopReason
-from eomirror.link.hanging_state_topics import target_leftovers
+from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.state import LinkState
 from eomirror.records.names import LinkNames
@@ -96,7 +96,9 @@ class Flow:
         (link,) = self.config.links
         source, target = self.config.clusters["east"], self.config.clusters["west"]
         discovery = Discovery(link, source, target)
-        owner = LinkOwner(link, source, target, run=(run := new_run_id()), leftovers=target_leftovers)
+        owner = LinkOwner(
+            link, source, target, run=(run := new_run_id()), hanging_client=target_hanging_client
+        )
         try:
             layout = owner.acquire(lanes, discovery.prepare())
             goal = discovery.goals()[SourcePartition(self.topic, 0)]

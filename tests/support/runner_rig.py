@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from eomirror.lane.runner import LanePump
+from eomirror.lane.runner import LaneRunner
 from support.lane_fakes import (
     ORDERS,
     PAYMENTS,
@@ -38,7 +38,7 @@ class Rig:
         self.state = FakeState({source: position(source, offset) for source, offset in sources.items()})
         self.topics = FakeTopics()
         self.mailbox = FakeMailbox(self.plane)
-        self.pump = LanePump(
+        self.pump = LaneRunner(
             lane or spec(*sources),
             plane=self.plane,
             state=self.state,

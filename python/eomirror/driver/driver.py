@@ -56,10 +56,10 @@ def _discovery(link: Link, source: Cluster, target: Cluster, clock: Clock) -> Di
 
 
 def _owner(link: Link, source: Cluster, target: Cluster, **options: Any) -> Owner:
-    from eomirror.link.hanging_state_topics import target_leftovers
+    from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.owner import LinkOwner
 
-    made: Owner = LinkOwner(link, source, target, leftovers=target_leftovers, **options)
+    made: Owner = LinkOwner(link, source, target, hanging_client=target_hanging_client, **options)
     return made
 
 

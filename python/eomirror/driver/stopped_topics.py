@@ -43,7 +43,7 @@ _HIDDEN = (
 
 # the way up: what a lane says of its positions then, it has read and not yet compared with the topics
 _ON_THE_WAY_UP = frozenset(
-    {LaneState.STARTING, LaneState.CONTROL, LaneState.POSITIONS, LaneState.COMPARING, LaneState.MENDING}
+    {LaneState.STARTING, LaneState.CONTROL, LaneState.POSITIONS, LaneState.COMPARING, LaneState.RESOLVING}
 ) | {LaneState.CLOSED}
 
 

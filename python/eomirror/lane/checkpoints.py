@@ -97,7 +97,7 @@ class Checkpoints:
         """Source topics of the checkpoints that could be written now."""
         return {item.source.topic for item in self._ready.values()}
 
-    def told(self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]) -> bool:
+    def update(self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]) -> bool:
         """
         The driver says where groups stand; a later word on a group and partition replaces an earlier one.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eomirror.errors import TransactionFailedError
-from eomirror.plane.protocol import Account, Advance, MetadataRecord, ProducerIdentity, Sealed, Seen, Serving
+from eomirror.plane.protocol import Account, Advance, Flushed, MetadataRecord, ProducerIdentity, Seen, Serving
 from eomirror.records.control import Gap
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import AttemptClaim
@@ -33,8 +33,8 @@ __all__ = [
     "TransactionStamp",
     "behind_gap",
     "claim_of",
-    "foresee",
     "grant",
+    "speculative_records",
     "state_records",
 ]
 
@@ -122,7 +122,7 @@ class CommitPermit:
 
 
 def grant(
-    sealed: Sealed,
+    flushed: Flushed,
     current: Mapping[SourcePartition, Position],
     *,
     source_ids: Mapping[str, str | None],
@@ -133,7 +133,7 @@ def grant(
     Check what must hold before this transaction may be committed, and say what it will record.
 
     Args:
-        sealed: The transaction, all of its data acknowledged.
+        flushed: The transaction, all of its data acknowledged.
         current: Positions as committed last.
         source_ids: Topic ids on the source, asked for after the last fetch of this transaction.
         target_ids: Topic ids on the target, likewise.
@@ -145,19 +145,19 @@ def grant(
         TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed; or no
             marker stands behind the last record of a copy (EO-5), and the next attempt looks why.
     """
-    for source in sealed.advances:
+    for source in flushed.advances:
         _check_identity(current[source], source_ids, target_ids)
-    _check_copies(sealed, current)
+    _check_copies(flushed, current)
     gaps = tuple(
         _hole(source, hole, stamp)
-        for source, advance in sealed.advances.items()
+        for source, advance in flushed.advances.items()
         for hole in advance.seen.holes
     )
-    return CommitPermit(_described(sealed, current, stamp), gaps, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
+    return CommitPermit(_described(flushed, current, stamp), gaps, key=CommitPermit._made_by_grant)  # noqa: SLF001  the one maker
 
 
-def foresee(
-    forecast: Sealed,
+def speculative_records(
+    speculated: Flushed,
     current: Mapping[SourcePartition, Position],
     stamp: TransactionStamp,
     topics: StateTopics,
@@ -169,7 +169,7 @@ def foresee(
     permit nothing: the pump compares them with those of the permit, byte for byte, and where one differs it writes
     the permit's behind it.  A later record of a key wins, within a transaction like anywhere else (rule 3).
     """
-    return _records(_described(forecast, current, stamp), topics)
+    return _records(_described(speculated, current, stamp), topics)
 
 
 def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
@@ -243,11 +243,11 @@ def _hole(source: SourcePartition, hole: tuple[int, int], stamp: TransactionStam
 
 
 def _described(
-    sealed: Sealed, current: Mapping[SourcePartition, Position], stamp: TransactionStamp
+    flushed: Flushed, current: Mapping[SourcePartition, Position], stamp: TransactionStamp
 ) -> _Described:
-    accounts = {account.source: account for account in sealed.accounts}
+    accounts = {account.source: account for account in flushed.accounts}
     positions = []
-    for source, advance in sealed.advances.items():
+    for source, advance in flushed.advances.items():
         before = current[source]
         account = accounts.get(source)
         if advance.offset <= before.offset or (
@@ -258,11 +258,11 @@ def _described(
                 + (f" with records from {account.first_source_offset}" if account is not None else "")
             )
         positions.append(_next_position(before, advance, account, stamp))
-    missing = accounts.keys() - sealed.advances.keys()
+    missing = accounts.keys() - flushed.advances.keys()
     if missing:
         raise TransactionFailedError(f"EO-1: records of {sorted(missing)} without a position")
-    chunks = tuple(account for account in sealed.accounts if account.offset_map)
-    return tuple(positions), chunks, tuple(account for account in sealed.accounts if account.dead_letters)
+    chunks = tuple(account for account in flushed.accounts if account.offset_map)
+    return tuple(positions), chunks, tuple(account for account in flushed.accounts if account.dead_letters)
 
 
 def _records(described: _Described, topics: StateTopics) -> list[MetadataRecord]:
@@ -315,11 +315,11 @@ def _check_identity(
         )
 
 
-def _check_copies(sealed: Sealed, current: Mapping[SourcePartition, Position]) -> None:
+def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position]) -> None:
     """Compares where the target put the first record of each partition with the last one before it (EO-5)."""
     cut: dict[str, DataLossError] = {}
     in_doubt = ""
-    for account in sealed.accounts:
+    for account in flushed.accounts:
         before, first = current.get(account.source), account.first_target_offset
         if before is None or first is None or before.target_offset is None:
             continue

@@ -68,7 +68,7 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
         case FencedError():
             return Verdict(Event.FENCED, Outcome(Ending.SUPERSEDED, f"fenced: {error}"))
         case TopicsChangedError():
-            event = Event.TOPICS_CHANGED if command is Command.SEAL else Event.FAILED
+            event = Event.TOPICS_CHANGED if command is Command.FLUSH else Event.FAILED
             return Verdict(event, Outcome(Ending.REBUILD, str(error)))
         case PlaneChangedError() if command in _FETCHES:
             # the attempt goes on: a new one would begin with the plane that cannot read what comes next

@@ -85,12 +85,12 @@ class LaneState(enum.StrEnum):
     CONTROL = "control"
     POSITIONS = "positions"
     COMPARING = "comparing"
-    MENDING = "mending"
+    RESOLVING = "resolving"
     CLAIMING = "claiming"
     IDLE = "idle"
     ADOPTING = "adopting"
     OPEN = "open"
-    SEALING = "sealing"
+    FLUSHING = "flushing"
     COMMITTING = "committing"
     DISCARDING = "discarding"
     ABORTING = "aborting"
@@ -104,8 +104,8 @@ class Event(enum.StrEnum):
     PRODUCER_READY: InitProducerId was answered; older attempts are fenced.
     CONTROL_OURS: control was read to its end; the newest generation is this attempt's.
     CONTROL_NEWER: it is not.
-    LEFT_OPEN: an earlier transaction of the lane is over, and still open in partitions of the target.
-    MENDED: it is ended there too.
+    HANGING_FOUND: an earlier transaction of the lane is over, and still open in partitions of the target.
+    RESOLVED: it is ended there too.
     POSITIONS_READ: every assigned partition has its position.
     TOPICS_COMPARED: both sides are what the positions remember; topics that are not have been set aside.
     NOTHING_LEFT: all topics of the lane have been set aside.
@@ -119,7 +119,7 @@ class Event(enum.StrEnum):
     MORE_WANTED: the open transaction is not due.
     CUT_DUE: it is.
     MORE_CAME: all is acknowledged, and what has come meanwhile goes into the transaction as well.
-    SEALED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
+    FLUSHED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
     TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
     COMMIT_CLEAN: one EndTxn, one good answer.
     COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9), or markers may be missing.
@@ -134,8 +134,8 @@ class Event(enum.StrEnum):
     PRODUCER_READY = "producer ready"
     CONTROL_OURS = "control ours"
     CONTROL_NEWER = "control newer"
-    LEFT_OPEN = "left open"
-    MENDED = "mended"
+    HANGING_FOUND = "hanging found"
+    RESOLVED = "resolved"
     POSITIONS_READ = "positions read"
     TOPICS_COMPARED = "topics compared"
     NOTHING_LEFT = "nothing left"
@@ -149,7 +149,7 @@ class Event(enum.StrEnum):
     MORE_WANTED = "more wanted"
     CUT_DUE = "cut due"
     MORE_CAME = "more came"
-    SEALED = "sealed"
+    FLUSHED = "flushed"
     TOPICS_CHANGED = "topics changed"
     COMMIT_CLEAN = "commit clean"
     COMMIT_SUSPECT = "commit suspect"
@@ -171,7 +171,7 @@ class Command(enum.StrEnum):
     READ_POSITIONS: read the positions topic to its end (rule 3).
     COMPARE_TOPICS: compare ids and log ends with the positions, see that nothing was left open in the copies and that
         what positions name can be read, start fetching what is sound.
-    END_LEFT_OPEN: end what was left open, by another transaction of the same id.
+    RESOLVE_HANGING: end what was left open, by another transaction of the same id.
     COMMIT_CLAIM: commit the attempt's claim in a transaction of its own.
     AWAIT_RECORDS: wait a little for records, a stop, a revision.
     ADOPT_PARTITIONS: read positions of added partitions, compare their topics and see to their copies likewise, fetch
@@ -179,7 +179,7 @@ class Command(enum.StrEnum):
     BEGIN: begin a transaction and produce what is at hand.
     PUMP: fetch, decide and produce until the transaction is due.
     BEGIN_EMPTY: begin a transaction that will hold positions only.
-    SEAL: wait for every acknowledgement, balance the account, compare topic ids, grant the permit; or see that more has
+    FLUSH: wait for every acknowledgement, balance the account, compare topic ids, grant the permit; or see that more has
         come that goes along.  Positions and offset map may be written meanwhile, as they are foreseen.
     COMMIT: write positions and offset map into the transaction, unless they came as foreseen; commit with the permit.
     ABORT: abort what is open.
@@ -190,14 +190,14 @@ class Command(enum.StrEnum):
     READ_CONTROL = "read control"
     READ_POSITIONS = "read positions"
     COMPARE_TOPICS = "compare topics"
-    END_LEFT_OPEN = "end left open"
+    RESOLVE_HANGING = "resolve hanging"
     COMMIT_CLAIM = "commit claim"
     AWAIT_RECORDS = "await records"
     ADOPT_PARTITIONS = "adopt partitions"
     BEGIN = "begin"
     PUMP = "pump"
     BEGIN_EMPTY = "begin empty"
-    SEAL = "seal"
+    FLUSH = "flush"
     COMMIT = "commit"
     ABORT = "abort"
     END = "end"
@@ -214,11 +214,11 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.POSITIONS, _E.POSITIONS_READ): (_S.COMPARING, _C.COMPARE_TOPICS),
     (_S.COMPARING, _E.TOPICS_COMPARED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.COMPARING, _E.NOTHING_LEFT): (_S.CLOSED, _C.END),
-    (_S.CONTROL, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
-    (_S.COMPARING, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
-    (_S.ADOPTING, _E.LEFT_OPEN): (_S.MENDING, _C.END_LEFT_OPEN),
+    (_S.CONTROL, _E.HANGING_FOUND): (_S.RESOLVING, _C.RESOLVE_HANGING),
+    (_S.COMPARING, _E.HANGING_FOUND): (_S.RESOLVING, _C.RESOLVE_HANGING),
+    (_S.ADOPTING, _E.HANGING_FOUND): (_S.RESOLVING, _C.RESOLVE_HANGING),
     # by another producer of the lane's id, which has fenced ours
-    (_S.MENDING, _E.MENDED): (_S.STARTING, _C.INIT_PRODUCER),
+    (_S.RESOLVING, _E.RESOLVED): (_S.STARTING, _C.INIT_PRODUCER),
     (_S.CLAIMING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
     (_S.CLAIMING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
     # the circle
@@ -231,15 +231,15 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     # an accepted gap is recorded in the transaction that moves the position behind it, before any data
     (_S.ADOPTING, _E.GAPS_ACCEPTED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.OPEN, _E.MORE_WANTED): (_S.OPEN, _C.PUMP),
-    (_S.OPEN, _E.CUT_DUE): (_S.SEALING, _C.SEAL),
-    (_S.SEALING, _E.MORE_CAME): (_S.OPEN, _C.PUMP),
-    (_S.SEALING, _E.SEALED): (_S.COMMITTING, _C.COMMIT),
+    (_S.OPEN, _E.CUT_DUE): (_S.FLUSHING, _C.FLUSH),
+    (_S.FLUSHING, _E.MORE_CAME): (_S.OPEN, _C.PUMP),
+    (_S.FLUSHING, _E.FLUSHED): (_S.COMMITTING, _C.COMMIT),
     (_S.COMMITTING, _E.COMMIT_CLEAN): (_S.IDLE, _C.AWAIT_RECORDS),
     # the straggling EndTxn of this commit must not end the next transaction: take a new producer epoch first
     (_S.COMMITTING, _E.COMMIT_SUSPECT): (_S.STARTING, _C.INIT_PRODUCER),
     # what else the transaction holds is sent again, so nothing of it may become visible
     (_S.OPEN, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
-    (_S.SEALING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
+    (_S.FLUSHING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
     # of a dead letter, which is written behind the seal
     (_S.COMMITTING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
     (_S.OPEN, _E.PLANE_CHANGED): (_S.DISCARDING, _C.ABORT),
@@ -250,14 +250,14 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.CONTROL, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.COMPARING, _E.FAILED): (_S.CLOSED, _C.END),
-    (_S.MENDING, _E.FAILED): (_S.CLOSED, _C.END),
+    (_S.RESOLVING, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.IDLE, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.ADOPTING, _E.FAILED): (_S.CLOSED, _C.END),
     (_S.STARTING, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.CONTROL, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.COMPARING, _E.REFUSED): (_S.CLOSED, _C.END),
-    (_S.MENDING, _E.REFUSED): (_S.CLOSED, _C.END),
+    (_S.RESOLVING, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.IDLE, _E.REFUSED): (_S.CLOSED, _C.END),
     (_S.ADOPTING, _E.REFUSED): (_S.CLOSED, _C.END),
     # with one open, readers of the target wait for our marker: abort before leaving
@@ -265,9 +265,9 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.CLAIMING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
     (_S.OPEN, _E.FAILED): (_S.ABORTING, _C.ABORT),
     (_S.OPEN, _E.REFUSED): (_S.ABORTING, _C.ABORT),
-    (_S.SEALING, _E.FAILED): (_S.ABORTING, _C.ABORT),
-    (_S.SEALING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
-    (_S.SEALING, _E.TOPICS_CHANGED): (_S.ABORTING, _C.ABORT),
+    (_S.FLUSHING, _E.FAILED): (_S.ABORTING, _C.ABORT),
+    (_S.FLUSHING, _E.REFUSED): (_S.ABORTING, _C.ABORT),
+    (_S.FLUSHING, _E.TOPICS_CHANGED): (_S.ABORTING, _C.ABORT),
     # an abort after a commit of unknown outcome is harmless: either it is over already, then the broker
     # refuses the abort, or it is not, then the next attempt's InitProducerId would abort it anyway
     (_S.COMMITTING, _E.FAILED): (_S.ABORTING, _C.ABORT),
@@ -277,15 +277,15 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     **{
         (state, _E.FENCED): (_S.CLOSED, _C.END)
         for state in (
-            _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.MENDING, _S.CLAIMING, _S.IDLE,
-            _S.ADOPTING, _S.OPEN, _S.SEALING, _S.COMMITTING, _S.DISCARDING, _S.ABORTING,
+            _S.STARTING, _S.CONTROL, _S.POSITIONS, _S.COMPARING, _S.RESOLVING, _S.CLAIMING, _S.IDLE,
+            _S.ADOPTING, _S.OPEN, _S.FLUSHING, _S.COMMITTING, _S.DISCARDING, _S.ABORTING,
         )
     },
 }  # fmt: skip
 
 
 #: States in which a transaction may be open on the target, and nothing is under way that ends it.
-WITH_TRANSACTION = frozenset({_S.CLAIMING, _S.OPEN, _S.SEALING, _S.COMMITTING})
+WITH_TRANSACTION = frozenset({_S.CLAIMING, _S.OPEN, _S.FLUSHING, _S.COMMITTING})
 
 # a machine may begin in these states, with this command
 _FIRST: dict[LaneState, Command] = {
@@ -401,7 +401,7 @@ class CutRule:
             return True
         return transaction.drained and transaction.since_last >= self.interval_min
 
-    def patience(self, transaction: OpenTransaction) -> float:
+    def max_wait(self, transaction: OpenTransaction) -> float:
         """For how long to wait for more at most, seconds: until the cut is due whatever comes."""
         left = self.interval - transaction.seconds
         if transaction.drained and transaction.records > 0:

@@ -3,7 +3,7 @@ Records for MirrorMaker 2's readers that go into the data's own transaction, bes
 
 They are made when the data is acknowledged, and not foreseen: MM2's reader of syncs keeps every one that it sees, and
 would keep a wrong one beside the later record that corrects it.  A transaction that holds some takes one more
-round trip.  `Companions.plan` changes nothing; what it said becomes true with `Companions.committed`.
+round trip.  `Mm2Records.plan` changes nothing; what it said becomes true with `Mm2Records.committed`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Companions", "Permitted", "Plan", "SyncSink"]
+__all__ = ["Mm2Records", "Permitted", "Plan", "SyncSink"]
 
 # how long a checkpoint waits for a transaction with data, seconds; longer and longer, up to the most, while what is
 # left cannot be written: its copy was replaced, and the topic stops with its next record or when the driver looks
@@ -89,7 +89,7 @@ class Plan:
     now: float
 
 
-class Companions:
+class Mm2Records:
     """
     What a lane writes for MM2's readers.
 
@@ -157,7 +157,7 @@ class Companions:
         """Source topics whose ids must be compared before `plan`, besides those of the transaction's data."""
         return set() if self._checkpoints is None else self._checkpoints.topics
 
-    def told(
+    def update(
         self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]
     ) -> tuple[GroupOffset, ...]:
         """
@@ -172,7 +172,7 @@ class Companions:
         """
         if self._checkpoints is None:
             return ()
-        if self._checkpoints.told(offsets, positions):
+        if self._checkpoints.update(offsets, positions):
             self._pause = _CHECKPOINT_SECONDS
         return self._checkpoints.take_answers()
 

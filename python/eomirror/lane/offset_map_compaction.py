@@ -15,7 +15,7 @@ what is true at the end of the log is true of any part of it::
     broker   compacts c0 c1 c2 away when it gets to it; M says the same
     a crash  before the end of the transaction: it is aborted, and M was never there
 
-The pace is bounded: once a minute, or when `MOST` chunks have gathered, and at most `MOST` in a transaction.  A lane
+The pace is bounded: once a minute, or when `MAX_CHUNKS` chunks have gathered, and at most `MAX_CHUNKS` in a transaction.  A lane
 that is told to stop merges what it has.  What an attempt leaves that was killed (a minute's chunks, about) stays as it
 is until it is dropped.
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["MOST", "TIDY_SECONDS", "MapTidying", "Tidying", "unreadable"]
+__all__ = ["COMPACTION_SECONDS", "MAX_CHUNKS", "OffsetMapCompaction", "PlannedCompaction", "unreadable"]
 
-#: Least time between two rounds of a lane that writes fewer than `MOST` chunks in it.
-TIDY_SECONDS = 60.0
+#: Least time between two rounds of a lane that writes fewer than `MAX_CHUNKS` chunks in it.
+COMPACTION_SECONDS = 60.0
 
 #: Chunks that one transaction merges or drops at most.
-MOST = 4_000
+MAX_CHUNKS = 4_000
 
 # chunks of a partition that are worth a round; fewer where very many partitions share the memory
 _WORTH = 500
@@ -61,11 +61,11 @@ _LARGE_BYTES = 16_384
 
 _Range = tuple[int, int, int]
 _Chunk = tuple[int, bytes]
-_UNTIDY: tuple[MetadataRecord, ...] = ()
+_NO_RECORDS: tuple[MetadataRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Tidying:
+class PlannedCompaction:
     """
     What one transaction does to the map.
 
@@ -92,7 +92,7 @@ class _Tail:
         self.chunks: list[_Chunk] = []
 
 
-class MapTidying:
+class OffsetMapCompaction:
     """
     What a lane has written to the offset map and may merge.
 
@@ -131,7 +131,7 @@ class MapTidying:
         if not self._ripe and not self._unreadable:
             return False
         since = now - self._at
-        return since >= TIDY_SECONDS or (self._held >= MOST and since >= _LEAST_SECONDS)
+        return since >= COMPACTION_SECONDS or (self._held >= MAX_CHUNKS and since >= _LEAST_SECONDS)
 
     def leave(self) -> bool:
         """The lane is about to end its work; whether a transaction is worth it before.  Said once."""
@@ -143,7 +143,7 @@ class MapTidying:
         """Chunks that nobody can read any more: partition of the map and key."""
         self._unreadable.extend(chunks)
 
-    def plan(self, topics: StateTopics, now: float) -> Tidying:
+    def plan(self, topics: StateTopics, now: float) -> PlannedCompaction:
         """
         What a transaction should write; changes nothing.
 
@@ -152,9 +152,9 @@ class MapTidying:
             now: Monotonic seconds.
         """
         if not self.due(now):
-            return Tidying(_UNTIDY, {}, 0, now)
-        gone = self._unreadable[:MOST]
-        left = MOST - len(gone)
+            return PlannedCompaction(_NO_RECORDS, {}, 0, now)
+        gone = self._unreadable[:MAX_CHUNKS]
+        left = MAX_CHUNKS - len(gone)
         records: list[MetadataRecord] = []
         deleted = [MetadataRecord(topics.offset_map, partition, key, None) for partition, key in gone]
         merged: dict[SourcePartition, int] = {}
@@ -178,9 +178,11 @@ class MapTidying:
                     for first, _ in group
                 ]
         # what is merged stands before what is deleted, so that a reader who sees a part of it misses nothing
-        return Tidying([*records, *deleted], merged, len(gone), now)
+        return PlannedCompaction([*records, *deleted], merged, len(gone), now)
 
-    def committed(self, plan: Tidying, moved: Iterable[Position], chunks: Iterable[Account]) -> None:
+    def committed(
+        self, plan: PlannedCompaction, moved: Iterable[Position], chunks: Iterable[Account]
+    ) -> None:
         """
         The transaction that ``plan`` was made for is committed.
 

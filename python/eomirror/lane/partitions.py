@@ -18,7 +18,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.lane.commit import behind_gap
-from eomirror.plane.protocol import Sealed, Start
+from eomirror.plane.protocol import Flushed, Start
 from eomirror.records.control import Gap
 from eomirror.recovery.resume import Stop, decide_resume
 
@@ -184,12 +184,12 @@ class LanePartitions:
         """Each gap to be recorded, and the position behind it; both become true together (rule 6)."""
         return [(gap, behind_gap(self.positions[gap.source], gap, stamp)) for gap in self.gaps]
 
-    def of_ours(self, sealed: Sealed) -> Sealed:
+    def without_stopped(self, flushed: Flushed) -> Flushed:
         """Leave out advances of topics that were stopped while their last fetches were on the way."""
         advances = {
-            source: advance for source, advance in sealed.advances.items() if source in self.positions
+            source: advance for source, advance in flushed.advances.items() if source in self.positions
         }
-        return Sealed(sealed.accounts, advances)
+        return Flushed(flushed.accounts, advances)
 
 
 def _start(position: Position, decision: Resume) -> Start:

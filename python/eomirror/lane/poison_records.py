@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eomirror.errors import RecordRefusedError
-from eomirror.plane.protocol import Ground, LeftOut, Refusal, RefusedRecord, Treatment
+from eomirror.plane.protocol import Refusal, RefusalReason, RefusedRecord, SkippedRecord, Treatment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["Decision", "LeaveOut", "Limits", "Narrow", "Pointers", "Raise", "Refusals", "Stopped"]
+__all__ = ["Decision", "Limits", "Narrow", "Pointers", "Raise", "RefusalPolicy", "SkipRecord", "Stopped"]
 
 _SHRINK = 16
 # refusals of a partition whose position does not move: five ranges lead from the largest transaction to one record
@@ -66,7 +66,7 @@ class Narrow:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveOut:
+class SkipRecord:
     """Go on without the record; a pointer to it goes into the transaction that would have held it."""
 
     record: RefusedRecord
@@ -93,7 +93,7 @@ class Stopped:
     error: RecordRefusedError
 
 
-Decision = Narrow | LeaveOut | Pointers | Raise | Stopped
+Decision = Narrow | SkipRecord | Pointers | Raise | Stopped
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class _Suspect:
         self.aim((offset, self.records), (near, 1), (far, _SHRINK))
 
 
-class Refusals:
+class RefusalPolicy:
     """
     Decides about refusals of one lane, and remembers what is being done about them.
 
@@ -144,7 +144,7 @@ class Refusals:
         self._policy = policy
         self._raise_to = raise_to
         self._suspects: dict[SourcePartition, _Suspect] = {}
-        self._left_out: dict[SourcePartition, dict[int, LeftOut]] = {}
+        self._left_out: dict[SourcePartition, dict[int, SkippedRecord]] = {}
         # target topic -> the limit that was asked for, and how often
         self._raised: dict[str, tuple[int, int]] = {}
         self._batch_bytes: int | None = None
@@ -162,7 +162,7 @@ class Refusals:
             ranges={source: suspect.spans for source, suspect in self._suspects.items()},
             left_out={source: dict(offsets) for source, offsets in self._left_out.items()},
             batch_bytes=self._batch_bytes,
-            whole_letters=self._whole,
+            whole_dead_letters=self._whole,
         )
 
     def decide(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
@@ -174,7 +174,7 @@ class Refusals:
             committed: The partition's committed position.
             limits: Settings of both topics now.
         """
-        if refusal.ground is Ground.LETTER:
+        if refusal.reason is RefusalReason.DEAD_LETTER:
             return self._letter(refusal)
         if refusal.record is None:
             return self._narrow(refusal, committed, limits)
@@ -185,11 +185,11 @@ class Refusals:
         if self._policy == "dead-letter":
             left_out = self._left_out.setdefault(refusal.source, {})
             if record.offset not in left_out:
-                left_out[record.offset] = LeftOut(
-                    refusal.ground.value, refusal.words, _limit(refusal.ground, limits)
+                left_out[record.offset] = SkippedRecord(
+                    refusal.reason.value, refusal.words, _limit(refusal.reason, limits)
                 )
-                return LeaveOut(record)
-        if self._policy == "raise-limit" and refusal.ground is Ground.SIZE:
+                return SkipRecord(record)
+        if self._policy == "raise-limit" and refusal.reason is RefusalReason.SIZE:
             return self._raise(refusal, record, limits)
         return Stopped(_stopping(refusal, record, limits))
 
@@ -211,7 +211,10 @@ class Refusals:
         return bool(over)
 
     def _narrow(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
-        if refusal.ground is Ground.SIZE and (most := limits.max_message_bytes(limits.target)) is not None:
+        if (
+            refusal.reason is RefusalReason.SIZE
+            and (most := limits.max_message_bytes(limits.target)) is not None
+        ):
             # the batch may have been too large, and no record in it
             self._batch_bytes = min(most, self._batch_bytes or most)
         known = self._suspects.get(refusal.source)
@@ -263,14 +266,14 @@ class Refusals:
         return Raise(refusal.target_topic, limits.max_message_bytes(limits.target), max(wanted, asked))
 
 
-def _limit(ground: Ground, limits: Limits) -> str:
+def _limit(reason: RefusalReason, limits: Limits) -> str:
     """The settings that a refusal of this kind goes back to, as ``name=value``."""
     names = {
-        Ground.SIZE: (_SIZE,),
-        Ground.SEGMENT: ("segment.bytes",),
-        Ground.TIMESTAMP: ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
-        Ground.INVALID: ("cleanup.policy",),
-    }.get(ground, ())
+        RefusalReason.SIZE: (_SIZE,),
+        RefusalReason.SEGMENT: ("segment.bytes",),
+        RefusalReason.TIMESTAMP: ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+        RefusalReason.INVALID: ("cleanup.policy",),
+    }.get(reason, ())
     return ", ".join(f"{name}={limits.target[name]}" for name in names if limits.target.get(name))
 
 
@@ -279,11 +282,11 @@ def _stopping(
 ) -> RecordRefusedError:
     where = f"{refusal.source}@{record.offset}"
     topic = refusal.target_topic
-    limit = _limit(refusal.ground, limits)
+    limit = _limit(refusal.reason, limits)
     against = f" ({limit})" if limit else ""
     size = f"{record.batch_bytes} bytes"
     policy = "to go on without such records, set on_refused: dead-letter on the link"
-    if refusal.ground is Ground.SIZE:
+    if refusal.reason is RefusalReason.SIZE:
         beyond = f"; on_refused: raise-limit may go up to {bound}" if bound is not None else ""
         message = f"a batch of it alone, at most {size}, is too large for topic {topic}{against}{beyond}"
         fix = (
@@ -291,13 +294,13 @@ def _stopping(
             "raise_limit_to); where the source's producers compress, so must we: compression.type under `producer` "
             f"of the target cluster; {policy}"
         )
-    elif refusal.ground is Ground.CLIENT_SIZE:
+    elif refusal.reason is RefusalReason.CLIENT_SIZE:
         message = f"a batch of it alone, at most {size}, is larger than this client may send"
         fix = f"raise message.max.bytes under `producer` of the target cluster; {policy}"
-    elif refusal.ground is Ground.TIMESTAMP:
+    elif refusal.reason is RefusalReason.TIMESTAMP:
         message = f"topic {topic} does not take its timestamp {record.timestamp}{against}"
         fix = f"widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic}; {policy}"
-    elif refusal.ground is Ground.SEGMENT:
+    elif refusal.reason is RefusalReason.SEGMENT:
         message = f"a batch of it alone, at most {size}, is larger than a segment of topic {topic}{against}"
         fix = f"raise segment.bytes of {topic}; {policy}"
     else:

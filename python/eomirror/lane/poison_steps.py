@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import LaneError, MirrorError, RecordRefusedError, UnreachableError
-from eomirror.lane.poison_records import LeaveOut, Limits, Narrow, Pointers, Raise, Refusals, Stopped
+from eomirror.lane.poison_records import Limits, Narrow, Pointers, Raise, RefusalPolicy, SkipRecord, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["RefusalSteps"]
+__all__ = ["RefusalHandler"]
 
 log = structlog.get_logger(__name__)
 
 
-class RefusalSteps:
+class RefusalHandler:
     """
     What a lane does about refused records.
 
@@ -37,7 +37,7 @@ class RefusalSteps:
     def __init__(self, link: Link, plane: Plane, topics: TopicComparer) -> None:
         self._plane = plane
         self._topics = topics
-        self._refusals = Refusals(link.on_refused, link.raise_limit_to)
+        self._refusals = RefusalPolicy(link.on_refused, link.raise_limit_to)
 
     @property
     def searching(self) -> bool:
@@ -85,8 +85,8 @@ class RefusalSteps:
                 return error
             case Narrow(records):
                 log.warning("refused_record_sought", **where, range=records, end=refusal.end)
-            case LeaveOut(record):
-                log.error("record_left_out", **where, offset=record.offset, ground=refusal.ground.value)
+            case SkipRecord(record):
+                log.error("record_left_out", **where, offset=record.offset, ground=refusal.reason.value)
             case Pointers():
                 log.warning("dead_letters_without_records", **where)
             case Raise(topic, before, size):

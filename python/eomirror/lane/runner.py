@@ -22,25 +22,25 @@ from eomirror.lane.commit import (
     CopiesCutError,
     TransactionStamp,
     claim_of,
-    foresee,
     grant,
+    speculative_records,
     state_records,
 )
 from eomirror.lane.errors import Outcome, judge
 from eomirror.lane.machine import WITH_TRANSACTION, Command, CutRule, Event, LaneMachine, LaneState
-from eomirror.lane.mm2_records import Companions
-from eomirror.lane.offset_map_compaction import MapTidying
+from eomirror.lane.mm2_records import Mm2Records
+from eomirror.lane.offset_map_compaction import OffsetMapCompaction
 from eomirror.lane.partitions import LanePartitions
-from eomirror.lane.poison_steps import RefusalSteps
+from eomirror.lane.poison_steps import RefusalHandler
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
-from eomirror.lane.speculative_state import Foresight
-from eomirror.lane.stats import AttemptTally
-from eomirror.lane.topic_ids import AskedTopics
-from eomirror.lane.transaction_timer import TransactionWatch
+from eomirror.lane.speculative_state import SpeculativeState
+from eomirror.lane.stats import AttemptStats
+from eomirror.lane.topic_ids import TopicIdRequest
+from eomirror.lane.transaction_timer import TransactionTimer
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, Plane, ProducerIdentity, RangeRefusedError
 from eomirror.records.names import LinkNames
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from eomirror.lane.mm2_records import SyncSink
     from eomirror.lane.ports import ChunkSweep, CopyWatch, StateReader, TopicComparer
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import Leftovers
+    from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
-__all__ = ["LanePump"]
+__all__ = ["LaneRunner"]
 
 log = structlog.get_logger(__name__)
 
 _SLICE_SECONDS = 0.1  # so soon it sees that it is to leave
 
 
-class LanePump:
+class LaneRunner:
     """
     One attempt of a lane.
 
@@ -71,7 +71,7 @@ class LanePump:
         clock: Where time comes from.
         syncs: Where offset syncs go that are not for the target.
         sweep: Finds what can be dropped from the offset map; None: nothing is.
-        leftovers: Sees and ends what was left open on the target; None: nobody looks.
+        hanging_client: Sees and ends what was left open on the target; None: nobody looks.
         copies: Looks once a minute whether copies hold all that was acknowledged; None: only transactions tell.
 
     Attributes:
@@ -90,7 +90,7 @@ class LanePump:
         clock: Clock,
         syncs: SyncSink | None = None,
         sweep: ChunkSweep | None = None,
-        leftovers: Leftovers | None = None,
+        hanging_client: HangingClient | None = None,
         copies: CopyWatch | None = None,
     ) -> None:
         self.machine = LaneMachine()
@@ -103,27 +103,31 @@ class LanePump:
         self._clock = clock
         self._names = LinkNames(spec.link.state_name)
         self._epoch_end: Term = Deadline(spec.seconds, clock)
-        self._going_on = False  # behind its end
+        self._extended = False  # behind its end
         self._partitions = LanePartitions(spec.partitions)
         self._adopting: tuple[AssignedPartition, ...] = ()
         # partitions that were added between two epochs
         self._late: tuple[AssignedPartition, ...] = ()
         self._identity = ProducerIdentity(-1, -1)
         self._permit: CommitPermit | None = None
-        self._foresight = Foresight()
+        self._speculative_state = SpeculativeState()
         self._stamp: TransactionStamp | None = None
-        self._companions = Companions(spec.link, syncs, partitions=len(spec.partitions))
-        self._tidying = MapTidying(len(spec.partitions))
+        self._mm2_records = Mm2Records(spec.link, syncs, partitions=len(spec.partitions))
+        self._compaction = OffsetMapCompaction(len(spec.partitions))
         self._sweep = sweep
         self._ids: tuple[Mapping[str, str | None], Mapping[str, str | None]] = ({}, {})
-        self._watch = TransactionWatch(
+        self._watch = TransactionTimer(
             CutRule(interval=spec.link.commit_interval, interval_min=spec.link.commit_interval_min)
         )
-        self._tally = AttemptTally(spec)
-        self._refusals = RefusalSteps(spec.link, plane, topics)
-        self._leftovers = leftovers
+        self._tally = AttemptStats(spec)
+        self._refusals = RefusalHandler(spec.link, plane, topics)
+        self._hanging_client = hanging_client
         self._copies = copies
-        self._mending = Mending(self._names, leftovers, self._companions.readers) if leftovers else None
+        self._resolver = (
+            HangingResolver(self._names, hanging_client, self._mm2_records.readers)
+            if hanging_client
+            else None
+        )
         # that any layout of the link has had
         self._highest_lane = spec.lane
         self._overdue, self._damaged = False, spec.damaged
@@ -132,14 +136,14 @@ class LanePump:
             Command.READ_CONTROL: self._read_control,
             Command.READ_POSITIONS: self._read_positions,
             Command.COMPARE_TOPICS: self._compare_topics,
-            Command.END_LEFT_OPEN: self._end_left_open,
+            Command.RESOLVE_HANGING: self._resolve_hanging,
             Command.COMMIT_CLAIM: self._commit_claim,
             Command.AWAIT_RECORDS: self._await_records,
             Command.ADOPT_PARTITIONS: self._adopt_partitions,
             Command.BEGIN: self._begin,
             Command.PUMP: self._pump,
             Command.BEGIN_EMPTY: self._begin_empty,
-            Command.SEAL: self._seal,
+            Command.FLUSH: self._flush,
             Command.COMMIT: self._commit,
             Command.ABORT: self._abort,
         }
@@ -181,19 +185,19 @@ class LanePump:
         self.machine = LaneMachine(LaneState.CLAIMING)
         self._spec = spec
         self._mailbox = mailbox
-        self._epoch_end, self._going_on = Deadline(spec.seconds, self._clock), False
+        self._epoch_end, self._extended = Deadline(spec.seconds, self._clock), False
         self._late = self._partitions.new_among(spec.partitions)
         self._partitions.gaps.clear()
         self._permit = None
         self._watch.committed(self._clock.monotonic())
-        self._tally = AttemptTally(spec)
+        self._tally = AttemptStats(spec)
         self._overdue, self._damaged = False, spec.damaged
         self.outcome = Outcome()
 
-    def go_on(self, end: Term) -> None:
+    def extend(self, end: Term) -> None:
         """Go on behind the epoch's end until ``end``, as the attempt that it was; `run` follows."""
         self.machine = LaneMachine(LaneState.IDLE)
-        self._epoch_end, self._going_on = end, True
+        self._epoch_end, self._extended = end, True
         self.outcome = Outcome()
 
     def interrupt(self) -> None:
@@ -234,18 +238,20 @@ class LanePump:
         self._plane.restart()
         self._partitions.forget()
         self._permit = None
-        self._companions.forget()
-        self._tidying.forget()
+        self._mm2_records.forget()
+        self._compaction.forget()
         self._identity = self._plane.open()
         crash_point("lane.initialized")
         return Event.PRODUCER_READY
 
     def _read_control(self) -> Event:
-        if self._mending is not None:
+        if self._resolver is not None:
             spec, mine = self._spec, self._identity.producer_id
             number = spec.lane % self._state.state_topics().positions_partitions
-            if self._mending.state_left_open({number}, lambda: {mine: spec.lane}, self._state.read_positions):
-                return Event.LEFT_OPEN
+            if self._resolver.find_hanging_state(
+                {number}, lambda: {mine: spec.lane}, self._state.read_positions
+            ):
+                return Event.HANGING_FOUND
         newest = self._state.read_control().generation
         crash_point("lane.control_read")
         if newest is None or (newest.generation, newest.run) != (self._spec.generation, self._spec.run):
@@ -264,20 +270,20 @@ class LanePump:
 
     def _compare_topics(self) -> Event:
         if not self._started(tuple(self._partitions.positions)):
-            return Event.LEFT_OPEN
+            return Event.HANGING_FOUND
         crash_point("lane.topics_compared")
         if not self._partitions.positions:
             self.outcome = Outcome(Ending.FAILED, "all topics of the lane are stopped")
             return Event.NOTHING_LEFT
         return Event.TOPICS_COMPARED
 
-    def _end_left_open(self) -> Event:
-        assert self._mending is not None, "only a look leads here"  # noqa: S101  for the type checker
+    def _resolve_hanging(self) -> Event:
+        assert self._resolver is not None, "only a look leads here"  # noqa: S101  for the type checker
         self._leave_id()
-        ended = self._mending.end({self._spec.lane: self._identity})
+        ended = self._resolver.end({self._spec.lane: self._identity})
         log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
         crash_point("lane.mended")
-        return Event.MENDED
+        return Event.RESOLVED
 
     def _commit_claim(self) -> Event:
         self._identity = self._plane.begin()
@@ -309,7 +315,7 @@ class LanePump:
         if leaving is not None:
             # nobody who asks for an end shall wait for a target that may be down: it has answered lately, or is left
             answered = self._watch.answered_lately(self._clock.monotonic())
-            if leaving.ending is Ending.STOPPED and answered and self._tidying.leave():
+            if leaving.ending is Ending.STOPPED and answered and self._compaction.leave():
                 return Event.ADVANCE_DUE
             self.outcome = leaving
             return Event.LEAVE
@@ -322,7 +328,7 @@ class LanePump:
             return Event.RECORDS_READY
         self._follow()
         now = self._clock.monotonic()
-        if self._companions.due(now) or self._tidying.due(now):
+        if self._mm2_records.due(now) or self._compaction.due(now):
             return Event.ADVANCE_DUE
         due = self._watch.advance_due(now, moved=bool(self._plane.advances()))
         return Event.ADVANCE_DUE if due else Event.QUIET
@@ -332,7 +338,7 @@ class LanePump:
         self._partitions.assign(added)
         self._take_positions(added)
         if not self._started([item.source for item in added]):
-            return Event.LEFT_OPEN
+            return Event.HANGING_FOUND
         return Event.GAPS_ACCEPTED if self._partitions.gaps else Event.PARTITIONS_READY
 
     def _begin(self) -> Event:
@@ -344,52 +350,52 @@ class LanePump:
         return Event.CUT_DUE
 
     def _pump(self) -> Event:
-        patience = self._watch.patience(self._clock.monotonic())
-        self._watch.add(self._plane.pump(min(patience, _SLICE_SECONDS)))
+        max_wait = self._watch.max_wait(self._clock.monotonic())
+        self._watch.add(self._plane.pump(min(max_wait, _SLICE_SECONDS)))
         self._report()
         crash_point("lane.produced")
         due = self._watch.cut_due(self._clock.monotonic(), leaving=self._leaving() is not None)
         return Event.CUT_DUE if due else Event.MORE_WANTED
 
-    def _seal(self) -> Event:
-        topics = {source.topic for source in self._plane.advances()} | self._companions.topics
+    def _flush(self) -> Event:
+        topics = {source.topic for source in self._plane.advances()} | self._mm2_records.topics
         positions, targets = self._partitions.positions, self._partitions.targets
         topics = (topics & targets.keys()) or {source.topic for source in positions}
-        asked = AskedTopics(topics, targets=targets, plane=self._plane, topics=self._topics)
+        asked = TopicIdRequest(topics, targets=targets, plane=self._plane, topics=self._topics)
         # one for all rounds: what they say alike is said once
         self._stamp = stamp = self._stamp or self._new_stamp()
-        forecast = self._plane.forecast()
-        if forecast is not None:
+        speculated = self._plane.speculate()
+        if speculated is not None:
             # what the commit will most likely record goes along with the data, instead of behind it
-            foreseen = foresee(
-                self._partitions.of_ours(forecast), positions, stamp, self._state.state_topics()
+            speculative = speculative_records(
+                self._partitions.without_stopped(speculated), positions, stamp, self._state.state_topics()
             )
-            self._plane.write(self._foresight.news(foreseen))
-        sealed = self._plane.seal(self._spec.link.transaction_timeout)
+            self._plane.write(self._speculative_state.changed(speculative))
+        flushed = self._plane.flush(self._spec.link.transaction_timeout)
         crash_point("lane.sealed")
         if self._watch.takes_more(self._clock.monotonic()) and self._plane.has_more() and not self._leaving():
             self._watch.add_round()
             return Event.MORE_CAME
-        if missing := {source.topic for source in sealed.advances} - topics:
+        if missing := {source.topic for source in flushed.advances} - topics:
             raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
         self._ids = source_ids, target_ids = asked.result(positions)
         self._permit = grant(
-            self._partitions.of_ours(sealed),
+            self._partitions.without_stopped(flushed),
             positions,
             source_ids=source_ids,
             target_ids=target_ids,
             stamp=stamp,
         )
-        return Event.SEALED
+        return Event.FLUSHED
 
     def _commit(self) -> Event:
         permit, self._permit = self._permit, None
         assert permit is not None, "the machine seals before it commits"  # noqa: S101  for the type checker
         now = self._clock.monotonic()
         # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
-        accompanying = self._companions.plan(permit, self._partitions.positions, self._ids, now)
-        tidying = self._tidying.plan(self._state.state_topics(), now)
-        changed = self._foresight.news(state_records(permit, self._state.state_topics()))
+        accompanying = self._mm2_records.plan(permit, self._partitions.positions, self._ids, now)
+        tidying = self._compaction.plan(self._state.state_topics(), now)
+        changed = self._speculative_state.changed(state_records(permit, self._state.state_topics()))
         gaps = [MetadataRecord(self._names.control_topic, 0, gap.key(), gap.value()) for gap in permit.gaps]
         if records := [*changed, *gaps, *accompanying.records, *tidying.records]:
             self._plane.write(records)
@@ -401,8 +407,8 @@ class LanePump:
         self._partitions.committed(permit.positions)
         for gap in permit.gaps:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
-        self._companions.committed(accompanying)
-        self._tidying.committed(tidying, permit.positions, permit.chunks)
+        self._mm2_records.committed(accompanying)
+        self._compaction.committed(tidying, permit.positions, permit.chunks)
         self._tally.add(permit.positions, seconds=self._watch.seconds(self._clock.monotonic()))
         self._refusals.committed(self._partitions.positions)
         self._watch.committed(self._clock.monotonic())
@@ -411,7 +417,7 @@ class LanePump:
         return Event.COMMIT_CLEAN if outcome is CommitOutcome.CLEAN else Event.COMMIT_SUSPECT
 
     def _abort(self) -> Event:
-        self._companions.aborted()
+        self._mm2_records.aborted()
         self._plane.abort()
         return Event.ABORTED
 
@@ -428,12 +434,12 @@ class LanePump:
         self._copies.begin(self._partitions.positions)
 
     def _leave_id(self) -> None:
-        if self._going_on:  # a successor may have it by now
+        if self._extended:  # a successor may have it by now
             raise LaneError("what follows is for the next epoch")
 
     def _open(self) -> None:
         self._watch.open(self._clock.monotonic())
-        self._foresight.forget()
+        self._speculative_state.forget()
         self._stamp = None
         self._identity = self._plane.begin()
         crash_point("lane.begun")
@@ -459,12 +465,14 @@ class LanePump:
         for topic, error in resumed.stopped:
             self._log_stopped(topic, error)
         looked = {one: positions[one] for one in sources if one in positions}
-        if self._mending is not None and self._copies_left_open(self._mending, looked):
+        if self._resolver is not None and self._find_hanging_copies(self._resolver, looked):
             return False
         self._plane.start([one for one in resumed.starts if one.source in positions])
         return True
 
-    def _copies_left_open(self, mending: Mending, looked: Mapping[SourcePartition, Position]) -> bool:
+    def _find_hanging_copies(
+        self, mending: HangingResolver, looked: Mapping[SourcePartition, Position]
+    ) -> bool:
         """Whether something is to be ended first; else topics whose positions lie are stopped."""
 
         def stop(position: Position, error: MirrorError) -> None:
@@ -473,19 +481,19 @@ class LanePump:
 
         topics, letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
         mine = {self._identity.producer_id: self._spec.lane}
-        found = mending.copies_left_open(
+        found = mending.find_hanging_copies(
             looked, topics=topics, letters=letters, mine=mine, lanes=self._lanes, stop=stop
         )
         if not found:
             left = [one for source, one in looked.items() if source in self._partitions.positions]
-            mending.stop_what_is_torn(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
-            mending.rest()
+            mending.stop_torn_topics(left, lanes=self._lanes, again=self._state.read_positions, stop=stop)
+            mending.release()
         return found
 
     def _lanes(self) -> Mapping[int, int]:
         """Producer id -> lane, of ours and of those that may have had its partitions before."""
-        assert self._leftovers is not None, "somebody looked"  # noqa: S101  for the type checker
-        return {**self._leftovers.lanes(self._highest_lane), self._identity.producer_id: self._spec.lane}
+        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  for the type checker
+        return {**self._hanging_client.lanes(self._highest_lane), self._identity.producer_id: self._spec.lane}
 
     def _log_stopped(self, topic: str, error: MirrorError) -> None:
         log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
@@ -497,9 +505,9 @@ class LanePump:
     def _follow(self) -> None:
         if self._sweep is not None:
             self._sweep.begin(self._partitions.positions)
-            self._tidying.drop(self._sweep.take())
-        if self._companions.follows:
-            answers = self._companions.told(self._mailbox.followed(), self._partitions.positions)
+            self._compaction.drop(self._sweep.take())
+        if self._mm2_records.follows:
+            answers = self._mm2_records.update(self._mailbox.followed(), self._partitions.positions)
             if answers:
                 self._mailbox.answer(answers)
 

@@ -237,7 +237,7 @@ class LaneReport:
     progressed: bool = False
     overdue: bool = False
     damaged: tuple[Damage, ...] = ()
-    goes_on: bool = False
+    continues: bool = False
 
 
 class LaneMailbox(Protocol):

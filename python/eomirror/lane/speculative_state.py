@@ -1,7 +1,7 @@
 """
 The state records that were sent along with the data of the open transaction, before it was acknowledged: pure.
 
-They say what the commit will most likely record (`eomirror.lane.commit.foresee`), and save a round trip.  Each round of
+They say what the commit will most likely record (`eomirror.lane.commit.speculative_records`), and save a round trip.  Each round of
 a transaction foresees all of it anew, so only what has changed since the round before is sent again; and behind the
 permit, only what came otherwise.  Within a transaction, like anywhere else, the later record of a key counts (rule 3).
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from eomirror.plane.protocol import MetadataRecord
 
-__all__ = ["Foresight"]
+__all__ = ["SpeculativeState"]
 
 
 _UNSAID = object()
 
 
-class Foresight:
+class SpeculativeState:
     """What the open transaction says of itself so far."""
 
     __slots__ = ("_said",)
@@ -33,7 +33,7 @@ class Foresight:
         """Another transaction is begun."""
         self._said.clear()
 
-    def news(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
+    def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
         """
         Those of ``records`` that the transaction does not say yet; they count as said from now on.
 

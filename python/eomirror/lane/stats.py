@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["AttemptTally"]
+__all__ = ["AttemptStats"]
 
 _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -22,7 +22,7 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _SHARE = 0.005
 
 
-class Telling(Protocol):
+class PlaneStatus(Protocol):
     """What is asked of a plane here; see `eomirror.plane.protocol.Plane`."""
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
@@ -38,7 +38,7 @@ class Telling(Protocol):
         """What cannot be read."""
 
 
-class AttemptTally:
+class AttemptStats:
     """
     Counts what an attempt committed.
 
@@ -84,7 +84,7 @@ class AttemptTally:
         self,
         state: str,
         positions: Mapping[SourcePartition, Position],
-        plane: Telling,
+        plane: PlaneStatus,
         *,
         stopped: Mapping[str, tuple[int, str]],
         unauthorized: Collection[str] = (),

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["AskedTopics"]
+__all__ = ["TopicIdRequest"]
 
 
-class AskedTopics:
+class TopicIdRequest:
     """
     Ids of the topics of one transaction; made after its last fetch.
 

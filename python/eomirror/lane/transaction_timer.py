@@ -5,7 +5,7 @@ from __future__ import annotations
 from eomirror.lane.machine import CutRule, LaneState, OpenTransaction
 from eomirror.plane.protocol import Pumped
 
-__all__ = ["TransactionWatch"]
+__all__ = ["TransactionTimer"]
 
 # an advance without records is committed within a second (rule 4)
 _ADVANCE_SECONDS = 0.8
@@ -17,7 +17,7 @@ _OVERDUE = 0.9
 _NOTHING = Pumped(0, 0, drained=True)
 
 
-class TransactionWatch:
+class TransactionTimer:
     """
     Watches the transactions of one lane, one after the other; every ``now`` is in monotonic seconds.
 
@@ -77,9 +77,9 @@ class TransactionWatch:
             leaving=leaving,
         )
 
-    def patience(self, now: float) -> float:
-        """For how long to wait for more at most, seconds; see `CutRule.patience`."""
-        return self._cut.patience(self.facts(now, leaving=False))
+    def max_wait(self, now: float) -> float:
+        """For how long to wait for more at most, seconds; see `CutRule.max_wait`."""
+        return self._cut.max_wait(self.facts(now, leaving=False))
 
     def cut_due(self, now: float, *, leaving: bool) -> bool:
         """Whether to send no more; see `CutRule.due`."""
@@ -121,5 +121,5 @@ class TransactionWatch:
             state: Of the lane when it gave up.
             timeout: After which the target aborts a transaction, seconds.
         """
-        sent = state in {LaneState.SEALING, LaneState.COMMITTING}
+        sent = state in {LaneState.FLUSHING, LaneState.COMMITTING}
         return sent and now - self._opened >= _OVERDUE * timeout

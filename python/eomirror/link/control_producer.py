@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import Leftovers, OpenRange
+    from eomirror.recovery.hanging import HangingClient, OpenRange
     from eomirror.types import SourcePartition
 
 __all__ = ["ControlProducer"]
@@ -53,7 +53,7 @@ class ControlProducer:
         read_control: Reads control, as far as it can be read.
         read_positions: Reads positions, likewise.
         partitions: How many partitions the positions topic has.
-        leftovers: Sees and ends what was left open on the target; None: nobody looks.
+        hanging_client: Sees and ends what was left open on the target; None: nobody looks.
         clock: Where time comes from.
     """
 
@@ -65,7 +65,7 @@ class ControlProducer:
         read_control: Callable[[], ControlView],
         read_positions: Callable[[], Mapping[SourcePartition, Position]],
         partitions: Callable[[], int],
-        leftovers: Leftovers | None,
+        hanging_client: HangingClient | None,
         clock: Clock,
     ) -> None:
         self._link = link
@@ -74,7 +74,7 @@ class ControlProducer:
         self._read_control = read_control
         self._read_positions = read_positions
         self._partitions = partitions
-        self._leftovers = leftovers
+        self._hanging_client = hanging_client
         self._clock = clock
         self._producer: TransactionalProducer | None = None
 
@@ -155,10 +155,10 @@ class ControlProducer:
 
     def is_held(self) -> bool:
         """Whether somebody has a transaction open in control, and does not end it."""
-        if self._leftovers is None:
+        if self._hanging_client is None:
             return False
         deadline = Deadline(_SHOWN_SECONDS, self._clock)
-        while self._leftovers.open([(self._names.control_topic, 0)]):
+        while self._hanging_client.open([(self._names.control_topic, 0)]):
             if deadline.passed:
                 return True
             self._clock.sleep(_LOOK_SECONDS)
@@ -194,26 +194,26 @@ class ControlProducer:
 
     def _places(self) -> Sequence[tuple[str, int]]:
         """Partitions that it writes to, if somebody looks at them."""
-        if self._leftovers is None or self._producer is None:
+        if self._hanging_client is None or self._producer is None:
             return ()
         positions = [(self._names.positions_topic, number) for number in range(self._partitions())]
         return [(self._names.control_topic, 0), *positions]
 
     def _left_open(self, places: Sequence[tuple[str, int]]) -> Sequence[OpenRange]:
         """What is open by our producer; a commit that was suspect has none any more, and its successor looks."""
-        if self._leftovers is None or self._producer is None:
+        if self._hanging_client is None or self._producer is None:
             return ()
-        found = self._leftovers.open(places)
+        found = self._hanging_client.open(places)
         # librdkafka tells the id a tenth of a second later: it is asked for only where somebody has something open
         ours = self._producer.identity().producer_id if found else -1
         return [one for one in found if one.producer_id == ours]
 
     def _end(self, found: Sequence[OpenRange]) -> None:
-        assert self._leftovers is not None, "somebody looked"  # noqa: S101  for the type checker
+        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  for the type checker
         commit = self._may_commit(found)
         # its InitProducerId fences our producer
         self.drop()
-        self._leftovers.end(None, [one.where for one in found], commit=commit)
+        self._hanging_client.end(None, [one.where for one in found], commit=commit)
         log.warning(
             "left_open_ended",
             link=self._link.name,
@@ -222,12 +222,12 @@ class ControlProducer:
 
     def _may_commit(self, found: Sequence[OpenRange]) -> bool:
         """Whether it is complete: layout and first positions were written together."""
-        assert self._leftovers is not None, "somebody looked"  # noqa: S101  likewise
+        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  likewise
         published: list[tuple[bytes | None, bytes | None, str]] = []
         sources: set[SourcePartition] = set()
         for one in found:
             where = f"{one.topic}-{one.partition}@{one.start}"
-            for key, value in self._leftovers.records(one):
+            for key, value in self._hanging_client.records(one):
                 if one.topic == self._names.control_topic:
                     published.append((key, value, where))
                     continue

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.reverse_link import Opposite
-    from eomirror.recovery.hanging import Leftovers
+    from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
 __all__ = ["FilledCopies"]
@@ -50,7 +50,7 @@ class FilledCopies:
         client_id: What brokers see.
         clock: Where time comes from.
         into_filled: Whether the user said that records in the copies are meant to stay (``--into-filled``).
-        leftovers: Knows which transactional ids wrote to a partition, where the brokers tell.
+        hanging_client: Knows which transactional ids wrote to a partition, where the brokers tell.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class FilledCopies:
         client_id: str,
         clock: Clock,
         into_filled: bool = False,
-        leftovers: Leftovers | None = None,
+        hanging_client: HangingClient | None = None,
     ) -> None:
         self._link = link
         self._admin = admin
         self._into_filled = into_filled
-        self._leftovers = leftovers
+        self._hanging_client = hanging_client
         self._others = OtherLinks(
             link.name, target, admin, client_id=client_id, clock=clock, event="other_link_unknown"
         )
@@ -210,10 +210,10 @@ class FilledCopies:
 
     def _writers(self, partitions: Sequence[_Where]) -> Mapping[_Where, frozenset[str]]:
         """Links whose lanes have written there; nothing where the brokers do not tell."""
-        if self._leftovers is None or not partitions:
+        if self._hanging_client is None or not partitions:
             return {}
         try:
-            told = self._leftovers.writers(partitions)
+            told = self._hanging_client.writers(partitions)
         except MirrorError as error:
             log.info("writers_unknown", link=self._link.name, reason=error.message)
             return {}

@@ -9,8 +9,8 @@ import structlog
 
 from eomirror.errors import TransactionFailedError
 from eomirror.link.offset_map_reader import OffsetMapReader
-from eomirror.recovery.hanging_client import TargetLeftovers
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.hanging_client import TargetHangingClient
+from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
     from eomirror.clock import Clock
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.link.state import LinkState
     from eomirror.records.names import LinkNames
-    from eomirror.recovery.hanging import Leftovers
+    from eomirror.recovery.hanging import HangingClient
 
-__all__ = ["end_left_open", "target_leftovers"]
+__all__ = ["end_left_open", "target_hanging_client"]
 
 log = structlog.get_logger(__name__)
 
 _TRIES = 5
 
 
-def target_leftovers(
+def target_hanging_client(
     link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
-) -> TargetLeftovers:
+) -> TargetHangingClient:
     """Returns the client that finds and ends hanging transactions on a link's target."""
-    return TargetLeftovers(
+    return TargetHangingClient(
         link,
         target,
         admin,
@@ -41,7 +41,9 @@ def target_leftovers(
     )
 
 
-def end_left_open(link: Link, names: LinkNames, state: LinkState, leftovers: Leftovers, highest: int) -> None:
+def end_left_open(
+    link: Link, names: LinkNames, state: LinkState, hanging_client: HangingClient, highest: int
+) -> None:
     """
     End what hides the owner's records in control and positions; the lanes that left it open may never run again.
 
@@ -49,18 +51,18 @@ def end_left_open(link: Link, names: LinkNames, state: LinkState, leftovers: Lef
         link: The link.
         names: Its names.
         state: Reads its topics.
-        leftovers: Sees and ends what is open.
+        hanging_client: Sees and ends what is open.
         highest: Highest lane number that any generation ever used.
 
     Raises:
         TransactionFailedError: It stays open, also after it was ended.
         MirrorError: The target refuses us, or does not answer.
     """
-    lanes = partial(leftovers.lanes, highest)
+    lanes = partial(hanging_client.lanes, highest)
     positions = partial(state.positions, wait_for_open=False, overruled=())
     for _ in range(_TRIES):
-        mending = Mending(names, leftovers)
-        if not mending.state_left_open(range(state.positions_partitions()), lanes, positions):
+        mending = HangingResolver(names, hanging_client)
+        if not mending.find_hanging_state(range(state.positions_partitions()), lanes, positions):
             return
         # the markers of this end may be left out as well
         log.warning("left_open_ended", link=link.name, committed=mending.end({}))

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster, Link
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Claim
-    from eomirror.recovery.hanging import Leftovers
+    from eomirror.recovery.hanging import HangingClient
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkOwner"]
@@ -99,7 +99,7 @@ class LinkOwner:
         predecessors: What another replicator left of adopted partitions, if that is where they come from.
         on_event: Told in a word what is being done, for progress.
         into_filled: Whether records in copies that the link has no position for are meant to stay there.
-        leftovers: Makes who sees and ends what was left open on the target (`eomirror.recovery.hanging_client`).
+        hanging_client: Makes who sees and ends what was left open on the target (`eomirror.recovery.hanging_client`).
 
     Attributes:
         published: Whether a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
@@ -119,7 +119,7 @@ class LinkOwner:
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
         into_filled: bool = False,
-        leftovers: Callable[..., Leftovers] | None = None,
+        hanging_client: Callable[..., HangingClient] | None = None,
     ) -> None:
         self._link = link
         self._source = source
@@ -138,13 +138,13 @@ class LinkOwner:
         self._target_admin = ClusterAdmin(target, client_id=client_id)
         self._state = LinkState(link, target, self._target_admin, client_id=client_id, clock=clock)
         self._opposite = OppositeLinks(link, source, self._source_admin, client_id=client_id, clock=clock)
-        self._leftovers = (
-            None if leftovers is None
-            else leftovers(link, target, self._target_admin, client_id=client_id, clock=clock)
+        self._hanging_client = (
+            None if hanging_client is None
+            else hanging_client(link, target, self._target_admin, client_id=client_id, clock=clock)
         )  # fmt: skip
         self._copies = FilledCopies(
             link, target, self._target_admin, client_id=client_id, clock=clock, into_filled=into_filled,
-            leftovers=self._leftovers,
+            hanging_client=self._hanging_client,
         )  # fmt: skip
         self._control = ControlProducer(
             link,
@@ -152,7 +152,7 @@ class LinkOwner:
             read_control=partial(self._state.control, wait_for_open=False),
             read_positions=partial(self._state.positions, wait_for_open=False, overruled=()),
             partitions=self._state.positions_partitions,
-            leftovers=self._leftovers,
+            hanging_client=self._hanging_client,
             clock=clock,
         )
         self.published = False
@@ -270,7 +270,7 @@ class LinkOwner:
         crash_point("owner.published")
         self._tell("fencing lanes of older generations")
         self._fence(generation.highest_lane)
-        self._end_left_open(generation.highest_lane)
+        self._resolve_hanging(generation.highest_lane)
         crash_point("owner.fenced_all")
         if view.handed_over is not None:
             # with the positions and not with the generation: between the two the old positions are those that count
@@ -320,7 +320,7 @@ class LinkOwner:
             generation = self._state.control(wait_for_open=False).generation
             if generation is not None:
                 self._fence(generation.highest_lane)
-                self._end_left_open(generation.highest_lane)
+                self._resolve_hanging(generation.highest_lane)
         return self._state.control()
 
     def _publish(self, generation: Generation, first: Sequence[MetadataRecord]) -> None:
@@ -339,9 +339,9 @@ class LinkOwner:
             on_fenced=lambda: crash_point("owner.fenced_some"),
         )
 
-    def _end_left_open(self, highest: int) -> None:
-        if self._leftovers is not None:
-            end_left_open(self._link, self._names, self._state, self._leftovers, highest)
+    def _resolve_hanging(self, highest: int) -> None:
+        if self._hanging_client is not None:
+            end_left_open(self._link, self._names, self._state, self._hanging_client, highest)
 
     # -- keeping it ------------------------------------------------------------------------------
 

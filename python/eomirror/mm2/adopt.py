@@ -28,7 +28,7 @@ from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactLogReader, control_view
 from eomirror.kafka.record_digests import LogTailReader
 from eomirror.link.first_positions import Predecessor
-from eomirror.link.hanging_state_topics import target_leftovers
+from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.mm2.alignment import Alignment, align
 from eomirror.mm2.resume_offset import PartitionAdoption, PartitionFacts, furthest_sync, judge, refuse_unknown
@@ -457,7 +457,7 @@ class _Look:
             adopt={source: _known(each.resume) for source, each in resumed.items()},
             predecessors=predecessors,
             on_event=self._tell,
-            leftovers=target_leftovers,
+            hanging_client=target_hanging_client,
         )
         try:
             # the last look before the positions are committed

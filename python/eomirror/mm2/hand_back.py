@@ -28,7 +28,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.compacted_topic import CompactLogReader, control_view
-from eomirror.link.hanging_state_topics import target_leftovers
+from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over
 from eomirror.link.valid_positions import valid_positions
@@ -223,7 +223,7 @@ class _Return:
             run=new_run_id(),
             clock=self._clock,
             on_event=self._tell,
-            leftovers=target_leftovers,
+            hanging_client=target_hanging_client,
         )
         try:
             owner.acquire(self._link.lanes, discovery.prepare())

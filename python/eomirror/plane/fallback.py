@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from eomirror.plane.protocol import (
         Advance,
+        Flushed,
         MetadataRecord,
         Plane,
         ProducerIdentity,
         Pumped,
-        Sealed,
         Start,
     )
     from eomirror.types import SourcePartition
@@ -138,13 +138,13 @@ class SwitchingPlane:
                 raise
             raise PlaneChangedError(self._unhonoured) from error
 
-    def forecast(self) -> Sealed | None:
-        """What `seal` will answer, if that can be told."""
-        return self._serving.forecast()
+    def speculate(self) -> Flushed | None:
+        """What `flush` will answer, if that can be told."""
+        return self._serving.speculate()
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         """Wait until all that was produced is acknowledged, and balance the account (rule 7)."""
-        return self._serving.seal(seconds)
+        return self._serving.flush(seconds)
 
     def has_more(self) -> bool:
         """Whether more has come of partitions that the open transaction holds."""

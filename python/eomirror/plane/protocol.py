@@ -27,10 +27,9 @@ __all__ = [
     "Advance",
     "BatchMark",
     "CommitOutcome",
-    "Ground",
+    "Flushed",
     "History",
     "Holes",
-    "LeftOut",
     "MetadataRecord",
     "Plane",
     "ProducerIdentity",
@@ -38,10 +37,11 @@ __all__ = [
     "RangeRefusedError",
     "RecordMark",
     "Refusal",
+    "RefusalReason",
     "RefusedRecord",
-    "Sealed",
     "Seen",
     "Serving",
+    "SkippedRecord",
     "Start",
     "Treatment",
     "is_compacting",
@@ -68,7 +68,7 @@ def is_near(record: int, following: int) -> bool:
     return following - record <= _NEAR_OFFSETS
 
 
-class Ground(enum.StrEnum):
+class RefusalReason(enum.StrEnum):
     """
     For what a record is refused; the value is the reason in a dead letter.
 
@@ -85,7 +85,7 @@ class Ground(enum.StrEnum):
     SEGMENT = "segment"
     TIMESTAMP = "timestamp"
     INVALID = "invalid"
-    LETTER = "letter"
+    DEAD_LETTER = "letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Refusal:
 
     source: SourcePartition
     target_topic: str
-    ground: Ground
+    reason: RefusalReason
     words: str
     begin: int
     end: int
@@ -131,7 +131,7 @@ class Refusal:
 
 
 class RangeRefusedError(RecordRefusedError):
-    """The target refuses records of a partition; never shown as it is, for `Refusals` decides what to say."""
+    """The target refuses records of a partition; never shown as it is, for `RefusalPolicy` decides what to say."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(
@@ -350,7 +350,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Flushed:
     """
     A transaction whose data is all acknowledged.
 
@@ -374,12 +374,12 @@ class MetadataRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedRecord:
     """
     Why a record is left out.
 
     Attributes:
-        reason: Kind of refusal (`eomirror.plane.protocol.Ground`).
+        reason: Kind of refusal (`eomirror.plane.protocol.RefusalReason`).
         words: The target's own words.
         limit: The setting that it breaks; empty when not known.
     """
@@ -403,9 +403,9 @@ class Treatment:
     """
 
     ranges: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    left_out: Mapping[SourcePartition, Mapping[int, LeftOut]] = field(default_factory=dict)
+    left_out: Mapping[SourcePartition, Mapping[int, SkippedRecord]] = field(default_factory=dict)
     batch_bytes: int | None = None
-    whole_letters: bool = True
+    whole_dead_letters: bool = True
 
     def range_at(self, source: SourcePartition, offset: int) -> tuple[int, int]:
         """Where the range that begins at an offset ends at the latest, and how many records it may have."""
@@ -469,7 +469,7 @@ class Plane(Protocol):
         """
         Source topics of the open transaction whose records are fetched and produced by topic id (rule 5).
 
-        Before `seal` it is what is to be expected, after it a fact; see `eomirror.lane.topic_ids`.
+        Before `flush` it is what is to be expected, after it a fact; see `eomirror.lane.topic_ids`.
         """
 
     def begin(self) -> ProducerIdentity:
@@ -478,14 +478,14 @@ class Plane(Protocol):
     def pump(self, seconds: float) -> Pumped:
         """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
 
-    def forecast(self) -> Sealed | None:
+    def speculate(self) -> Flushed | None:
         """
-        What `seal` will answer if nobody else writes to the target partitions; None when that cannot be told.
+        What `flush` will answer if nobody else writes to the target partitions; None when that cannot be told.
 
-        Called after the last `pump` of a transaction.  Only ever compared with what `seal` says, never believed.
+        Called after the last `pump` of a transaction.  Only ever compared with what `flush` says, never believed.
         """
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         """
         Wait until all that was produced is acknowledged, and balance the account (rule 7).
 

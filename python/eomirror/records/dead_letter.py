@@ -40,7 +40,7 @@ class DeadLetter:
         source: Source partition.
         offset: Source offset.
         target_topic: Topic that refuses it; the partition has the same number.
-        reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.Ground`).
+        reason: Kind of refusal, such as ``size`` or ``timestamp`` (`eomirror.plane.protocol.RefusalReason`).
         error: The target's own words.
         limit: The setting that it breaks, such as ``max.message.bytes=1048588``; empty when not known.
         timestamp: Of the record, ms; -1 when it has none.

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
 
 __all__ = [
-    "Fate",
-    "Leftovers",
+    "HangingClient",
     "OpenRange",
+    "RecordState",
     "ahead_error",
     "copy_was_committed",
     "lost_error",
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 
-class Leftovers(Protocol):
+class HangingClient(Protocol):
     """Sees and ends what is open in partitions of the target (`eomirror.recovery.hanging`)."""
 
     def open(self, partitions: Collection[tuple[str, int]]) -> Sequence[OpenRange]:
@@ -83,7 +83,7 @@ class Leftovers(Protocol):
     def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
         """Keys and values of all records of its range, of other producers too; for topics of ours."""
 
-    def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
+    def record_states(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], RecordState]:
         """What became of acknowledged records, one in each partition, by their offsets."""
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
@@ -95,17 +95,17 @@ class Leftovers(Protocol):
         """
         Partitions in which something else stands at an offset than a record of this producer.
 
-        Of partitions that `fates` was asked about just before, and only where something stands behind the record.  A
+        Of partitions that `record_states` was asked about just before, and only where something stands behind the record.  A
         record that was deleted or compacted away says nothing.
         """
 
-    def shown_behind(
+    def committed_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:
         """
         Partitions in which committed records of these producers stand behind a record, by its offset.
 
-        Of partitions that `fates` was asked about just before.  Who they are is asked only where something stands
+        Of partitions that `record_states` was asked about just before.  Who they are is asked only where something stands
         behind one.
         """
 
@@ -113,7 +113,7 @@ class Leftovers(Protocol):
         """
         Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
 
-        Of partitions that `fates` was asked about just before.
+        Of partitions that `record_states` was asked about just before.
         """
 
     def writers(self, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], AbstractSet[str]]:
@@ -122,7 +122,7 @@ class Leftovers(Protocol):
     def lanes(self, highest: int) -> Mapping[int, int]:
         """Producer id -> lane, of the lanes up to this one."""
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Let go of connections; the next look makes new ones."""
 
     def end(
@@ -151,21 +151,21 @@ class Leftovers(Protocol):
         """
 
 
-class Fate(enum.Enum):
+class RecordState(enum.Enum):
     """
     What a `read_committed` reader sees at an offset that a record was acknowledged at.
 
-    SHOWN: The record.  (Of an offset that was only foreseen: perhaps a marker, or what somebody else wrote.)
-    HIDDEN: Nothing, though the record is there: it was aborted.
-    OPEN: Nothing yet.
-    GONE: Nothing, and nobody can tell: it was deleted or compacted away, or never written.
+    COMMITTED: The record.  (Of an offset that was only foreseen: perhaps a marker, or what somebody else wrote.)
+    ABORTED: Nothing, though the record is there: it was aborted.
+    PENDING: Nothing yet.
+    DELETED: Nothing, and nobody can tell: it was deleted or compacted away, or never written.
     UNREADABLE: We may not look.
     """
 
-    SHOWN = "shown"
-    HIDDEN = "hidden"
-    OPEN = "open"
-    GONE = "gone"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    PENDING = "pending"
+    DELETED = "deleted"
     UNREADABLE = "unreadable"
 
 
@@ -236,7 +236,7 @@ def state_was_committed(behind: Iterable[bool], *, in_doubt: bool) -> bool:
     return in_doubt if len(told) > 1 else told == {True}
 
 
-def positions_were_committed(last: Collection[Fate], earlier: Collection[Fate]) -> bool:
+def positions_were_committed(last: Collection[RecordState], earlier: Collection[RecordState]) -> bool:
     """
     Whether the positions that are open were committed.
 
@@ -250,16 +250,18 @@ def positions_were_committed(last: Collection[Fate], earlier: Collection[Fate]) 
     Raises:
         UnreachableError: Those before it were committed, and it was not, or nobody can tell.
     """
-    if Fate.SHOWN in last:
+    if RecordState.COMMITTED in last:
         return True
     # to abort them on the chance would bring twice what was committed; a record of the last that is aborted tells of it
-    if Fate.UNREADABLE in earlier or (Fate.UNREADABLE in last and Fate.HIDDEN not in last):
+    if RecordState.UNREADABLE in earlier or (
+        RecordState.UNREADABLE in last and RecordState.ABORTED not in last
+    ):
         raise unclear_error(
             "the positions",
             "whether they were committed tells who reads the copies, and we may not",
             fix="grant Read on the topics that `records_not_readable` names; this is tried again",
         )
-    if Fate.SHOWN in earlier:
+    if RecordState.COMMITTED in earlier:
         raise unclear_error(
             "the positions",
             "they are of several transactions, and of the last nobody can tell whether it was committed",

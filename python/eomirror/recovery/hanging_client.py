@@ -21,8 +21,8 @@ from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
-from eomirror.recovery.hanging import Fate, OpenRange, unclear_error
-from eomirror.recovery.record_state import RecordFates
+from eomirror.recovery.hanging import OpenRange, RecordState, unclear_error
+from eomirror.recovery.record_state import RecordStateReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eomirror.records.position import Position
     from eomirror.types import SourcePartition
 
-__all__ = ["TargetLeftovers"]
+__all__ = ["TargetHangingClient"]
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,12 @@ _MARKER = 1
 _MOST_BYTES = 256 * 1024 * 1024
 _LOOK_SECONDS = 0.02
 _TWICE_SECONDS = 2.0
-_FATES: Final = {"shown": Fate.SHOWN, "open": Fate.OPEN, "gone": Fate.GONE, "unreadable": Fate.UNREADABLE}
+_STATES: Final = {
+    "shown": RecordState.COMMITTED,
+    "open": RecordState.PENDING,
+    "gone": RecordState.DELETED,
+    "unreadable": RecordState.UNREADABLE,
+}
 
 _Where = tuple[str, int]
 _Answer = TypeVar("_Answer")
@@ -61,9 +66,9 @@ class CommittedRanges(Protocol):
         """Closes the reader."""
 
 
-class TargetLeftovers:
+class TargetHangingClient:
     """
-    Looks at a link's target, and ends what was left open there; see `eomirror.recovery.hanging.Leftovers`.
+    Looks at a link's target, and ends what was left open there; see `eomirror.recovery.hanging.HangingClient`.
 
     Args:
         link: The link.
@@ -92,9 +97,9 @@ class TargetLeftovers:
         self._target = target
         self._client_id = client_id
         self._clock = clock
-        self._fates = RecordFates(target, admin, client_id=client_id, clock=clock)
+        self._states = RecordStateReader(target, admin, client_id=client_id, clock=clock)
         self._made: LeftOpen | None = None
-        # last stable offsets, as `fates` has seen them
+        # last stable offsets, as `record_states` has seen them
         self._stable: Mapping[_Where, int] = {}
 
     def open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
@@ -125,9 +130,9 @@ class TargetLeftovers:
 
     def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
         """Keys and values of all records of its range, of other producers too."""
-        return self._fates.range(found.topic, found.partition, found.start, found.end)
+        return self._states.range(found.topic, found.partition, found.start, found.end)
 
-    def fates(self, records: Mapping[_Where, int]) -> Mapping[_Where, Fate]:
+    def record_states(self, records: Mapping[_Where, int]) -> Mapping[_Where, RecordState]:
         """
         What became of acknowledged records, one in each partition, by their offsets.
 
@@ -143,9 +148,9 @@ class TargetLeftovers:
             if not never:
                 raise
             left = {where: offset for where, offset in records.items() if where not in never}
-            return {**never, **(self.fates(left) if left else {})}
+            return {**never, **(self.record_states(left) if left else {})}
         if answers is None:
-            return self._fates.fates(records)
+            return self._states.read(records)
         told = {(topic, number): fate for topic, number, fate, _ in answers}
         self._stable = {(topic, number): stable for topic, number, _, stable in answers}
         unreadable = sorted({topic for (topic, _), fate in told.items() if fate == "unreadable"})
@@ -156,9 +161,9 @@ class TargetLeftovers:
                 reason="whether the target dropped a transaction behind the mirror's back cannot be told",
                 fix="grant Read on these topics of the target",
             )
-        found = {where: _FATES[fate] for where, fate in told.items() if fate != "doubtful"}
+        found = {where: _STATES[fate] for where, fate in told.items() if fate != "doubtful"}
         doubtful = {where: offset for where, offset in records.items() if told.get(where) == "doubtful"}
-        return {**found, **(self._fates.fates(doubtful) if doubtful else {})}
+        return {**found, **(self._states.read(doubtful) if doubtful else {})}
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
@@ -178,7 +183,7 @@ class TargetLeftovers:
         """
         Partitions in which something else stands at an offset than a record of this producer.
 
-        Of partitions that `fates` was asked about just before.
+        Of partitions that `record_states` was asked about just before.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
@@ -209,13 +214,13 @@ class TargetLeftovers:
 
         return (self._told(ask) if asked else None) or frozenset()
 
-    def shown_behind(
+    def committed_behind(
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[_Where]:
         """
         Partitions in which committed records of these producers stand behind a record, by its offset.
 
-        Of partitions that `fates` was asked about just before.
+        Of partitions that `record_states` was asked about just before.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
@@ -247,7 +252,7 @@ class TargetLeftovers:
         """
         Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
 
-        Of partitions that `fates` was asked about just before.  Something stood behind the record, and retention has
+        Of partitions that `record_states` was asked about just before.  Something stood behind the record, and retention has
         deleted it, so that the log does not tell whether it was an aborted attempt or committed.  The map does: a
         chunk of it is committed with the records that it names.
 
@@ -387,7 +392,7 @@ class TargetLeftovers:
             found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
 
-    def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, Fate]:
+    def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, RecordState]:
         """
         Of these, those that nobody will lead however long we wait: the cluster does not have or does not show them.
 
@@ -400,11 +405,11 @@ class TargetLeftovers:
         self._clock.sleep(_TWICE_SECONDS)
         return dict(first.items() & self._not_shown(partitions).items())
 
-    def _not_shown(self, partitions: Collection[_Where]) -> Mapping[_Where, Fate]:
+    def _not_shown(self, partitions: Collection[_Where]) -> Mapping[_Where, RecordState]:
         found, refused = self._admin.visible_topics(sorted({topic for topic, _ in partitions}))
         numbers = {topic: facts.partitions for topic, facts in found.items() if facts is not None}
         return {
-            where: Fate.UNREADABLE if where[0] in refused else Fate.GONE
+            where: RecordState.UNREADABLE if where[0] in refused else RecordState.DELETED
             for where in partitions
             if where[1] >= numbers.get(where[0], 0)
         }
@@ -420,7 +425,7 @@ class TargetLeftovers:
             log.warning("open_transactions_not_told", cluster=self._target.alias, reason=error.message)
             return None
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Let go of the connection; the next look makes a new one."""
         self._made = None
 

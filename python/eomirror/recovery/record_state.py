@@ -19,7 +19,7 @@ from eomirror.errors import UnreachableError
 from eomirror.kafka.client_factory import made
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
-from eomirror.recovery.hanging import Fate
+from eomirror.recovery.hanging import RecordState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster
     from eomirror.kafka.admin import ClusterAdmin
 
-__all__ = ["RecordFates"]
+__all__ = ["RecordStateReader"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ _GONE = frozenset({Action.SOURCE_GAP, Action.TOPIC_GONE})
 _Where = tuple[str, int]
 
 
-class RecordFates:
+class RecordStateReader:
     """
     Reads single records of one cluster.
 
@@ -61,7 +61,7 @@ class RecordFates:
         self._client_id = client_id
         self._clock = clock
 
-    def fates(self, records: Mapping[_Where, int]) -> dict[_Where, Fate]:
+    def read(self, records: Mapping[_Where, int]) -> dict[_Where, RecordState]:
         """
         What became of acknowledged records.
 
@@ -70,9 +70,9 @@ class RecordFates:
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
-            MirrorError: The cluster refuses us; a topic that we may not read is no reason, its records are `Fate.GONE`.
+            MirrorError: The cluster refuses us; a topic that we may not read is no reason, its records are `RecordState.DELETED`.
         """
-        found = dict.fromkeys(records, Fate.GONE)
+        found = dict.fromkeys(records, RecordState.DELETED)
         topics = self._admin.describe_topics(sorted({topic for topic, _ in records}))
         there = {}
         for where, offset in records.items():
@@ -81,13 +81,13 @@ class RecordFates:
                 there[where] = offset
         stable = self._admin.offsets(there, at="latest", read_committed=True) if there else {}
         decided = {where: offset for where, offset in there.items() if offset < stable[where]}
-        found.update(dict.fromkeys(there.keys() - decided.keys(), Fate.OPEN))
+        found.update(dict.fromkeys(there.keys() - decided.keys(), RecordState.PENDING))
         shown = self._present(decided, "read_committed")
-        found.update(dict.fromkeys(shown, Fate.SHOWN))
+        found.update(dict.fromkeys(shown, RecordState.COMMITTED))
         hidden = self._present(
             {where: decided[where] for where in decided.keys() - shown}, "read_uncommitted"
         )
-        found.update(dict.fromkeys(hidden, Fate.HIDDEN))
+        found.update(dict.fromkeys(hidden, RecordState.ABORTED))
         return found
 
     def range(

@@ -19,7 +19,7 @@ from eomirror.records.names import ReadersTopics
 from eomirror.records.offset_map import offset_map_partition
 from eomirror.records.position import decode_key, decode_position
 from eomirror.recovery.hanging import (
-    Fate,
+    RecordState,
     ahead_error,
     copy_was_committed,
     lost_error,
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
     from eomirror.records.names import LinkNames, StateTopics
     from eomirror.records.position import Position
-    from eomirror.recovery.hanging import Leftovers, OpenRange
+    from eomirror.recovery.hanging import HangingClient, OpenRange
 
-__all__ = ["Mending"]
+__all__ = ["HangingResolver"]
 
 _Where = tuple[str, int]
 
 # how often it is asked what became of records while that changes; who begins anew asks again
 _LOOKS = 3
 # of these a leader tells what stands at the offset
-_TOLD = frozenset({Fate.SHOWN, Fate.GONE})
+_TOLD = frozenset({RecordState.COMMITTED, RecordState.DELETED})
 
 
-class Mending:
+class HangingResolver:
     """
     What a lane, or the owner of its link, does about transactions that were left open.
 
@@ -57,20 +57,22 @@ class Mending:
 
     Args:
         names: Of the link.
-        leftovers: Looks, and ends.
+        hanging_client: Looks, and ends.
         readers: Topics of MM2's readers that the lane writes to.
     """
 
-    def __init__(self, names: LinkNames, leftovers: Leftovers, readers: ReadersTopics | None = None) -> None:
+    def __init__(
+        self, names: LinkNames, hanging_client: HangingClient, readers: ReadersTopics | None = None
+    ) -> None:
         self._names = names
-        self._leftovers = leftovers
+        self._hanging_client = hanging_client
         self._readers = readers or ReadersTopics()
         # (lane, whether to commit) -> partitions
         self._plan: dict[tuple[int, bool], list[_Where]] = {}
         # what was ended once: where, whose, from which offset
         self._ended: set[tuple[_Where, int, int]] = set()
 
-    def state_left_open(
+    def find_hanging_state(
         self,
         numbers: Collection[int],
         lanes: Callable[[], Mapping[int, int]],
@@ -88,7 +90,7 @@ class Mending:
             UnreachableError: It cannot be told how a transaction ended, or it stays open although it was ended.
             MirrorError: The target refuses us.
         """
-        found = self._leftovers.open(
+        found = self._hanging_client.open(
             [(self._names.control_topic, 0), *((self._names.positions_topic, number) for number in numbers)]
         )
         known = lanes() if found else {}
@@ -103,7 +105,7 @@ class Mending:
                 self._end_later(one, known[producer_id], commit=commit)
         return bool(self._plan)
 
-    def copies_left_open(
+    def find_hanging_copies(
         self,
         positions: Mapping[SourcePartition, Position],
         *,
@@ -134,7 +136,7 @@ class Mending:
         if letters:
             state.append((topics.dead_letter, 0))
         told = [(topic, 0) for topic in (self._readers.checkpoints, self._readers.offset_syncs) if topic]
-        found = self._leftovers.open([*copies, *state, *told])
+        found = self._hanging_client.open([*copies, *state, *told])
         # other lanes write to the offset map all the time, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
         known = lanes() if others else mine
@@ -162,7 +164,7 @@ class Mending:
                 self._end_later(one, lane, commit=commit)
         return bool(self._plan)
 
-    def stop_what_is_torn(
+    def stop_torn_topics(
         self,
         positions: Collection[Position],
         *,
@@ -186,28 +188,32 @@ class Mending:
         named = _named(positions)
         if not named:
             return
-        fates = self._leftovers.fates(named)
+        states = self._hanging_client.record_states(named)
         written = {
             (one.target_topic, one.target_partition): (named[one.target_topic, one.target_partition], writer)
             for one, writer in _known_writers(positions)
-            if fates.get((one.target_topic, one.target_partition)) in _TOLD
+            if states.get((one.target_topic, one.target_partition)) in _TOLD
         }
-        replaced = self._leftovers.overwritten(written) if written else frozenset()
+        replaced = self._hanging_client.overwritten(written) if written else frozenset()
         # what the owner sets is not behind all that lanes wrote: the user may want it again
         ours = _named(one for one in positions if one.epoch > 0)
         # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
         earlier = {one.producer_id for one in positions}
-        behind = self._leftovers.shown_behind(ours, lambda: lanes().keys() | earlier) if ours else frozenset()
+        behind = (
+            self._hanging_client.committed_behind(ours, lambda: lanes().keys() | earlier)
+            if ours
+            else frozenset()
+        )
         if deleted := [
             one
             for one in positions
-            if one.epoch > 0 and fates.get((one.target_topic, one.target_partition)) is Fate.GONE
+            if one.epoch > 0 and states.get((one.target_topic, one.target_partition)) is RecordState.DELETED
         ]:
-            behind = behind | self._leftovers.mapped_behind(deleted)
+            behind = behind | self._hanging_client.mapped_behind(deleted)
         now = again() if behind else {}
         for one in positions:
             where = one.target_topic, one.target_partition
-            if fates.get(where) is Fate.HIDDEN:
+            if states.get(where) is RecordState.ABORTED:
                 stop(one, lost_error(one))
             elif where in replaced:
                 stop(one, copy_overwritten_error(one))
@@ -236,16 +242,16 @@ class Mending:
         plan, self._plan = self._plan, {}
         held = dict(identities)
         for (lane, commit), partitions in plan.items():
-            held[lane] = self._leftovers.end(lane, partitions, commit=commit, held=held.get(lane))
+            held[lane] = self._hanging_client.end(lane, partitions, commit=commit, held=held.get(lane))
         return {
             f"{topic}-{number}": commit
             for (_, commit), partitions in plan.items()
             for topic, number in partitions
         }
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """The looks are over for a while."""
-        self._leftovers.rest()
+        self._hanging_client.release()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -262,11 +268,13 @@ class Mending:
         told = [position for one in ranges for position in self._positions_in(one) if position.records]
         newest = _transaction(told[-1]) if told else None
         whose = ranges[0].producer_id
-        last = self._fates([one for one in told if _transaction(one) == newest], whose)
+        last = self._record_states([one for one in told if _transaction(one) == newest], whose)
         earlier = [one for one in told if _transaction(one) != newest]
-        return positions_were_committed(last, () if Fate.SHOWN in last else self._fates(earlier, whose))
+        return positions_were_committed(
+            last, () if RecordState.COMMITTED in last else self._record_states(earlier, whose)
+        )
 
-    def _fates(self, positions: Sequence[Position], producer_id: int) -> Collection[Fate]:
+    def _record_states(self, positions: Sequence[Position], producer_id: int) -> Collection[RecordState]:
         """
         What became of the records that these name, of the last one in each partition.
 
@@ -279,12 +287,14 @@ class Mending:
         named, writers = _named(positions), _writers(positions)
         moving: Collection[_Where] = ()
         for _ in range(_LOOKS):
-            fates = dict(self._leftovers.fates(named)) if named else {}
-            shown = [where for where, fate in fates.items() if fate is Fate.SHOWN]
-            if any(self._leftovers.is_written_by(where, named[where], writers[where]) for where in shown):
-                return list(fates.values())
-            fates.update(dict.fromkeys(shown, Fate.GONE))
-            hidden = {where for where, fate in fates.items() if fate is Fate.OPEN}
+            states = dict(self._hanging_client.record_states(named)) if named else {}
+            shown = [where for where, state in states.items() if state is RecordState.COMMITTED]
+            if any(
+                self._hanging_client.is_written_by(where, named[where], writers[where]) for where in shown
+            ):
+                return list(states.values())
+            states.update(dict.fromkeys(shown, RecordState.DELETED))
+            hidden = {where for where, state in states.items() if state is RecordState.PENDING}
             found = [one for one in self._open(hidden) if one.start <= named[one.where]]
             # behind somebody else's open transaction also what is committed is not shown
             ours = {one.where for one in found if one.producer_id == producer_id}
@@ -296,16 +306,16 @@ class Mending:
             # soon as it knows what the others have, and whoever asks for the end of the log waits for that.
             moving = hidden - ours
             if not moving:
-                return list(fates.values())
+                return list(states.values())
         raise unclear_error(_first(moving), "what it holds of ours changes while we look")
 
     def _open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
-        return self._leftovers.open(partitions) if partitions else ()
+        return self._hanging_client.open(partitions) if partitions else ()
 
     def _positions_in(self, found: OpenRange) -> list[Position]:
         told = []
         where = f"{found.topic}-{found.partition}@{found.start}"
-        for key, value in self._leftovers.records(found):
+        for key, value in self._hanging_client.records(found):
             source = decode_key(key, where=where)
             if value is not None and not isinstance(source, int):
                 told.append(decode_position(source, value, where=where))
@@ -315,7 +325,7 @@ class Mending:
         self, ranges: Sequence[OpenRange], positions: Mapping[SourcePartition, Position]
     ) -> list[bool]:
         """Of each chunk, letter or gap: whether the position of its partition is behind it."""
-        told = [_spoken_of(key) for one in ranges for key, _ in self._leftovers.records(one)]
+        told = [_spoken_of(key) for one in ranges for key, _ in self._hanging_client.records(one)]
         return [
             positions[source].offset > offset for source, offset in filter(None, told) if source in positions
         ]
@@ -341,7 +351,7 @@ class Mending:
         where = f"{found.topic}-{found.partition}@{found.start}"
         by_source = {one.source: one for one in copies.values()}
         behind = []
-        for key, value in self._leftovers.records(found):
+        for key, value in self._hanging_client.records(found):
             # other producers write there as well, MirrorMaker 2 perhaps
             with suppress(StateError):
                 if found.topic == self._readers.checkpoints:

@@ -9,7 +9,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import AuthorizationError, LaneError, MirrorError, UnreachableError
-from eomirror.lane.runner import LanePump
+from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
 from eomirror.records.mm2 import Mm2Names
 from eomirror.records.names import LinkNames
@@ -57,7 +57,7 @@ def run_lane(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock = SYSTEM_CLOCK) 
             # before it is: a signal may come in between
             parked = True
             parked = _PARKING.put(ParkedLane(spec, lane.pump, mailbox, close))
-            report = replace(report, goes_on=parked)
+            report = replace(report, continues=parked)
     except LaneInterruptedError:
         # nobody would be told that it goes on; what is parked closes itself
         leave_parked()
@@ -80,7 +80,7 @@ def leave_parked() -> None:
     _PARKING.leave()
 
 
-def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
+def _drive(spec: LaneSpec, pump: LaneRunner) -> LaneReport:
     try:
         return pump.run()
     except LaneInterruptedError as signal:
@@ -91,7 +91,7 @@ def _drive(spec: LaneSpec, pump: LanePump) -> LaneReport:
 
 def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients) -> ParkedLane:
     from eomirror.kafka.plain_producer import SourceSyncs
-    from eomirror.link.hanging_state_topics import target_leftovers
+    from eomirror.link.hanging_state_topics import target_hanging_client
     from eomirror.link.lane_state import LaneState, LaneTopics
     from eomirror.link.offset_map_gc import OffsetMapSweep
     from eomirror.link.target_log_ends import CopyEnds
@@ -116,7 +116,7 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
             topic=Mm2Names().offset_syncs(spec.link.target),
         )
         clients.add(syncs.close)
-    pump = LanePump(
+    pump = LaneRunner(
         spec,
         plane=plane,
         state=state,
@@ -125,7 +125,9 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: _Clients
         clock=clock,
         syncs=syncs,
         sweep=sweep,
-        leftovers=target_leftovers(spec.link, spec.target, topics.target_admin, client_id=role, clock=clock),
+        hanging_client=target_hanging_client(
+            spec.link, spec.target, topics.target_admin, client_id=role, clock=clock
+        ),
         copies=copies,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)

@@ -52,7 +52,7 @@ from eomirror.lane.spec import Ending
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from eomirror.lane.runner import LanePump
+    from eomirror.lane.runner import LaneRunner
     from eomirror.lane.spec import AssignedPartition, LaneMailbox, LaneSpec
 
 __all__ = ["GOING_ON_SECONDS", "HAND_OVER_SECONDS", "PARKED_SECONDS", "ParkedLane", "Parking", "is_successor"]
@@ -82,7 +82,7 @@ class ParkedLane:
     """
 
     spec: LaneSpec
-    pump: LanePump
+    pump: LaneRunner
     mailbox: LaneMailbox
     close: Callable[[], None]
 
@@ -239,7 +239,7 @@ class _Keeper:
 
     def _go_on(self) -> bool:
         try:
-            self.lane.pump.go_on(self._end)
+            self.lane.pump.extend(self._end)
             report = self.lane.pump.run()
         except BaseException:
             # a panic of the native plane is no `Exception`, and no signal comes to this thread

@@ -158,7 +158,7 @@ class LaneTask:
             report = None
             try:
                 report = self.lane(spec, mailbox, SYSTEM_CLOCK)
-                if report.goes_on and not _outlives_its_task():
+                if report.continues and not _outlives_its_task():
                     # behind its transaction, which would stay open
                     leave_parked()
             except interrupts.kind as interrupt:
@@ -169,7 +169,7 @@ class LaneTask:
                 return report
             finally:
                 # one that goes on keeps its line (`eomirror.spark.handover`)
-                if report is None or not report.goes_on:
+                if report is None or not report.continues:
                     mailbox.close()
 
     def _unfit(self) -> LaneReport | None:

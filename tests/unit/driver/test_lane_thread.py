@@ -205,12 +205,12 @@ def test_the_next_attempt_knows_what_could_not_be_read(lane: LaneThread, host: H
 def test_a_lane_ends_when_nobody_mirrors_for_it_any_more(lane: LaneThread, host: Host) -> None:
     """EO-10: told to stop between two epochs: whoever goes on is told too, and the link is released behind him."""
     host.begun.get(timeout=_SECONDS)
-    host.endings.put({"ending": Ending.EPOCH, "goes_on": True})
+    host.endings.put({"ending": Ending.EPOCH, "continues": True})
     host.begun.get(timeout=_SECONDS)
     host.silent.clear()
     lane.stop()
     assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "shutdown", "to": "all"}
-    host.endings.put({"ending": Ending.EPOCH, "goes_on": True})
+    host.endings.put({"ending": Ending.EPOCH, "continues": True})
 
     assert not lane.join(0.2)
     host.silent.set()

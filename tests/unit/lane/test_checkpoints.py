@@ -25,8 +25,8 @@ class Lane:
         self.checkpoints = Checkpoints(1)
         self.positions = {ORDERS: position(ORDERS, 100, target_offset=50)}
 
-    def told(self, *offsets: GroupOffset) -> None:
-        self.checkpoints.told(offsets, self.positions)
+    def update(self, *offsets: GroupOffset) -> None:
+        self.checkpoints.update(offsets, self.positions)
 
     def step(self, offset: int, *ranges: tuple[int, int, int]) -> tuple[Position, tuple[Account, ...]]:
         last = ranges[-1][1] + ranges[-1][2] - 1 if ranges else self.positions[ORDERS].target_offset
@@ -58,7 +58,7 @@ def at(upstream: int, downstream: int | None = None, group: str = "g") -> GroupO
 def test_a_group_at_the_position_needs_no_map() -> None:
     """It has read everything that is mirrored: the next record comes behind the last."""
     lane = Lane()
-    lane.told(at(100))
+    lane.update(at(100))
 
     assert lane.commit() == [("g", 100, 51)]
     assert lane.answers() == [(100, 51)]
@@ -68,7 +68,7 @@ def test_a_group_at_the_position_needs_no_map() -> None:
 def test_a_group_that_is_ahead_waits_for_the_transaction_of_its_records() -> None:
     """And is in that one, not in an earlier one: its offset's records are committed with it."""
     lane = Lane()
-    lane.told(at(107))
+    lane.update(at(107))
 
     assert not lane.checkpoints.ready
     assert lane.commit(105, (100, 60, 5)) == []
@@ -80,13 +80,13 @@ def test_a_group_that_is_always_ahead_is_not_left_where_it_stood_at_first() -> N
     lane = Lane()
     written = []
     for step in range(100, 200, 10):
-        lane.told(at(step + 25))
+        lane.update(at(step + 25))
         written += lane.commit(step + 10, (step, step - 40, 10))
     assert written == [("g", at, at - 40) for at in (125, 145, 165, 185)]
     assert lane.answers() == [(at, at - 40) for at in (125, 145, 165, 185)]
 
     # it rests
-    lane.told(at(225))
+    lane.update(at(225))
     assert lane.commit(300, (200, 160, 100)) == [("g", 225, 185)]
     assert lane.commit(310, (300, 260, 10)) == []
 
@@ -94,12 +94,12 @@ def test_a_group_that_is_always_ahead_is_not_left_where_it_stood_at_first() -> N
 def test_a_group_that_goes_back_is_not_written_where_it_was() -> None:
     """What lies between is to be read again: of where it stood, only what lies behind it counts."""
     lane = Lane()
-    lane.told(at(104))
-    lane.told(at(118))
-    lane.told(at(102))
+    lane.update(at(104))
+    lane.update(at(118))
+    lane.update(at(102))
     assert lane.commit(110, (100, 60, 10)) == [("g", 102, 62)]
-    lane.told(at(118))
-    lane.told(at(101))
+    lane.update(at(118))
+    lane.update(at(101))
     assert lane.commit(120, (110, 71, 10)) == [("g", 101, 61)]
 
 
@@ -109,13 +109,13 @@ def test_what_is_ready_is_written_although_the_group_has_moved_on(
 ) -> None:
     """Transactions may be slower than the driver's looks: where the group is by now is not known, or not reached."""
     lane = Lane()
-    lane.told(first)
-    lane.told(then)
+    lane.update(first)
+    lane.update(then)
     assert [upstream for _, upstream, _ in lane.commit()] == [first.upstream]
 
     # but not where it went back
-    lane.told(first)
-    lane.told(at(80))
+    lane.update(first)
+    lane.update(at(80))
     assert lane.commit() == []
 
 
@@ -123,8 +123,8 @@ def test_an_older_checkpoint_never_comes_after_a_newer_one(monkeypatch: pytest.M
     """More are ready than one transaction takes, and it reaches where one of those groups is by now."""
     monkeypatch.setattr(checkpoints, "_MOST_AT_ONCE", 1)
     lane = Lane()
-    lane.told(at(100, group="other"), at(100))
-    lane.told(at(105))
+    lane.update(at(100, group="other"), at(100))
+    lane.update(at(105))
     assert lane.commit(110, (100, 60, 10)) == [("other", 100, 51), ("g", 105, 65)]
     assert lane.commit() == []
 
@@ -132,7 +132,7 @@ def test_an_older_checkpoint_never_comes_after_a_newer_one(monkeypatch: pytest.M
 def test_an_aborted_transaction_leaves_it_waiting() -> None:
     """`plan` changes nothing; what is not committed is planned again."""
     lane = Lane()
-    lane.told(at(102))
+    lane.update(at(102))
     moved, chunks = lane.step(105, (100, 60, 5))
     for _ in range(2):
         plan = lane.checkpoints.plan([moved], chunks, lane.positions, lambda _: True)
@@ -147,12 +147,12 @@ def test_holes_lead_to_the_next_record(upstream: int, downstream: int) -> None:
     """Markers, aborted and compacted records: going on there neither skips nor repeats a record."""
     waiting, remembering = Lane(), Lane()
     step = (109, (102, 60, 2), (106, 62, 2))
-    waiting.told(at(upstream))
+    waiting.update(at(upstream))
     assert waiting.commit(*step) == [("g", upstream, downstream)]
 
     remembering.commit(*step)
     remembering.commit(112, (110, 80, 2))
-    remembering.told(at(upstream))
+    remembering.update(at(upstream))
     # behind the last record of a transaction, which at the time was the end, the next one is known by now
     later = {109: 80}
     assert remembering.commit() == [("g", upstream, later.get(upstream, downstream))]
@@ -162,7 +162,7 @@ def test_holes_lead_to_the_next_record(upstream: int, downstream: int) -> None:
 def test_a_checkpoint_that_was_aborted_is_never_ahead_of_its_successor(upstream: int) -> None:
     """Java's client reads it all the same: it may read records twice there, and skips none."""
     lane = Lane()
-    lane.told(at(upstream))
+    lane.update(at(upstream))
     moved, chunks = lane.step(110, (100, 51, 10))
     (aborted,) = lane.checkpoints.plan([moved], chunks, lane.positions, lambda _: True).checkpoints
 
@@ -179,19 +179,19 @@ def test_a_checkpoint_that_was_aborted_is_never_ahead_of_its_successor(upstream:
 def test_what_the_lane_does_not_remember_is_told() -> None:
     """Before its own first transaction it knows nothing: the driver looks it up, and its answer is written."""
     lane = Lane()
-    lane.told(at(90))
+    lane.update(at(90))
 
     assert lane.commit() == []
     assert lane.answers() == [(90, None)]
-    lane.told(at(90, 41))
+    lane.update(at(90, 41))
     assert lane.commit() == [("g", 90, 41)]
 
 
 def test_a_later_word_replaces_an_earlier_one() -> None:
     """Also a rewind: the checkpoint says where the group stands now."""
     lane = Lane()
-    lane.told(at(107))
-    lane.told(at(100))
+    lane.update(at(107))
+    lane.update(at(100))
 
     assert lane.commit() == [("g", 100, 51)]
     assert lane.commit(110, (100, 60, 10)) == []
@@ -200,7 +200,7 @@ def test_a_later_word_replaces_an_earlier_one() -> None:
 def test_groups_are_told_apart() -> None:
     """Two groups at one offset have a checkpoint each."""
     lane = Lane()
-    lane.told(at(100), at(100, group="h"))
+    lane.update(at(100), at(100, group="h"))
 
     assert sorted(lane.commit()) == [("g", 100, 51), ("h", 100, 51)]
 
@@ -208,7 +208,7 @@ def test_groups_are_told_apart() -> None:
 def test_a_topic_that_may_be_another_by_now_gets_none() -> None:
     """EO-5: a group's offset in a recreated topic says nothing about the records of the old one."""
     lane = Lane()
-    lane.told(at(100))
+    lane.update(at(100))
 
     assert lane.checkpoints.plan([], (), lane.positions, lambda _: False).checkpoints == []
     assert lane.checkpoints.ready
@@ -217,7 +217,7 @@ def test_a_topic_that_may_be_another_by_now_gets_none() -> None:
 def test_a_stopped_topic_gets_none() -> None:
     """It has no position in this lane any more."""
     lane = Lane()
-    lane.told(GroupOffset("g", PAYMENTS, 3))
+    lane.update(GroupOffset("g", PAYMENTS, 3))
 
     assert lane.commit() == []
     assert lane.answers() == []
@@ -226,7 +226,7 @@ def test_a_stopped_topic_gets_none() -> None:
 def test_a_topic_that_stops_is_waited_for_no_more() -> None:
     """What was ready for it is let go, and holds up nothing: a lane without data would begin transactions for ever."""
     lane = Lane()
-    lane.told(at(100))
+    lane.update(at(100))
     del lane.positions[ORDERS]
 
     assert lane.commit() == []
@@ -237,7 +237,7 @@ def test_what_must_wait_keeps_nothing_else_waiting() -> None:
     """However many groups stand in a topic that may be another by now, the others get their checkpoints."""
     lane = Lane()
     lane.positions[PAYMENTS] = position(PAYMENTS, 7, target_offset=3)
-    lane.told(*(at(100, group=f"g{number}") for number in range(6_000)), GroupOffset("h", PAYMENTS, 7))
+    lane.update(*(at(100, group=f"g{number}") for number in range(6_000)), GroupOffset("h", PAYMENTS, 7))
     plan = lane.checkpoints.plan([], (), lane.positions, lambda there: there.source == PAYMENTS)
 
     assert [(one.group, one.upstream, one.downstream) for one in plan.checkpoints] == [("h", 7, 4)]
@@ -247,7 +247,7 @@ def test_nothing_mirrored_is_not_position_0() -> None:
     """A partition of which no record was mirrored yet has no target offset to give."""
     lane = Lane()
     lane.positions[ORDERS] = position(ORDERS, 100, target_offset=None)
-    lane.told(at(100))
+    lane.update(at(100))
 
     assert lane.commit() == []
     assert lane.answers() == [(100, None)]
@@ -259,7 +259,7 @@ def test_memory_begins_anew_when_it_is_full() -> None:
     lane.checkpoints._share = 3
     for number in range(10):
         lane.commit(102 + 2 * number, (100 + 2 * number, 60 + 3 * number, 1))
-    lane.told(at(100), at(118, group="h"))
+    lane.update(at(100), at(118, group="h"))
 
     assert lane.commit() == [("h", 118, 87)]
     assert (100, None) in lane.answers()

@@ -17,7 +17,7 @@ from eomirror.lane.commit import (
     grant,
     state_records,
 )
-from eomirror.plane.protocol import Account, Advance, BatchMark, ProducerIdentity, RecordMark, Sealed, Seen
+from eomirror.plane.protocol import Account, Advance, BatchMark, Flushed, ProducerIdentity, RecordMark, Seen
 from eomirror.records.names import StateTopics
 from eomirror.types import SourcePartition
 from support.lane_fakes import ORDERS, PAYMENTS, account, position
@@ -33,9 +33,9 @@ SOURCE_IDS = {"orders": "id-orders", "payments": "id-payments"}
 TARGET_IDS = {"east.orders": "id-east.orders", "east.payments": "id-east.payments"}
 
 
-def permit(sealed: Sealed, **changes: dict[str, str | None]) -> CommitPermit:
+def permit(flushed: Flushed, **changes: dict[str, str | None]) -> CommitPermit:
     values = {"source_ids": SOURCE_IDS, "target_ids": TARGET_IDS, **changes}
-    return grant(sealed, CURRENT, stamp=STAMP, **values)
+    return grant(flushed, CURRENT, stamp=STAMP, **values)
 
 
 def test_nobody_else_makes_a_permit() -> None:
@@ -46,7 +46,7 @@ def test_nobody_else_makes_a_permit() -> None:
 
 def test_the_position_behind_the_data() -> None:
     """EO-4: the next position is the advance, not the last offset plus one; totals go on."""
-    (moved,) = permit(Sealed((account(ORDERS, 10, 5),), {ORDERS: Advance(17, 4)})).positions
+    (moved,) = permit(Flushed((account(ORDERS, 10, 5),), {ORDERS: Advance(17, 4)})).positions
 
     assert (moved.offset, moved.prev, moved.leader_epoch) == (17, 10, 4)
     assert (moved.records, moved.total_records, moved.target_offset) == (5, 105, 14)
@@ -56,8 +56,8 @@ def test_the_position_behind_the_data() -> None:
 def test_records_with_a_copied_header_are_counted() -> None:
     """EO-7: they are among the records that were mirrored, and never silent."""
     current = {ORDERS: replace(CURRENT[ORDERS], copied_headers=9, total_copied_headers=40)}
-    sealed = Sealed((replace(account(ORDERS, 10, 5), copied_headers=2),), {ORDERS: Advance(17, 4)})
-    (moved,) = grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP).positions
+    flushed = Flushed((replace(account(ORDERS, 10, 5), copied_headers=2),), {ORDERS: Advance(17, 4)})
+    (moved,) = grant(flushed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP).positions
 
     assert (moved.records, moved.copied_headers, moved.total_copied_headers) == (5, 2, 42)
 
@@ -66,7 +66,7 @@ def test_an_advance_without_records_keeps_what_is_known_of_the_last_record() -> 
     """EO-4: markers move the offset only."""
     current = {ORDERS: replace(CURRENT[ORDERS], target_offset=44, source_timestamp=5)}
     (moved,) = grant(
-        Sealed((), {ORDERS: Advance(12, None)}),
+        Flushed((), {ORDERS: Advance(12, None)}),
         current,
         source_ids=SOURCE_IDS,
         target_ids=TARGET_IDS,
@@ -82,7 +82,7 @@ def test_an_epoch_that_nobody_tells_is_the_one_that_is_known_of_an_earlier_offse
 
     def moved(advance: Advance, *accounts: Account) -> tuple[int | None, int | None]:
         (position,) = grant(
-            Sealed(accounts, {ORDERS: advance}),
+            Flushed(accounts, {ORDERS: advance}),
             current,
             source_ids=SOURCE_IDS,
             target_ids=TARGET_IDS,
@@ -106,7 +106,7 @@ def test_records_that_the_target_put_before_earlier_ones_do_not_commit(last: int
         ORDERS: replace(CURRENT[ORDERS], target_offset=last, records=5, prev=4),
         PAYMENTS: replace(CURRENT[PAYMENTS], target_offset=2),
     }
-    sealed = Sealed(
+    flushed = Flushed(
         (
             replace(account(ORDERS, 10, 5), first_target_offset=first),
             replace(account(PAYMENTS, 3, 2), first_target_offset=4),
@@ -115,7 +115,7 @@ def test_records_that_the_target_put_before_earlier_ones_do_not_commit(last: int
     )
 
     with pytest.raises(CopiesCutError) as raised:
-        grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+        grant(flushed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
 
     (error,) = raised.value.errors
     assert type(error) is DataLossError
@@ -126,10 +126,10 @@ def test_records_that_the_target_put_before_earlier_ones_do_not_commit(last: int
 
 def test_a_marker_that_is_missing_behind_the_last_record_is_looked_for() -> None:
     """EO-5: it may stand in the place of a record that was lost; behind what no lane has written there is none."""
-    sealed = Sealed((replace(account(ORDERS, 10, 5), first_target_offset=45),), {ORDERS: Advance(15, 0)})
+    flushed = Flushed((replace(account(ORDERS, 10, 5), first_target_offset=45),), {ORDERS: Advance(15, 0)})
 
     def decide(before: Position) -> CommitPermit:
-        return grant(sealed, {ORDERS: before}, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+        return grant(flushed, {ORDERS: before}, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
 
     with pytest.raises(TransactionFailedError, match="no marker") as raised:
         decide(replace(CURRENT[ORDERS], target_offset=44, records=5))
@@ -142,13 +142,13 @@ def test_every_topic_whose_copy_was_cut_is_named() -> None:
     """EO-5: what was written behind the cut is aborted, and hides it from the next comparison of log ends."""
     current = {source: replace(one, target_offset=400) for source, one in CURRENT.items()}
     accounts = [account(ORDERS, 10, 5), account(PAYMENTS, 3, 2)]
-    sealed = Sealed(
+    flushed = Flushed(
         tuple(replace(one, first_target_offset=one.first_source_offset) for one in accounts),
         {ORDERS: Advance(15, 0), PAYMENTS: Advance(5, 0)},
     )
 
     with pytest.raises(CopiesCutError) as raised:
-        grant(sealed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
+        grant(flushed, current, source_ids=SOURCE_IDS, target_ids=TARGET_IDS, stamp=STAMP)
 
     assert [error.topic for error in raised.value.errors] == ["orders", "payments"]
 
@@ -160,7 +160,7 @@ def test_a_position_knows_who_wrote_the_last_record_also_behind_advances_without
 
     def moved(advance: Advance, *accounts: Account) -> tuple[int, int] | None:
         (position,) = grant(
-            Sealed(accounts, {ORDERS: advance}),
+            Flushed(accounts, {ORDERS: advance}),
             current,
             source_ids=SOURCE_IDS,
             target_ids=TARGET_IDS,
@@ -190,33 +190,33 @@ def test_a_position_knows_who_wrote_the_last_record_also_behind_advances_without
 def test_a_replaced_topic_is_refused(ids: dict[str, dict[str, str | None]]) -> None:
     """EO-5: another id, or none, on either side."""
     with pytest.raises(TopicsChangedError, match="EO-5"):
-        permit(Sealed((account(ORDERS, 10, 5),), {ORDERS: Advance(15, 0)}), **ids)
+        permit(Flushed((account(ORDERS, 10, 5),), {ORDERS: Advance(15, 0)}), **ids)
 
 
 @pytest.mark.parametrize(
-    "sealed",
+    "flushed",
     [
-        Sealed((), {ORDERS: Advance(10, 0)}),
-        Sealed((), {ORDERS: Advance(9, 0)}),
-        Sealed((account(ORDERS, 9, 5),), {ORDERS: Advance(14, 0)}),
+        Flushed((), {ORDERS: Advance(10, 0)}),
+        Flushed((), {ORDERS: Advance(9, 0)}),
+        Flushed((account(ORDERS, 9, 5),), {ORDERS: Advance(14, 0)}),
     ],
 )
-def test_a_position_that_does_not_grow_is_refused(sealed: Sealed) -> None:
+def test_a_position_that_does_not_grow_is_refused(flushed: Flushed) -> None:
     """EO-4: neither a step back nor a record that was mirrored before."""
     with pytest.raises(TransactionFailedError, match="EO-4"):
-        permit(sealed)
+        permit(flushed)
 
 
 def test_records_without_a_position_are_refused() -> None:
     """EO-1: data never commits without the position behind it."""
     with pytest.raises(TransactionFailedError, match="EO-1"):
-        permit(Sealed((account(ORDERS, 10, 5),), {PAYMENTS: Advance(4, 0)}))
+        permit(Flushed((account(ORDERS, 10, 5),), {PAYMENTS: Advance(4, 0)}))
 
 
 def test_state_records_name_their_partitions() -> None:
     """The lane's own partition of positions; the offset map's by a stable hash of the source partition."""
-    sealed = Sealed((account(ORDERS, 10, 5),), {ORDERS: Advance(15, 0), PAYMENTS: Advance(4, 0)})
-    records = state_records(permit(sealed), StateTopics("positions", 8, "map", 4))
+    flushed = Flushed((account(ORDERS, 10, 5),), {ORDERS: Advance(15, 0), PAYMENTS: Advance(4, 0)})
+    records = state_records(permit(flushed), StateTopics("positions", 8, "map", 4))
 
     assert [(record.topic, record.partition) for record in records[:2]] == [
         ("positions", 1),
@@ -234,7 +234,7 @@ def test_a_position_says_what_stands_before_it_in_the_log() -> None:
 
     def marks(before: Position, seen: Seen) -> tuple[object, ...]:
         (moved,) = grant(
-            Sealed((), {ORDERS: Advance(before.offset + 5, None, seen=seen)}),
+            Flushed((), {ORDERS: Advance(before.offset + 5, None, seen=seen)}),
             {ORDERS: before},
             source_ids=SOURCE_IDS,
             target_ids=TARGET_IDS,
@@ -263,6 +263,6 @@ def test_a_position_says_what_stands_before_it_in_the_log() -> None:
 def test_holes_that_are_gone_past_are_recorded_as_gaps() -> None:
     """EO-6: the range, in the transaction that goes past it."""
     seen = Seen(holes=((12, 15),))
-    (gap,) = permit(Sealed((account(ORDERS, 10, 5),), {ORDERS: Advance(20, 4, seen=seen)})).gaps
+    (gap,) = permit(Flushed((account(ORDERS, 10, 5),), {ORDERS: Advance(20, 4, seen=seen)})).gaps
 
     assert (gap.source, gap.start, gap.end, gap.run) == (ORDERS, 12, 15, "new")

@@ -40,11 +40,11 @@ def test_each_kind_of_error_has_its_event_and_its_ending(
     error: LaneError | MirrorError, event: Event, ending: Ending
 ) -> None:
     """What heals by itself is rebuilt, what a person must do is told, and the machine knows the event."""
-    verdict = judge(error, Command.SEAL)
+    verdict = judge(error, Command.FLUSH)
 
     assert (verdict.event, verdict.outcome.ending, verdict.topic) == (event, ending, "")
     assert (verdict.outcome.error is error) == (event is Event.REFUSED)
-    assert (LaneState.SEALING, event) in TRANSITIONS
+    assert (LaneState.FLUSHING, event) in TRANSITIONS
 
 
 @pytest.mark.parametrize("kind", [DataLossError, BrokerFailedError])

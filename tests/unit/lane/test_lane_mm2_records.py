@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror._native import encode_offset_map
-from eomirror.lane.mm2_records import Companions
+from eomirror.lane.mm2_records import Mm2Records
 from eomirror.lane.offset_syncs import TAIL_SECONDS
 from eomirror.lane.spec import GroupOffset
 from eomirror.plane.protocol import MetadataRecord
@@ -33,9 +33,9 @@ class Sink:
         pass
 
 
-def companions(place: str, sink: Sink | None = None) -> Companions:
+def companions(place: str, sink: Sink | None = None) -> Mm2Records:
     link: Any = SimpleNamespace(offset_syncs=place, source="east", target="west", groups=())
-    return Companions(link, sink)
+    return Mm2Records(link, sink)
 
 
 def permit(*ranges: tuple[int, int, int]) -> Any:
@@ -109,14 +109,14 @@ def test_no_checkpoints_where_equal_names_are_written_on_both_sides(guard: bool)
     """One link's map cannot say there where a consumer goes on, and Java's client asks nobody else."""
     link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=guard)
 
-    assert Companions(link).follows is not guard
+    assert Mm2Records(link).follows is not guard
 
 
 def test_a_checkpoint_that_cannot_be_written_is_tried_less_and_less() -> None:
     """The copy of an idle lane was replaced (EO-5): no transaction every 0.2 s, and news of a group begins anew."""
     link: Any = SimpleNamespace(offset_syncs="off", source="east", target="west", groups=(".*",), guard=False)
-    lane, positions = Companions(link), {ORDERS: position(ORDERS, 100, target_offset=50)}
-    lane.told((GroupOffset("g", ORDERS, 100),), positions)
+    lane, positions = Mm2Records(link), {ORDERS: position(ORDERS, 100, target_offset=50)}
+    lane.update((GroupOffset("g", ORDERS, 100),), positions)
 
     def tries(start: float, seconds: float) -> int:
         count = 0
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_cannot_be_written_is_tried_less_and_less() -> None:
             now = start + tenth / 10
             if tenth % 50 == 0:
                 # the driver says again what is not confirmed
-                lane.told((GroupOffset("g", ORDERS, 100),), positions)
+                lane.update((GroupOffset("g", ORDERS, 100),), positions)
             if lane.due(now):
                 lane.committed(lane.plan(EMPTY, positions, IDS, now))
                 count += 1
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_cannot_be_written_is_tried_less_and_less() -> None:
 
     assert tries(0.0, 60.0) <= 10
     assert tries(60.0, 300.0) <= 10
-    lane.told((GroupOffset("h", ORDERS, 100),), positions)
+    lane.update((GroupOffset("h", ORDERS, 100),), positions)
     assert tries(400.0, 1.0) >= 1
 
 

@@ -13,7 +13,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.lane.partitions import LanePartitions
-from eomirror.plane.protocol import Advance, Sealed
+from eomirror.plane.protocol import Advance, Flushed
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.types import SourcePartition
 from support.lane_fakes import ORDERS, PAYMENTS, position, spec
@@ -99,8 +99,8 @@ def test_advances_of_a_stopped_topic_are_left_out() -> None:
     """Their fetches were on the way when it was stopped."""
     partitions = holding(ORDERS, PAYMENTS)
     partitions.stop("orders", TopicError("gone"))
-    sealed = Sealed((), {ORDERS: Advance(11, None), PAYMENTS: Advance(12, None)})
-    assert partitions.of_ours(sealed).advances == {PAYMENTS: Advance(12, None)}
+    flushed = Flushed((), {ORDERS: Advance(11, None), PAYMENTS: Advance(12, None)})
+    assert partitions.without_stopped(flushed).advances == {PAYMENTS: Advance(12, None)}
 
 
 def test_what_is_told_twice_is_new_once() -> None:

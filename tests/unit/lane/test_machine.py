@@ -18,7 +18,7 @@ from eomirror.lane.machine import (
     OpenTransaction,
 )
 
-HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.SEALING, LaneState.COMMITTING}
+HOLDS_TRANSACTION = {LaneState.CLAIMING, LaneState.OPEN, LaneState.FLUSHING, LaneState.COMMITTING}
 
 
 def test_every_state_is_reachable() -> None:
@@ -52,7 +52,7 @@ def test_an_unknown_arrow_is_a_bug_and_changes_nothing() -> None:
     machine = LaneMachine()
 
     with pytest.raises(IllegalTransitionError, match="starting"):
-        machine.step(Event.SEALED)
+        machine.step(Event.FLUSHED)
 
     assert machine.state is LaneState.STARTING
 
@@ -61,7 +61,7 @@ def test_commit_is_only_reached_from_sealing() -> None:
     """EO-1: nothing is committed that was not sealed."""
     sources = {state for (state, _), (_, command) in TRANSITIONS.items() if command is Command.COMMIT}
 
-    assert sources == {LaneState.SEALING}
+    assert sources == {LaneState.FLUSHING}
 
 
 def test_data_flows_only_behind_control_positions_comparison_and_claim() -> None:
@@ -75,7 +75,7 @@ def test_data_flows_only_behind_control_positions_comparison_and_claim() -> None
     assert {state for state, _ in ways[LaneState.OPEN]} == {
         LaneState.IDLE,
         LaneState.OPEN,
-        LaneState.SEALING,
+        LaneState.FLUSHING,
     }
     assert {state for state, _ in ways[LaneState.IDLE]} == {
         LaneState.CLAIMING,
@@ -173,7 +173,7 @@ def test_what_is_acknowledged_takes_more(changes: dict[str, Any], takes: bool) -
 )
 def test_nobody_waits_beyond_the_cut(changes: dict[str, Any], seconds: float) -> None:
     """Until the shortest interval has passed for what is drained, else until the longest."""
-    assert RULE.patience(replace(KEEPS_UP, **changes)) == pytest.approx(seconds)
+    assert RULE.max_wait(replace(KEEPS_UP, **changes)) == pytest.approx(seconds)
 
 
 def test_a_second_round_is_one_pump() -> None:

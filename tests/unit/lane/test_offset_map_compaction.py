@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eomirror._native import PartitionMap, decode_offset_map, encode_offset_map
-from eomirror.lane.offset_map_compaction import MOST, TIDY_SECONDS, MapTidying, unreadable
+from eomirror.lane.offset_map_compaction import (
+    COMPACTION_SECONDS,
+    MAX_CHUNKS,
+    OffsetMapCompaction,
+    unreadable,
+)
 from eomirror.records.names import StateTopics
 from eomirror.records.offset_map import chunk_prefix, offset_map_key, prefix_of_chunk, read_offset_map_key
 from support.lane_fakes import ORDERS, PAYMENTS, account, position
@@ -27,7 +32,7 @@ class Lane:
     """Commits transactions, and keeps the map's log as a broker would."""
 
     def __init__(self, partitions: int = 1) -> None:
-        self.tidying = MapTidying(partitions)
+        self.tidying = OffsetMapCompaction(partitions)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.transactions: list[list[MetadataRecord]] = []
 
@@ -135,23 +140,23 @@ def test_an_aborted_transaction_leaves_all_as_it_was() -> None:
     lane = Lane()
     for each in singles(1_200):
         lane.commit(0.0, each)
-    planned = lane.tidying.plan(TOPICS, TIDY_SECONDS)
+    planned = lane.tidying.plan(TOPICS, COMPACTION_SECONDS)
 
     assert planned.records
-    assert lane.tidying.plan(TOPICS, TIDY_SECONDS) == planned
+    assert lane.tidying.plan(TOPICS, COMPACTION_SECONDS) == planned
 
 
 def test_a_round_is_bounded_in_time_and_in_size() -> None:
-    """At most `MOST` chunks in a transaction; another one follows after a minute, or sooner where there is more."""
+    """At most `MAX_CHUNKS` chunks in a transaction; another one follows after a minute, or sooner where there is more."""
     lane = Lane()
     lane.commit(0.0, *singles(1))
-    for each in singles(3 * MOST)[1:]:
+    for each in singles(3 * MAX_CHUNKS)[1:]:
         lane.commit(0.0, each)
     rounds = [records for records in lane.transactions if records]
 
     assert len(rounds) == 1
     assert lane.commit(0.5) == 0
-    assert lane.commit(2.0) == MOST + 1
+    assert lane.commit(2.0) == MAX_CHUNKS + 1
     assert lane.commit(2.5) == 0
 
 

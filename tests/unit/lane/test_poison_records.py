@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.lane.poison_records import LeaveOut, Limits, Narrow, Raise, Refusals, Stopped
-from eomirror.plane.protocol import Ground, Refusal, RefusedRecord, Treatment
+from eomirror.lane.poison_records import Limits, Narrow, Raise, RefusalPolicy, SkipRecord, Stopped
+from eomirror.plane.protocol import Refusal, RefusalReason, RefusedRecord, Treatment
 from support.lane_fakes import ORDERS, PAYMENTS, position
 
 LIMITS = Limits({"max.message.bytes": "3000"}, {"max.message.bytes": "1000", "cleanup.policy": "compact"})
@@ -16,13 +16,13 @@ def refusal(
     *,
     begin: int = 0,
     record: RefusedRecord | None = None,
-    ground: Ground = Ground.SIZE,
+    reason: RefusalReason = RefusalReason.SIZE,
     words: str = "no",
 ) -> Refusal:
     return Refusal(
         source=ORDERS,
         target_topic="east.orders",
-        ground=ground,
+        reason=reason,
         words=words,
         begin=begin,
         end=end,
@@ -37,7 +37,7 @@ def one(offset: int, size: int = 2_000, *, keyless: bool = False) -> RefusedReco
 @pytest.mark.parametrize("poison", [{0}, {9_999}, {4_711}, {17, 18, 9_000}, set(range(40, 60))])
 def test_every_refused_record_is_found_and_no_other(poison: set[int]) -> None:
     """A target that refuses any range with one of them: all are left out, within a bounded number of refusals."""
-    refusals = Refusals("dead-letter", None)
+    refusals = RefusalPolicy("dead-letter", None)
     committed, end, left_out, rounds, ranges = 0, 10_000, set(), 0, 0
     while committed < end:
         treatment = refusals.treatment
@@ -53,7 +53,7 @@ def test_every_refused_record_is_found_and_no_other(poison: set[int]) -> None:
                 rounds += 1
                 only = one(sent[0]) if len(sent) == 1 else None
                 decision = refusals.decide(refusal(until, begin=begin, record=only), committed, LIMITS)
-                if isinstance(decision, LeaveOut):
+                if isinstance(decision, SkipRecord):
                     left_out.add(decision.record.offset)
                 else:
                     assert isinstance(decision, Narrow)
@@ -73,7 +73,7 @@ def test_every_refused_record_is_found_and_no_other(poison: set[int]) -> None:
 
 def test_neighbours_of_a_refused_record_cost_one_refusal_each() -> None:
     """Refused records come in groups: what lies behind one is sent one by one for a while."""
-    refusals = Refusals("dead-letter", None)
+    refusals = RefusalPolicy("dead-letter", None)
     refusals.decide(refusal(9_000, begin=5_000), 5_000, LIMITS)
     refusals.decide(refusal(7_001, begin=7_000, record=one(7_000)), 5_000, LIMITS)
 
@@ -86,7 +86,7 @@ def test_neighbours_of_a_refused_record_cost_one_refusal_each() -> None:
 
 def test_ranges_shrink_until_one_record_is_left() -> None:
     """Each refusal makes the range a sixteenth; one that single records do not explain stops the topic."""
-    refusals = Refusals("stop", None)
+    refusals = RefusalPolicy("stop", None)
     sizes = []
     while isinstance(decision := refusals.decide(refusal(9_000, begin=5_000), 5_000, LIMITS), Narrow):
         sizes.append(decision.records)
@@ -98,7 +98,7 @@ def test_ranges_shrink_until_one_record_is_left() -> None:
 
 def test_a_target_that_refuses_something_else_each_time_is_not_tried_for_ever() -> None:
     """The position does not move, and the refused range does: after eight refusals the topic stops."""
-    refusals = Refusals("stop", None)
+    refusals = RefusalPolicy("stop", None)
     decisions = [refusals.decide(refusal(100_000, begin=number * 10_000), 0, LIMITS) for number in range(10)]
 
     assert any(isinstance(decision, Stopped) for decision in decisions)
@@ -106,27 +106,31 @@ def test_a_target_that_refuses_something_else_each_time_is_not_tried_for_ever() 
 
 def test_a_batch_that_was_too_large_makes_batches_smaller() -> None:
     """The topic's limit may be below the client's batch: no record needs to be refused."""
-    refusals = Refusals("stop", None)
+    refusals = RefusalPolicy("stop", None)
     refusals.decide(refusal(9_000), 5_000, LIMITS)
 
     assert refusals.treatment.batch_bytes == 1_000
 
 
 @pytest.mark.parametrize(
-    ("ground", "record", "words"),
+    ("reason", "record", "words"),
     [
-        (Ground.SIZE, one(7), ("orders-0@7", "2000 bytes", "max.message.bytes=1000", "compression.type")),
-        (Ground.CLIENT_SIZE, one(7), ("orders-0@7", "this client", "message.max.bytes")),
-        (Ground.SEGMENT, one(7), ("orders-0@7", "segment.bytes")),
-        (Ground.TIMESTAMP, one(7), ("orders-0@7", "timestamp 77", "message.timestamp.after.max.ms")),
-        (Ground.INVALID, one(7, keyless=True), ("orders-0@7", "no key", "cleanup.policy=compact")),
+        (
+            RefusalReason.SIZE,
+            one(7),
+            ("orders-0@7", "2000 bytes", "max.message.bytes=1000", "compression.type"),
+        ),
+        (RefusalReason.CLIENT_SIZE, one(7), ("orders-0@7", "this client", "message.max.bytes")),
+        (RefusalReason.SEGMENT, one(7), ("orders-0@7", "segment.bytes")),
+        (RefusalReason.TIMESTAMP, one(7), ("orders-0@7", "timestamp 77", "message.timestamp.after.max.ms")),
+        (RefusalReason.INVALID, one(7, keyless=True), ("orders-0@7", "no key", "cleanup.policy=compact")),
     ],
 )
 def test_the_text_names_record_and_limit(
-    ground: Ground, record: RefusedRecord, words: tuple[str, ...]
+    reason: RefusalReason, record: RefusedRecord, words: tuple[str, ...]
 ) -> None:
     """Topic, partition, offset, what it breaks, and what to do."""
-    decision = Refusals("stop", None).decide(refusal(9, record=record, ground=ground), 0, LIMITS)
+    decision = RefusalPolicy("stop", None).decide(refusal(9, record=record, reason=reason), 0, LIMITS)
 
     assert isinstance(decision, Stopped)
     assert decision.error.topic == "orders"
@@ -134,45 +138,48 @@ def test_the_text_names_record_and_limit(
         assert word in str(decision.error)
 
 
-@pytest.mark.parametrize("ground", [Ground.TIMESTAMP, Ground.INVALID, Ground.CLIENT_SIZE, Ground.SEGMENT])
-def test_only_a_size_limit_can_be_raised(ground: Ground) -> None:
+@pytest.mark.parametrize(
+    "reason",
+    [RefusalReason.TIMESTAMP, RefusalReason.INVALID, RefusalReason.CLIENT_SIZE, RefusalReason.SEGMENT],
+)
+def test_only_a_size_limit_can_be_raised(reason: RefusalReason) -> None:
     """`raise-limit` stops the topic where size is not the reason."""
-    decision = Refusals("raise-limit", 9_000).decide(refusal(9, record=one(7), ground=ground), 0, LIMITS)
+    decision = RefusalPolicy("raise-limit", 9_000).decide(refusal(9, record=one(7), reason=reason), 0, LIMITS)
 
     assert isinstance(decision, Stopped)
 
 
 def test_a_limit_is_raised_to_fit_and_not_for_ever() -> None:
     """Up to the bound; a target that refuses all the same ends it after five times."""
-    refusals = Refusals("raise-limit", None)
+    refusals = RefusalPolicy("raise-limit", None)
     decisions = [refusals.decide(refusal(9, record=one(7)), 0, LIMITS) for _ in range(6)]
 
     assert decisions[:5] == [Raise("east.orders", 1_000, 2_000)] * 5
     assert isinstance(decisions[5], Stopped)
     assert isinstance(refusals.decide(refusal(9, record=one(8, 3_001)), 0, LIMITS), Stopped)
-    assert Refusals("raise-limit", 5_000).decide(refusal(9, record=one(8, 4_000)), 0, LIMITS) == Raise(
+    assert RefusalPolicy("raise-limit", 5_000).decide(refusal(9, record=one(8, 4_000)), 0, LIMITS) == Raise(
         "east.orders", 1_000, 4_000
     )
 
 
 def test_without_the_source_s_limit_nothing_is_raised() -> None:
     """Settings that may not be read give no bound, and a bound is never guessed."""
-    decision = Refusals("raise-limit", None).decide(refusal(9, record=one(7)), 0, Limits())
+    decision = RefusalPolicy("raise-limit", None).decide(refusal(9, record=one(7)), 0, Limits())
 
     assert isinstance(decision, Stopped)
 
 
 def test_a_record_that_is_left_out_and_refused_again_stops_the_topic() -> None:
     """Never a loop, whatever the target says."""
-    refusals = Refusals("dead-letter", None)
+    refusals = RefusalPolicy("dead-letter", None)
 
-    assert isinstance(refusals.decide(refusal(9, record=one(7)), 0, LIMITS), LeaveOut)
+    assert isinstance(refusals.decide(refusal(9, record=one(7)), 0, LIMITS), SkipRecord)
     assert isinstance(refusals.decide(refusal(9, record=one(7)), 0, LIMITS), Stopped)
 
 
 def test_a_partition_is_sent_as_usual_once_it_is_past_the_refusal() -> None:
     """Not before its position is behind all that was in question; other partitions keep their treatment."""
-    refusals = Refusals("dead-letter", None)
+    refusals = RefusalPolicy("dead-letter", None)
     refusals.decide(refusal(900), 500, LIMITS)
 
     assert not refusals.passed({ORDERS: position(ORDERS, 899), PAYMENTS: position(PAYMENTS, 5)})
@@ -182,7 +189,7 @@ def test_a_partition_is_sent_as_usual_once_it_is_past_the_refusal() -> None:
 
 def test_a_stopped_topic_is_forgotten() -> None:
     """A partition that the lane mirrors no longer needs no treatment."""
-    refusals = Refusals("stop", None)
+    refusals = RefusalPolicy("stop", None)
     refusals.decide(refusal(900), 500, LIMITS)
 
     assert refusals.passed({PAYMENTS: position(PAYMENTS, 5)})

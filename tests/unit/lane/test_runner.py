@@ -41,7 +41,7 @@ def test_the_claim_is_committed_before_any_data() -> None:
 
     assert report.ending is Ending.STOPPED
     assert next(list(item) for item in rig.positions(0))[:2] == ["lane", "v"]
-    assert rig.plane.calls == ["open", "begin", "commit", "begin", "seal", "commit"]
+    assert rig.plane.calls == ["open", "begin", "commit", "begin", "flush", "commit"]
 
 
 def test_position_and_offset_map_share_the_transaction_of_the_data() -> None:
@@ -100,7 +100,7 @@ def test_what_comes_while_a_transaction_is_acknowledged_goes_into_it() -> None:
 
     rig.run()
 
-    assert rig.plane.calls[:8] == ["open", "begin", "commit", "begin", "seal", "seal", "commit", "begin"]
+    assert rig.plane.calls[:8] == ["open", "begin", "commit", "begin", "flush", "flush", "commit", "begin"]
     said = [(position["topic"], position["offset"], position["records"]) for position in rig.positions(1)]
     assert said == [("orders", 15, 5), ("payments", 41, 1), ("orders", 17, 7)]
     assert {position["prev"] for position in rig.positions(1)} == {10, 40}
@@ -120,7 +120,7 @@ def test_a_lane_that_is_to_leave_takes_no_more() -> None:
     rig.run()
 
     assert [position["offset"] for position in rig.positions(1)] == [15]
-    assert rig.plane.calls.count("seal") == 1
+    assert rig.plane.calls.count("flush") == 1
 
 
 def test_a_lane_that_is_stopped_merges_the_chunks_that_it_has_written() -> None:
@@ -225,7 +225,7 @@ def test_a_suspect_commit_takes_a_new_producer_and_goes_on() -> None:
         "begin",
         "commit",
         "begin",
-        "seal",
+        "flush",
         "commit",
         "open",
         "begin",
@@ -260,11 +260,11 @@ def test_a_transaction_that_was_too_much_is_told(
     rig = Rig()
     rig.plane.fetches = [{ORDERS: 5}]
 
-    def seal(_: float) -> None:
+    def flush(_: float) -> None:
         rig.clock.now += seconds
         raise TransactionFailedError("records were not acknowledged")
 
-    monkeypatch.setattr(rig.plane, "seal", seal)
+    monkeypatch.setattr(rig.plane, "flush", flush)
 
     report = rig.run()
 
@@ -425,7 +425,7 @@ def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     report = rig.pump.run()
 
     assert (report.ending, report.epoch, report.transactions) == (Ending.STOPPED, 2, 1)
-    assert rig.plane.calls[calls:] == ["begin", "commit", "begin", "seal", "commit"]
+    assert rig.plane.calls[calls:] == ["begin", "commit", "begin", "flush", "commit"]
     assert [moved["offset"] for moved in rig.positions(-1)] == [17]
     assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
 
@@ -441,10 +441,10 @@ def test_a_lane_goes_on_behind_its_epoch() -> None:
 
     rig.plane.fetches = [{ORDERS: 3}]
     rig.mailbox.idle_looks = 10
-    rig.pump.go_on(Deadline(0.2, rig.clock))
+    rig.pump.extend(Deadline(0.2, rig.clock))
     on = rig.pump.run()
     assert (on.ending, on.epoch, on.records, on.transactions) == (Ending.EPOCH, 1, 8, 2)
-    assert rig.plane.calls[calls:] == ["begin", "seal", "commit"]
+    assert rig.plane.calls[calls:] == ["begin", "flush", "commit"]
     (moved,) = rig.positions(-1)
     assert (moved["offset"], moved["epoch"], moved["attempt"]) == (18, 1, 1)
 
@@ -465,10 +465,10 @@ def test_a_lane_that_goes_on_never_takes_its_id_again() -> None:
     rig.plane.outcomes = [CommitOutcome.SUSPECT]
     calls = len(rig.plane.calls)
 
-    rig.pump.go_on(Deadline(60.0, rig.clock))
+    rig.pump.extend(Deadline(60.0, rig.clock))
 
     assert rig.pump.run().ending is Ending.REBUILD
-    assert rig.plane.calls[calls:] == ["begin", "seal", "commit"]
+    assert rig.plane.calls[calls:] == ["begin", "flush", "commit"]
 
 
 def test_a_successor_that_was_fenced_in_between_ends_before_any_data() -> None:

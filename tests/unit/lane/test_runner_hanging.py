@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.lane.spec import Ending
 from eomirror.records.names import LinkNames
 from eomirror.recovery.hanging import OpenRange
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.resolve_hanging import HangingResolver
 from support.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, spec
 from support.runner_rig import Rig
 
@@ -27,11 +27,11 @@ class FakeLeftovers:
         """It, where its partition is asked about."""
         return [] if self.ended or self.found.where not in partitions else [self.found]
 
-    def fates(self, _: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Any]:
+    def record_states(self, _: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Any]:
         """Nobody can tell."""
         return {}
 
-    def shown_behind(self, *_: Any) -> frozenset[tuple[str, int]]:
+    def committed_behind(self, *_: Any) -> frozenset[tuple[str, int]]:
         """Nothing."""
         return frozenset()
 
@@ -39,7 +39,7 @@ class FakeLeftovers:
         """Of our lane alone."""
         return {self.found.producer_id: 0}
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """As it is."""
 
     def end(
@@ -51,17 +51,17 @@ class FakeLeftovers:
 
 def looking(rig: Rig, make: Callable[[int], OpenRange]) -> FakeLeftovers:
     """Have the pump look."""
-    leftovers = FakeLeftovers(make(7))
+    hanging_client = FakeLeftovers(make(7))
     pump: Any = rig.pump
-    pump._leftovers, pump._mending = leftovers, Mending(LinkNames("l"), leftovers)
-    return leftovers
+    pump._hanging_client, pump._resolver = hanging_client, HangingResolver(LinkNames("l"), hanging_client)
+    return hanging_client
 
 
 def test_what_is_open_in_the_copy_of_an_added_partition_is_ended_before_it_is_fetched() -> None:
     """Its topic was stopped while its copy had no leader, which is when markers are left out; now it is given back."""
     rig = Rig(spec(ORDERS, seconds=0.2))
     added = position(PAYMENTS, 7)
-    leftovers = looking(
+    hanging_client = looking(
         rig,
         lambda producer_id: OpenRange(
             topic=added.target_topic, partition=added.target_partition, producer_id=producer_id, epoch=3,
@@ -70,7 +70,7 @@ def test_what_is_open_in_the_copy_of_an_added_partition_is_ended_before_it_is_fe
     )  # fmt: skip
     rig.mailbox.idle_looks = 10
     assert rig.run().ending is Ending.EPOCH
-    assert not leftovers.ended
+    assert not hanging_client.ended
 
     rig.plane.fetches = [{PAYMENTS: 2}]
     rig.state.positions[PAYMENTS] = added
@@ -78,5 +78,5 @@ def test_what_is_open_in_the_copy_of_an_added_partition_is_ended_before_it_is_fe
     report = rig.pump.run()
 
     assert report.ending is Ending.STOPPED
-    assert leftovers.ended == [(0, [(added.target_topic, added.target_partition)], False)]
+    assert hanging_client.ended == [(0, [(added.target_topic, added.target_partition)], False)]
     assert rig.plane.calls.count("open") == 2

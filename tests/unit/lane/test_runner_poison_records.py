@@ -10,7 +10,7 @@ import pytest
 from eomirror.errors import AuthorizationError, PlaneChangedError
 from eomirror.lane.machine import Event, LaneState
 from eomirror.lane.spec import Ending
-from eomirror.plane.protocol import CommitOutcome, Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.plane.protocol import CommitOutcome, RangeRefusedError, Refusal, RefusalReason, RefusedRecord
 from eomirror.records.dead_letter import DeadLetter
 from support.lane_fakes import ORDERS, PAYMENTS, spec
 from support.runner_rig import Rig
@@ -21,7 +21,7 @@ def refusal(**changes: Any) -> RangeRefusedError:
     values = {
         "source": ORDERS,
         "target_topic": "east.orders",
-        "ground": Ground.SIZE,
+        "reason": RefusalReason.SIZE,
         "words": "too large",
         "begin": 10,
         "end": 15,
@@ -154,12 +154,12 @@ def test_a_dead_letter_that_is_refused_goes_without_the_record() -> None:
     """Written behind the seal, and sent again as a pointer; a pointer that is refused stops the topic."""
     rig = Rig(spec(ORDERS, on_refused="dead-letter"))
     rig.plane.fetches = [{ORDERS: 5}]
-    letter = {"ground": Ground.LETTER, "target_topic": "letters"}
+    letter = {"reason": RefusalReason.DEAD_LETTER, "target_topic": "letters"}
     rig.plane.outcomes = [CommitOutcome.CLEAN, refusal(**letter), CommitOutcome.CLEAN, refusal(**letter)]
 
     report = rig.run()
 
-    assert [treatment.whole_letters for treatment in rig.plane.treatments] == [False]
+    assert [treatment.whole_dead_letters for treatment in rig.plane.treatments] == [False]
     assert "dead letter" in report.stopped_topics["orders"][1]
     assert rig.pump.machine.taken >= {
         (LaneState.COMMITTING, Event.RECORD_REFUSED), (LaneState.DISCARDING, Event.ABORTED),

@@ -84,9 +84,9 @@ def test_a_successor_does_not_wait_for_the_end_of_the_interval(monkeypatch: pyte
     assert rig.pump.run().ending is Ending.EPOCH
     asked = Asked(rig.clock, 0.5)
 
-    rig.pump.go_on(asked)
+    rig.pump.extend(asked)
     report = rig.pump.run()
 
     assert report.ending is Ending.EPOCH
-    assert rig.plane.calls[-3:] == ["begin", "seal", "commit"]
+    assert rig.plane.calls[-3:] == ["begin", "flush", "commit"]
     assert asked.since < HAND_OVER_SECONDS / 2

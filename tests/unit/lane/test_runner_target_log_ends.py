@@ -52,7 +52,7 @@ def test_a_transaction_behind_a_cut_copy_is_aborted_and_its_topics_stop() -> Non
     assert report.ending is Ending.REBUILD
     assert {topic: code for topic, (code, _) in report.stopped_topics.items()} == {"orders": 4}
     assert "records [30, 40]" in report.stopped_topics["orders"][1]
-    assert rig.plane.calls[-2:] == ["seal", "abort"]
+    assert rig.plane.calls[-2:] == ["flush", "abort"]
 
 
 def test_a_copy_that_is_cut_while_the_lane_rests_stops_its_topic() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.lane.speculative_state import Foresight
+from eomirror.lane.speculative_state import SpeculativeState
 from eomirror.plane.protocol import MetadataRecord
 
 
@@ -14,30 +14,30 @@ def _record(
 
 def test_only_what_is_new_or_changed_is_said_again() -> None:
     """The later record of a key counts, so one that is as it was need not be repeated."""
-    foresight = Foresight()
+    foresight = SpeculativeState()
     first, second = _record(b"a", b"1"), _record(b"b", b"1")
     changed = _record(b"a", b"2")
 
-    assert foresight.news([first]) == [first]
-    assert foresight.news([first, second]) == [second]
-    assert foresight.news([changed, second]) == [changed]
-    assert foresight.news([changed, second]) == []
-    assert foresight.news([first, second]) == [first]
+    assert foresight.changed([first]) == [first]
+    assert foresight.changed([first, second]) == [second]
+    assert foresight.changed([changed, second]) == [changed]
+    assert foresight.changed([changed, second]) == []
+    assert foresight.changed([first, second]) == [first]
 
 
 def test_keys_belong_to_their_partition() -> None:
     """Equal keys of other topics and partitions are other records."""
-    foresight = Foresight()
+    foresight = SpeculativeState()
     records = [_record(b"a", b"1"), _record(b"a", b"1", topic="map"), _record(b"a", b"1", partition=1)]
 
-    assert foresight.news(records) == records
+    assert foresight.changed(records) == records
 
 
 def test_the_next_transaction_says_everything_anew() -> None:
     """What an earlier one said was of that one."""
-    foresight = Foresight()
-    foresight.news([_record(b"a", b"1")])
+    foresight = SpeculativeState()
+    foresight.changed([_record(b"a", b"1")])
 
     foresight.forget()
 
-    assert foresight.news([_record(b"a", b"1")]) == [_record(b"a", b"1")]
+    assert foresight.changed([_record(b"a", b"1")]) == [_record(b"a", b"1")]

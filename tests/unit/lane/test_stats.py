@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.lane.stats import AttemptTally
+from eomirror.lane.stats import AttemptStats
 from eomirror.plane.protocol import Serving
 from eomirror.types import SourcePartition
 from support.lane_fakes import ORDERS, PAYMENTS, position, spec
@@ -33,7 +33,7 @@ class Plane:
 
 
 def told(
-    tally: AttemptTally,
+    tally: AttemptStats,
     positions: dict[SourcePartition, int],
     ends: dict[SourcePartition, int],
     now: float = 1.0,
@@ -48,7 +48,7 @@ def told(
 
 def test_an_end_that_becomes_known_is_told_without_a_commit() -> None:
     """At the claim no end is known; an idle partition never commits, and still gets a lag."""
-    tally = AttemptTally(spec(ORDERS, PAYMENTS))
+    tally = AttemptStats(spec(ORDERS, PAYMENTS))
     at = {ORDERS: 10, PAYMENTS: 5}
     assert [item.lso for item in told(tally, at, {})] == [None, None]
     assert [(item.topic, item.lso, item.lag_seconds) for item in told(tally, at, {ORDERS: 10})] == [
@@ -59,7 +59,7 @@ def test_an_end_that_becomes_known_is_told_without_a_commit() -> None:
 
 def test_an_end_that_grows_is_told_without_a_commit() -> None:
     """The source goes on while the lane stands: its lag must grow."""
-    tally = AttemptTally(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS))
     told(tally, {ORDERS: 10}, {ORDERS: 10})
     (item,) = told(tally, {ORDERS: 10}, {ORDERS: 30})
     assert (item.position, item.lso, item.lag_seconds) == (10, 30, 4.0)
@@ -67,7 +67,7 @@ def test_an_end_that_grows_is_told_without_a_commit() -> None:
 
 def test_what_did_not_change_is_not_repeated() -> None:
     """200 idle partitions cost their lookup, not their message."""
-    tally = AttemptTally(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS))
     many = {SourcePartition("t", number): number for number in range(200)}
     assert len(told(tally, many, many)) == 200
     assert told(tally, many, many) == []
@@ -75,7 +75,7 @@ def test_what_did_not_change_is_not_repeated() -> None:
 
 def test_reports_are_rarer_when_they_are_dear() -> None:
     """Four a second as a rule; half a percent of a core with more partitions; never none for long."""
-    tally = AttemptTally(spec(ORDERS))
+    tally = AttemptStats(spec(ORDERS))
     assert tally.due(100.0)
     told(tally, {}, {}, now=100.0)
     tally.took(0.001)

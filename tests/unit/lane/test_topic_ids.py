@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eomirror.lane.topic_ids import AskedTopics
+from eomirror.lane.topic_ids import TopicIdRequest
 from eomirror.types import SourcePartition
 from support.lane_fakes import FakeClock, FakePlane, position
 
@@ -38,8 +38,8 @@ class _Answer:
         return dict.fromkeys(self.sources, "new"), dict.fromkeys(self.targets, "new")
 
 
-def _asked(plane: FakePlane, clusters: _Clusters) -> AskedTopics:
-    return AskedTopics(
+def _asked(plane: FakePlane, clusters: _Clusters) -> TopicIdRequest:
+    return TopicIdRequest(
         {"orders", "bills"},
         targets=_TARGETS,
         plane=plane,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eomirror.lane.machine import CutRule, LaneState
-from eomirror.lane.transaction_timer import TransactionWatch
+from eomirror.lane.transaction_timer import TransactionTimer
 from eomirror.plane.protocol import Pumped
 
 CUT = CutRule(interval=0.1, interval_min=0.01)
@@ -13,7 +13,7 @@ CUT = CutRule(interval=0.1, interval_min=0.01)
 
 def test_what_was_pumped_adds_up_until_the_next_transaction() -> None:
     """The cut looks at one transaction, and at the time since the one before it was begun."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
     watch.open(10.0)
     watch.add(Pumped(3, 30, drained=False))
     watch.add(Pumped(1, 10, drained=True, enough=True))
@@ -31,18 +31,18 @@ def test_what_was_pumped_adds_up_until_the_next_transaction() -> None:
 
 def test_the_cut_is_asked_about_what_was_pumped() -> None:
     """A drained transaction waits for the shortest interval, and is cut then."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
     watch.open(9.999)
     watch.open(10.0)
     watch.add(Pumped(3, 30, drained=True))
 
-    assert watch.patience(10.004) == pytest.approx(0.005)
+    assert watch.max_wait(10.004) == pytest.approx(0.005)
     assert [watch.cut_due(now, leaving=False) for now in (10.004, 10.010)] == [False, True]
 
 
 def test_a_transaction_behind_a_pause_takes_more_once() -> None:
     """One that follows another at once does not: it took along what came during that one."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
     takes = []
     for opened in (10.0, 10.019, 10.040):
         watch.open(opened)
@@ -58,7 +58,7 @@ def test_a_transaction_behind_a_pause_takes_more_once() -> None:
 
 def test_an_advance_is_due_within_a_second_of_the_first_move() -> None:
     """EO-4: the time counts from the first look that saw it, and again after a commit or a look that saw none."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
 
     assert [watch.advance_due(now, moved=True) for now in (1.0, 1.7, 1.9)] == [False, False, True]
     watch.committed(1.9)
@@ -70,15 +70,15 @@ def test_an_advance_is_due_within_a_second_of_the_first_move() -> None:
 @pytest.mark.parametrize(
     ("state", "now", "overdue"),
     [
-        (LaneState.SEALING, 13.6, True),
+        (LaneState.FLUSHING, 13.6, True),
         (LaneState.COMMITTING, 13.6, True),
-        (LaneState.SEALING, 13.4, False),
+        (LaneState.FLUSHING, 13.4, False),
         (LaneState.OPEN, 99.0, False),
     ],
 )
 def test_only_what_was_sent_can_be_too_much(state: LaneState, now: float, *, overdue: bool) -> None:
     """F15: open for most of the timeout while acknowledgements or the commit were waited for."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
     watch.open(0.0)
 
     assert watch.overdue(now, state, 15.0) is overdue
@@ -86,7 +86,7 @@ def test_only_what_was_sent_can_be_too_much(state: LaneState, now: float, *, ove
 
 def test_a_target_has_answered_lately_once_it_has_taken_a_transaction() -> None:
     """And not before the first."""
-    watch = TransactionWatch(CUT)
+    watch = TransactionTimer(CUT)
     assert not watch.answered_lately(1.0)
     watch.open(1.0)
     assert watch.answered_lately(5.9)

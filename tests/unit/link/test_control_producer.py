@@ -41,14 +41,14 @@ class SilentLeftovers:
 def test_a_producer_that_nobody_could_look_for_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """EO-10: who finds it goes on without asking control whether somebody else was fenced by its InitProducerId."""
     monkeypatch.setattr(eomirror.link.control_producer, "TransactionalProducer", FakeProducer)
-    leftovers: Any = SilentLeftovers()
+    hanging_client: Any = SilentLeftovers()
     control = ControlProducer(
         Link(name="l", source="east", target="west", topics=("t",)),
         Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
         read_control=ControlView,
         read_positions=dict,
         partitions=lambda: 1,
-        leftovers=leftovers,
+        hanging_client=hanging_client,
         clock=SYSTEM_CLOCK,
     )
 

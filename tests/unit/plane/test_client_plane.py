@@ -162,10 +162,10 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
     assert plane._sieve.holding
 
     told = plane.advances()
-    sealed = plane.seal(1.0)
+    flushed = plane.flush(1.0)
 
     assert offsets(told) == {ORDERS: 12, PAYMENTS: 8}
-    assert offsets(sealed.advances) == offsets(told)
+    assert offsets(flushed.advances) == offsets(told)
 
 
 def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
@@ -177,7 +177,7 @@ def test_what_is_sealed_before_damage_was_told_before(spec: LaneSpec) -> None:
     told = plane.advances()
 
     assert offsets(told) == {PAYMENTS: 8}
-    assert offsets(plane.seal(1.0).advances) == offsets(told)
+    assert offsets(plane.flush(1.0).advances) == offsets(told)
 
 
 def test_nothing_behind_damage_is_sent_while_something_is_sought(spec: LaneSpec) -> None:
@@ -189,7 +189,7 @@ def test_nothing_behind_damage_is_sent_while_something_is_sought(spec: LaneSpec)
     while not plane.pump(0.0).enough:
         pass
 
-    assert offsets(plane.seal(1.0).advances) == {ORDERS: 11}
+    assert offsets(plane.flush(1.0).advances) == {ORDERS: 11}
     plane._planner.clear()
     with pytest.raises(SourceDamagedError):
         plane.pump(0.0)

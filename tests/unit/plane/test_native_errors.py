@@ -21,7 +21,7 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.plane.native.errors import KINDS, NativeFailureError, lane_error
-from eomirror.plane.protocol import Ground, RangeRefusedError
+from eomirror.plane.protocol import RangeRefusedError, RefusalReason
 
 EXPECTED: dict[str, type[LaneError | MirrorError]] = {
     "unhonoured": ClusterError,
@@ -80,16 +80,21 @@ def test_what_concerns_one_topic_stops_only_that_topic(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "ground"),
-    [(10, Ground.SIZE), (18, Ground.SEGMENT), (32, Ground.TIMESTAMP), (87, Ground.INVALID)],
+    ("code", "reason"),
+    [
+        (10, RefusalReason.SIZE),
+        (18, RefusalReason.SEGMENT),
+        (32, RefusalReason.TIMESTAMP),
+        (87, RefusalReason.INVALID),
+    ],
 )
-def test_a_refused_batch_is_named_by_its_source_offsets(code: int, ground: Ground) -> None:
+def test_a_refused_batch_is_named_by_its_source_offsets(code: int, reason: RefusalReason) -> None:
     """The search for the record begins in that range."""
     error = lane_error(failure("refused", code))
     assert isinstance(error, RangeRefusedError)
     found = error.refusal
     assert (str(found.source), found.begin, found.end) == ("orders-2", 7, 10)
-    assert (found.target_topic, found.ground, found.record) == ("east.orders", ground, None)
+    assert (found.target_topic, found.reason, found.record) == ("east.orders", reason, None)
 
 
 def test_a_refused_record_of_the_lane_itself_is_not_sought_in_the_source() -> None:

@@ -13,7 +13,7 @@ from eomirror.errors import ClusterError, TransactionFailedError
 from eomirror.plane.client.bisect import Sieve
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most, named, refused_record_of
-from eomirror.plane.protocol import Ground, LeftOut, RangeRefusedError, Treatment
+from eomirror.plane.protocol import RangeRefusedError, RefusalReason, SkippedRecord, Treatment
 from eomirror.types import SourcePartition
 
 ORDERS = SourcePartition("orders", 0)
@@ -109,7 +109,7 @@ class FakeProducer:
 
 def sieve(spans: tuple[tuple[int, int], ...], left_out: tuple[int, ...] = ()) -> Sieve:
     made = Sieve()
-    letters = {ORDERS: {offset: LeftOut("size", "too large", "") for offset in left_out}}
+    letters = {ORDERS: {offset: SkippedRecord("size", "too large", "") for offset in left_out}}
     made.treat(Treatment(ranges={ORDERS: spans}, left_out=letters))
     return made
 
@@ -170,7 +170,7 @@ def test_a_refused_range_is_named_and_one_record_by_itself() -> None:
     with pytest.raises(RangeRefusedError) as raised:
         send(made, FakePlanner(), FakeProducer(11))
     refusal = raised.value.refusal
-    assert (refusal.begin, refusal.end, refusal.record, refusal.ground) == (10, 13, None, Ground.SIZE)
+    assert (refusal.begin, refusal.end, refusal.record, refusal.reason) == (10, 13, None, RefusalReason.SIZE)
 
     made = sieve(((100, 1),))
     made.hold_back([FakeMessage(11)])
@@ -221,20 +221,20 @@ def test_batches_fit_the_limit_and_the_user_s_setting(limit: int, configured: st
 
 
 @pytest.mark.parametrize(
-    ("code", "ground"),
+    ("code", "reason"),
     [
-        ("MSG_SIZE_TOO_LARGE", Ground.SIZE),
-        ("RECORD_LIST_TOO_LARGE", Ground.SEGMENT),
-        ("INVALID_TIMESTAMP", Ground.TIMESTAMP),
-        ("INVALID_RECORD", Ground.INVALID),
-        ("_INVALID_DIFFERENT_RECORD", Ground.INVALID),
+        ("MSG_SIZE_TOO_LARGE", RefusalReason.SIZE),
+        ("RECORD_LIST_TOO_LARGE", RefusalReason.SEGMENT),
+        ("INVALID_TIMESTAMP", RefusalReason.TIMESTAMP),
+        ("INVALID_RECORD", RefusalReason.INVALID),
+        ("_INVALID_DIFFERENT_RECORD", RefusalReason.INVALID),
     ],
 )
-def test_the_ground_follows_from_the_code(code: str, ground: Ground) -> None:
+def test_the_ground_follows_from_the_code(code: str, reason: RefusalReason) -> None:
     """What the lane decides by."""
     error = TargetRefusedError("a record", KafkaError(getattr(KafkaError, code)), "east.orders", 0)
 
-    assert named(error, ORDERS, begin=1, end=2).refusal.ground is ground
+    assert named(error, ORDERS, begin=1, end=2).refusal.reason is reason
 
 
 def failed(code: str) -> TransactionalProducer:

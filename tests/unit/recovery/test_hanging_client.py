@@ -11,8 +11,8 @@ import pytest
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
 from eomirror.plane.protocol import ProducerIdentity
-from eomirror.recovery.hanging import Fate
-from eomirror.recovery.hanging_client import TargetLeftovers
+from eomirror.recovery.hanging import RecordState
+from eomirror.recovery.hanging_client import TargetHangingClient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,7 +59,7 @@ class SlowClock:
 def asking(client: Any, **options: Any) -> Any:
     """What asks this client."""
     admin: Any = BusyAdmin()
-    made: Any = TargetLeftovers(
+    made: Any = TargetHangingClient(
         Link(name="l", source="east", target="west", topics=("t",)),
         Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}),
         admin,
@@ -92,9 +92,9 @@ class Guarded:
 
 def test_a_copy_that_may_not_be_read_hides_no_other() -> None:
     """Whoever grants Read on some copies has what is open there ended."""
-    leftovers = asking(Guarded())
+    hanging_client = asking(Guarded())
 
-    found = leftovers.open([READABLE, HIDDEN, STATE])
+    found = hanging_client.open([READABLE, HIDDEN, STATE])
 
     assert {one.where for one in found} == {READABLE, STATE}
 
@@ -112,32 +112,32 @@ class Leaderless:
 @pytest.mark.parametrize(
     ("where", "fate"),
     [
-        (("east.deleted", 0), Fate.GONE),
-        (("east.small", 1), Fate.GONE),
-        (("east.secret", 0), Fate.UNREADABLE),
+        (("east.deleted", 0), RecordState.DELETED),
+        (("east.small", 1), RecordState.DELETED),
+        (("east.secret", 0), RecordState.UNREADABLE),
         (("east.small", 0), None),
         (("east.late", 0), None),
     ],
 )
 def test_a_copy_that_nobody_will_ever_lead_holds_up_no_other(
-    where: tuple[str, int], fate: Fate | None
+    where: tuple[str, int], fate: RecordState | None
 ) -> None:
     """EO-5: what was open there is gone with it.  One that is there has a leader sooner or later, and is waited for."""
-    leftovers = asking(Leaderless(), clock=SlowClock())
+    hanging_client = asking(Leaderless(), clock=SlowClock())
     records = {("east.a", 0): 4, where: 7}
 
     if fate is None:
         with pytest.raises(UnreachableError, match="no leader"):
-            leftovers.fates(records)
+            hanging_client.record_states(records)
     else:
-        assert leftovers.fates(records) == {("east.a", 0): Fate.SHOWN, where: fate}
+        assert hanging_client.record_states(records) == {("east.a", 0): RecordState.COMMITTED, where: fate}
 
 
 def test_what_may_not_be_read_is_told_apart_from_what_is_gone() -> None:
     """EO-8: a person can grant it."""
-    assert asking(Guarded()).fates({READABLE: 4, HIDDEN: 4}) == {
-        READABLE: Fate.SHOWN,
-        HIDDEN: Fate.UNREADABLE,
+    assert asking(Guarded()).record_states({READABLE: 4, HIDDEN: 4}) == {
+        READABLE: RecordState.COMMITTED,
+        HIDDEN: RecordState.UNREADABLE,
     }
 
 
@@ -151,10 +151,10 @@ class Confused:
 
 def test_what_a_coordinator_refuses_is_looked_at_again() -> None:
     """The attempt ends, and the next one sees in which state it is; the link does not fail."""
-    leftovers = asking(Confused())
+    hanging_client = asking(Confused())
 
     with pytest.raises(UnreachableError, match="INVALID_TXN_STATE"):
-        leftovers.end(0, [READABLE], commit=False)
+        hanging_client.end(0, [READABLE], commit=False)
 
 
 class Speechless:
@@ -193,12 +193,12 @@ def test_many_copies_that_others_write_to_are_looked_at_for_a_while() -> None:
     """Fifty partitions, each of which takes its time: the lane is to start all the same."""
     clock: Any = SlowClock()
     client = FarAway(clock)
-    leftovers = asking(client, clock=clock)
+    hanging_client = asking(client, clock=clock)
 
     records = {("t", number): 5 for number in range(50)}
-    leftovers.fates(records)
+    hanging_client.record_states(records)
 
-    assert not leftovers.shown_behind(records, lambda: {7})
+    assert not hanging_client.committed_behind(records, lambda: {7})
     assert 1 <= client.looks <= 3
 
 
@@ -238,10 +238,10 @@ def test_who_wrote_the_last_record_is_asked_where_more_stands_behind_it(
 ) -> None:
     """EO-5: a copy that was cut and has grown on; a healthy one costs nothing."""
     client = Told(stable, writer)
-    leftovers = asking(client)
-    leftovers.fates({READABLE: 5})
+    hanging_client = asking(client)
+    hanging_client.record_states({READABLE: 5})
 
-    found = leftovers.overwritten({READABLE: (5, ProducerIdentity(7, 3))})
+    found = hanging_client.overwritten({READABLE: (5, ProducerIdentity(7, 3))})
 
     assert bool(client.asked) is asked
     assert (READABLE in found) is overwritten
@@ -257,9 +257,9 @@ def test_the_look_behind_a_deleted_record_begins_where_the_log_does() -> None:
             return dict.fromkeys(partitions, 300 if how["at"] == "latest" and read_committed else 200)
 
     client = Told(-1, fate="gone")
-    leftovers = asking(client)
-    leftovers._admin = Admin()
-    leftovers.fates({READABLE: 5})
+    hanging_client = asking(client)
+    hanging_client._admin = Admin()
+    hanging_client.record_states({READABLE: 5})
 
-    assert not leftovers.shown_behind({READABLE: 5}, lambda: {7})
+    assert not hanging_client.committed_behind({READABLE: 5}, lambda: {7})
     assert client.looked == [(*READABLE, 199)]

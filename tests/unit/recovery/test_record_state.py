@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import eomirror.recovery.record_state
 from eomirror.config import Cluster
-from eomirror.recovery.record_state import RecordFates
+from eomirror.recovery.record_state import RecordStateReader
 
 if TYPE_CHECKING:
     import pytest
@@ -85,6 +85,6 @@ def test_a_long_range_over_a_long_way_is_read_to_its_end(monkeypatch: pytest.Mon
     cluster, nobody = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), object()
     admin: Any = nobody
 
-    records = RecordFates(cluster, admin, client_id="c", clock=clock).range(*WHERE, 0, COUNT)
+    records = RecordStateReader(cluster, admin, client_id="c", clock=clock).range(*WHERE, 0, COUNT)
 
     assert [key for key, _ in records] == [b"%d" % number for number in range(COUNT)]

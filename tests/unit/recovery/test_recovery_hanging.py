@@ -6,8 +6,8 @@ import pytest
 
 from eomirror.errors import DataLossError, UnreachableError
 from eomirror.recovery.hanging import (
-    Fate,
     OpenRange,
+    RecordState,
     ahead_error,
     copy_was_committed,
     lost_error,
@@ -90,27 +90,34 @@ def test_what_accompanies_records_follows_their_positions(
     ("last", "earlier", "committed"),
     [
         pytest.param([], [], False, id="claims-only"),
-        pytest.param([Fate.OPEN], [], False, id="all-of-it-is-open"),
-        pytest.param([Fate.HIDDEN, Fate.OPEN], [], False, id="aborted"),
-        pytest.param([Fate.GONE], [], False, id="deleted"),
-        pytest.param([Fate.SHOWN, Fate.OPEN], [], True, id="committed"),
-        pytest.param([Fate.SHOWN, Fate.HIDDEN], [], True, id="committed-and-lost-in-part"),
-        pytest.param([Fate.SHOWN], [Fate.OPEN, Fate.HIDDEN], True, id="and-what-was-before-it"),
-        pytest.param([Fate.OPEN], [Fate.OPEN], False, id="none-of-several-was-ever-shown"),
+        pytest.param([RecordState.PENDING], [], False, id="all-of-it-is-open"),
+        pytest.param([RecordState.ABORTED, RecordState.PENDING], [], False, id="aborted"),
+        pytest.param([RecordState.DELETED], [], False, id="deleted"),
+        pytest.param([RecordState.COMMITTED, RecordState.PENDING], [], True, id="committed"),
+        pytest.param([RecordState.COMMITTED, RecordState.ABORTED], [], True, id="committed-and-lost-in-part"),
+        pytest.param(
+            [RecordState.COMMITTED],
+            [RecordState.PENDING, RecordState.ABORTED],
+            True,
+            id="and-what-was-before-it",
+        ),
+        pytest.param(
+            [RecordState.PENDING], [RecordState.PENDING], False, id="none-of-several-was-ever-shown"
+        ),
     ],
 )
 def test_positions_end_like_the_records_of_their_last_transaction(
-    last: list[Fate], earlier: list[Fate], committed: bool
+    last: list[RecordState], earlier: list[RecordState], committed: bool
 ) -> None:
     """One record that is shown proves a commit; what was never shown comes again."""
     assert positions_were_committed(last, earlier) is committed
 
 
-@pytest.mark.parametrize("last", [[], [Fate.OPEN], [Fate.HIDDEN], [Fate.GONE]])
-def test_nobody_ends_positions_of_which_only_the_first_were_committed(last: list[Fate]) -> None:
+@pytest.mark.parametrize("last", [[], [RecordState.PENDING], [RecordState.ABORTED], [RecordState.DELETED]])
+def test_nobody_ends_positions_of_which_only_the_first_were_committed(last: list[RecordState]) -> None:
     """To commit might lose records of the last transaction, to abort brings those before it twice: it is left alone."""
     with pytest.raises(UnreachableError, match="of several transactions"):
-        positions_were_committed(last, [Fate.SHOWN])
+        positions_were_committed(last, [RecordState.COMMITTED])
 
 
 def test_errors_name_partition_offsets_and_what_to_do() -> None:

@@ -13,8 +13,8 @@ from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.mm2 import Checkpoint, OffsetSync
 from eomirror.records.names import LinkNames, ReadersTopics
 from eomirror.records.offset_map import offset_map_partition
-from eomirror.recovery.hanging import Fate, OpenRange
-from eomirror.recovery.resolve_hanging import Mending
+from eomirror.recovery.hanging import OpenRange, RecordState
+from eomirror.recovery.resolve_hanging import HangingResolver
 from support.lane_fakes import ORDERS, PAYMENTS, FakeState, position
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class FakeLeftovers:
 
     found: list[OpenRange] = field(default_factory=list)
     held_there: dict[tuple[str, int], list[tuple[bytes | None, bytes | None]]] = field(default_factory=dict)
-    became: dict[tuple[tuple[str, int], int], Fate] = field(default_factory=dict)
+    became: dict[tuple[tuple[str, int], int], RecordState] = field(default_factory=dict)
     # what is said at first instead, one after the other
-    in_turn: list[Fate] = field(default_factory=list)
+    in_turn: list[RecordState] = field(default_factory=list)
     behind: frozenset[tuple[str, int]] = frozenset()
     # at which offsets something else stands than the lane's record
     others: frozenset[tuple[tuple[str, int], int]] = frozenset()
@@ -79,10 +79,12 @@ class FakeLeftovers:
     def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
         return self.held_there.get(found.where, [])
 
-    def fates(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], Fate]:
+    def record_states(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], RecordState]:
         if self.in_turn:
             return dict.fromkeys(records, self.in_turn.pop(0))
-        return {where: self.became.get((where, offset), Fate.GONE) for where, offset in records.items()}
+        return {
+            where: self.became.get((where, offset), RecordState.DELETED) for where, offset in records.items()
+        }
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
         assert writer == ProducerIdentity(MINE, EPOCH)
@@ -97,7 +99,7 @@ class FakeLeftovers:
             if writer != ProducerIdentity(MINE, EPOCH) or (where, offset) in self.others
         }
 
-    def shown_behind(
+    def committed_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:
         assert set(producer_ids()) == LANES.keys()
@@ -109,7 +111,7 @@ class FakeLeftovers:
     def lanes(self, highest: int) -> Mapping[int, int]:
         return {producer_id: lane for producer_id, lane in LANES.items() if lane <= highest}
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Nothing is connected."""
 
     def end(
@@ -128,22 +130,22 @@ class FakeLeftovers:
 
 
 class Look:
-    """A `Mending` on fakes."""
+    """A `HangingResolver` on fakes."""
 
     def __init__(self, *found: OpenRange, **facts: Any) -> None:
-        self.leftovers = FakeLeftovers(list(found), **facts)
+        self.hanging_client = FakeLeftovers(list(found), **facts)
         readers = ReadersTopics(checkpoints=CHECKPOINTS[0], offset_syncs=SYNCS[0])
-        self.mending = Mending(NAMES, self.leftovers, readers)
+        self.mending = HangingResolver(NAMES, self.hanging_client, readers)
         self.stopped: dict[str, MirrorError] = {}
 
     def state(self, *valid: Position) -> bool:
         """Look at control and positions."""
         known = {one.source: one for one in valid}
-        return self.mending.state_left_open({0}, lambda: LANES, lambda: known)
+        return self.mending.find_hanging_state({0}, lambda: LANES, lambda: known)
 
     def copies(self, *valid: Position, letters: bool = False) -> bool:
         """Look at copies and what describes them."""
-        return self.mending.copies_left_open(
+        return self.mending.find_hanging_copies(
             {one.source: one for one in valid},
             topics=TOPICS,
             letters=letters,
@@ -155,12 +157,12 @@ class Look:
     def torn(self, *valid: Position, now: Sequence[Position] | None = None) -> None:
         """Look whether positions and copies belong together."""
         again = {one.source: one for one in (valid if now is None else now)}
-        self.mending.stop_what_is_torn(valid, lanes=lambda: LANES, again=lambda: again, stop=self._stop)
+        self.mending.stop_torn_topics(valid, lanes=lambda: LANES, again=lambda: again, stop=self._stop)
 
     def end(self) -> list[tuple[int | None, list[tuple[str, int]], bool]]:
         """End it; lane, partitions, whether to commit."""
         self.mending.end({LANE: HELD})
-        return [(lane, partitions, commit) for lane, partitions, commit, _ in self.leftovers.ended]
+        return [(lane, partitions, commit) for lane, partitions, commit, _ in self.hanging_client.ended]
 
     def _stop(self, one: Position, error: MirrorError) -> None:
         self.stopped[one.topic] = error
@@ -180,10 +182,13 @@ def test_nothing_open_is_nothing_to_do() -> None:
     assert look.end() == []
 
 
-@pytest.mark.parametrize(("fate", "commit"), [(Fate.SHOWN, True), (Fate.HIDDEN, False), (Fate.OPEN, False)])
-def test_open_positions_end_like_the_records_that_they_name(fate: Fate, commit: bool) -> None:
+@pytest.mark.parametrize(
+    ("fate", "commit"),
+    [(RecordState.COMMITTED, True), (RecordState.ABORTED, False), (RecordState.PENDING, False)],
+)
+def test_open_positions_end_like_the_records_that_they_name(fate: RecordState, commit: bool) -> None:
     """What is shown was committed; what is open as well, or aborted, comes again."""
-    copy = [left(COPY, 190, 201)] if fate is Fate.OPEN else []
+    copy = [left(COPY, 190, 201)] if fate is RecordState.PENDING else []
     look = Look(left(POSITIONS, 5, 8), *copy, held_there=held(wrote()), became={(COPY, 200): fate})
 
     assert look.state()
@@ -198,8 +203,8 @@ def test_what_is_open_for_nobody_is_asked_again(lasts: bool) -> None:
     What is committed would come twice.
     """
     look = Look(left(POSITIONS, 5, 8), held_there=held(wrote()))
-    look.leftovers.in_turn = [Fate.OPEN] * (5 if lasts else 2)
-    look.leftovers.became = {(COPY, 200): Fate.SHOWN}
+    look.hanging_client.in_turn = [RecordState.PENDING] * (5 if lasts else 2)
+    look.hanging_client.became = {(COPY, 200): RecordState.COMMITTED}
 
     if lasts:
         with pytest.raises(UnreachableError, match=r"east\.orders-0: what it holds of ours changes"):
@@ -211,15 +216,21 @@ def test_what_is_open_for_nobody_is_asked_again(lasts: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "commit"), [(Fate.SHOWN, True), (Fate.HIDDEN, False), (Fate.GONE, None), (Fate.OPEN, None)]
+    ("other", "commit"),
+    [
+        (RecordState.COMMITTED, True),
+        (RecordState.ABORTED, False),
+        (RecordState.DELETED, None),
+        (RecordState.PENDING, None),
+    ],
 )
-def test_of_a_copy_that_may_not_be_read_nothing_is_concluded(other: Fate, commit: bool | None) -> None:
+def test_of_a_copy_that_may_not_be_read_nothing_is_concluded(other: RecordState, commit: bool | None) -> None:
     """EO-8: a transaction whose records may be shown is not aborted on the chance; another copy of it may tell."""
     look = Look(
         left(POSITIONS, 5, 8),
         left(OTHER_COPY, 190, 201),
         held_there=held(wrote(), wrote(PAYMENTS)),
-        became={(COPY, 200): Fate.UNREADABLE, (OTHER_COPY, 200): other},
+        became={(COPY, 200): RecordState.UNREADABLE, (OTHER_COPY, 200): other},
     )
 
     if commit is None:
@@ -235,7 +246,7 @@ def test_of_a_copy_that_may_not_be_read_nothing_is_concluded(other: Fate, commit
 def test_an_earlier_transaction_that_may_not_be_read_is_not_aborted_with_the_last() -> None:
     """The last one was aborted, and what of those before it?"""
     told = held(wrote(), wrote(PAYMENTS, offset=110, txn=2))
-    became = {(COPY, 200): Fate.UNREADABLE, (OTHER_COPY, 210): Fate.HIDDEN}
+    became = {(COPY, 200): RecordState.UNREADABLE, (OTHER_COPY, 210): RecordState.ABORTED}
     look = Look(left(POSITIONS, 5, 8), held_there=told, became=became)
 
     with pytest.raises(UnreachableError, match="who reads the copies"):
@@ -249,7 +260,7 @@ def test_a_position_that_only_advanced_tells_nothing() -> None:
         left(POSITIONS, 5, 8),
         left(COPY, 190, 201),
         held_there=held(wrote(), advanced),
-        became={(COPY, 200): Fate.OPEN, (OTHER_COPY, 200): Fate.SHOWN},
+        became={(COPY, 200): RecordState.PENDING, (OTHER_COPY, 200): RecordState.COMMITTED},
     )
 
     assert look.state()
@@ -263,12 +274,12 @@ def test_what_stands_where_a_record_was_foreseen_is_no_proof_of_it() -> None:
     The marker that aborted the rest may stand there, or a record of somebody else; both are shown, and neither is ours.
     """
     told = held(wrote(), wrote(PAYMENTS))
-    became = {(COPY, 200): Fate.SHOWN, (OTHER_COPY, 200): Fate.HIDDEN}
+    became = {(COPY, 200): RecordState.COMMITTED, (OTHER_COPY, 200): RecordState.ABORTED}
     look = Look(left(POSITIONS, 5, 8), held_there=told, became=became, others=frozenset({(COPY, 200)}))
     assert look.state()
     assert look.end() == [(LANE, [POSITIONS], False)]
 
-    both = {(COPY, 200): Fate.SHOWN, (OTHER_COPY, 200): Fate.SHOWN}
+    both = {(COPY, 200): RecordState.COMMITTED, (OTHER_COPY, 200): RecordState.COMMITTED}
     one_of_them = Look(left(POSITIONS, 5, 8), held_there=told, became=both, others=frozenset({(COPY, 200)}))
     assert one_of_them.state()
     assert one_of_them.end() == [(LANE, [POSITIONS], True)], "a record of ours that is shown is enough"
@@ -277,11 +288,13 @@ def test_what_stands_where_a_record_was_foreseen_is_no_proof_of_it() -> None:
 def test_of_several_transactions_the_last_tells() -> None:
     """What hides the record of the first is the last one's abort: nothing may be concluded from the last alone."""
     first, last = wrote(), wrote(offset=110, txn=2)
-    shown = Look(left(POSITIONS, 5, 8), held_there=held(first, last), became={(COPY, 210): Fate.SHOWN})
+    shown = Look(
+        left(POSITIONS, 5, 8), held_there=held(first, last), became={(COPY, 210): RecordState.COMMITTED}
+    )
     assert shown.state()
     assert shown.end() == [(LANE, [POSITIONS], True)]
 
-    became = {(COPY, 200): Fate.SHOWN, (COPY, 210): Fate.HIDDEN}
+    became = {(COPY, 200): RecordState.COMMITTED, (COPY, 210): RecordState.ABORTED}
     mixed = Look(left(POSITIONS, 5, 8), held_there=held(first, last), became=became)
     with pytest.raises(UnreachableError, match="of several transactions"):
         mixed.state()
@@ -291,16 +304,18 @@ def test_of_several_transactions_the_last_tells() -> None:
 def test_a_record_behind_somebody_elses_open_transaction_tells_nothing_yet() -> None:
     """A committed record is not shown there either: to take it for open would bring it twice."""
     foreign = left(COPY, 150, 300, producer_id=FOREIGN)
-    look = Look(left(POSITIONS, 5, 8), foreign, held_there=held(wrote()), became={(COPY, 200): Fate.OPEN})
+    look = Look(
+        left(POSITIONS, 5, 8), foreign, held_there=held(wrote()), became={(COPY, 200): RecordState.PENDING}
+    )
 
     with pytest.raises(UnreachableError, match=r"east\.orders-0.*when others have ended theirs"):
         look.state()
 
-    look.leftovers.found.append(left(COPY, 190, 300))
+    look.hanging_client.found.append(left(COPY, 190, 300))
     assert look.state(), "ours is open there too, and so is not committed"
     assert look.end() == [(LANE, [POSITIONS], False)]
 
-    became = {(COPY, 200): Fate.OPEN, (OTHER_COPY, 200): Fate.SHOWN}
+    became = {(COPY, 200): RecordState.PENDING, (OTHER_COPY, 200): RecordState.COMMITTED}
     another = Look(left(POSITIONS, 5, 8), foreign, held_there=held(wrote(), wrote(PAYMENTS)), became=became)
     assert another.state(), "another record of the same transaction tells"
     assert another.end() == [(LANE, [POSITIONS], True)]
@@ -318,7 +333,9 @@ def test_records_of_others_in_an_open_range_are_not_asked() -> None:
     """A positions partition is shared, and the range of one lane holds what others wrote meanwhile."""
     other = wrote(PAYMENTS, producer_id=OLD)
     look = Look(
-        left(POSITIONS, 5, 8), held_there=held(other, wrote()), became={(OTHER_COPY, 200): Fate.SHOWN}
+        left(POSITIONS, 5, 8),
+        held_there=held(other, wrote()),
+        became={(OTHER_COPY, 200): RecordState.COMMITTED},
     )
 
     assert look.state()
@@ -412,7 +429,7 @@ def test_a_lane_at_work_beside_somebody_elses_transaction_is_left_alone(where: t
     assert not look.copies(wrote())
     assert look.end() == []
 
-    look.leftovers.found.append(left(OTHER_COPY, 50, 60, producer_id=OLD))
+    look.hanging_client.found.append(left(OTHER_COPY, 50, 60, producer_id=OLD))
     assert look.copies(wrote(), wrote(PAYMENTS)), "it has left one of our copies open, so it is not at work"
     assert {lane for lane, _, _ in look.end()} == {OLD_LANE}
 
@@ -424,7 +441,7 @@ def test_what_other_lanes_write_to_the_map_asks_no_coordinator() -> None:
     def lanes() -> dict[int, int]:
         raise AssertionError("asked")
 
-    found = look.mending.copies_left_open(
+    found = look.mending.find_hanging_copies(
         {ORDERS: wrote()}, topics=TOPICS, letters=False, mine={MINE: LANE}, lanes=lanes, stop=look._stop
     )
 
@@ -480,7 +497,7 @@ def test_what_stays_open_after_it_was_ended_is_said_and_not_ended_for_ever() -> 
     with pytest.raises(UnreachableError, match="also after it was ended"):
         look.copies(wrote(target_offset=59))
 
-    look.leftovers.found = [left(COPY, 70, 80)]
+    look.hanging_client.found = [left(COPY, 70, 80)]
     assert look.copies(wrote(target_offset=59)), "that is another one"
 
 
@@ -491,7 +508,7 @@ def test_only_who_still_has_the_id_ends_what_it_has_open() -> None:
 
     committed = look.mending.end({LANE: HELD})
 
-    assert [(lane, commit, identity) for lane, _, commit, identity in look.leftovers.ended] == [
+    assert [(lane, commit, identity) for lane, _, commit, identity in look.hanging_client.ended] == [
         (LANE, True, HELD),
         (LANE, False, replace(HELD, producer_epoch=HELD.producer_epoch + 1)),
         (OLD_LANE, False, None),
@@ -510,7 +527,7 @@ def test_who_is_fenced_while_ending_says_so() -> None:
 
 def test_a_position_whose_record_was_dropped_stops_its_topic() -> None:
     """The record is there and was aborted: nobody goes on as if nothing were missing."""
-    became = {(COPY, 59): Fate.HIDDEN, (OTHER_COPY, 59): Fate.SHOWN}
+    became = {(COPY, 59): RecordState.ABORTED, (OTHER_COPY, 59): RecordState.COMMITTED}
     look = Look(became=became)
 
     look.torn(wrote(target_offset=59), wrote(PAYMENTS, target_offset=59))
@@ -519,8 +536,8 @@ def test_a_position_whose_record_was_dropped_stops_its_topic() -> None:
     assert "dropped what was committed" in look.stopped["orders"].message
 
 
-@pytest.mark.parametrize("fate", [Fate.SHOWN, Fate.GONE])
-def test_what_others_wrote_where_a_position_names_a_record_stops_its_topic(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [RecordState.COMMITTED, RecordState.DELETED])
+def test_what_others_wrote_where_a_position_names_a_record_stops_its_topic(fate: RecordState) -> None:
     """EO-5: the copy was cut back and has grown on; of a position that does not know its writer nothing is said."""
     became = {(COPY, 59): fate, (OTHER_COPY, 59): fate}
     look = Look(became=became, others=frozenset({(COPY, 59), (OTHER_COPY, 59)}))
@@ -534,7 +551,7 @@ def test_what_others_wrote_where_a_position_names_a_record_stops_its_topic(fate:
 
 def test_records_behind_what_a_position_names_stop_their_topic() -> None:
     """Their own position was dropped: whoever went on would bring them twice."""
-    look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))
+    look = Look(became={(COPY, 59): RecordState.COMMITTED}, behind=frozenset({COPY}))
 
     look.torn(wrote(target_offset=59))
 
@@ -543,7 +560,7 @@ def test_records_behind_what_a_position_names_stop_their_topic() -> None:
 
 def test_records_behind_a_position_that_are_deleted_stop_their_topic_if_the_map_names_them() -> None:
     """EO-5: retention has deleted them; readers had them, and whoever went on would bring them twice."""
-    became = {(COPY, 59): Fate.GONE, (OTHER_COPY, 59): Fate.GONE}
+    became = {(COPY, 59): RecordState.DELETED, (OTHER_COPY, 59): RecordState.DELETED}
     look = Look(became=became, mapped=frozenset({COPY}))
 
     look.torn(wrote(target_offset=59), wrote(PAYMENTS, target_offset=59))
@@ -554,7 +571,7 @@ def test_records_behind_a_position_that_are_deleted_stop_their_topic_if_the_map_
 
 def test_a_topic_that_is_known_to_be_compacted_by_now_stops_as_others_do() -> None:
     """EO-5: the attempt knows it from the topic's settings; the position that was read does not say it yet."""
-    look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))
+    look = Look(became={(COPY, 59): RecordState.COMMITTED}, behind=frozenset({COPY}))
     read = wrote(target_offset=59)
 
     look.torn(replace(read, compacted=True), now=[read])
@@ -564,7 +581,7 @@ def test_a_topic_that_is_known_to_be_compacted_by_now_stops_as_others_do() -> No
 
 def test_a_position_that_has_moved_since_stops_nothing() -> None:
     """A newer attempt of the lane wrote those records: this one was overtaken, and all is well."""
-    look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))
+    look = Look(became={(COPY, 59): RecordState.COMMITTED}, behind=frozenset({COPY}))
     read = wrote(target_offset=59)
 
     with pytest.raises(TransactionFailedError, match="has moved"):
@@ -575,7 +592,7 @@ def test_a_position_that_has_moved_since_stops_nothing() -> None:
 
 def test_what_the_owner_set_is_not_compared_with_what_stands_behind_it() -> None:
     """An adopted position may go back behind what lanes wrote: the user wants it again."""
-    look = Look(became={(COPY, 59): Fate.SHOWN}, behind=frozenset({COPY}))
+    look = Look(became={(COPY, 59): RecordState.COMMITTED}, behind=frozenset({COPY}))
 
     look.torn(wrote(target_offset=59, epoch=0))
     look.torn(wrote(target_offset=None))

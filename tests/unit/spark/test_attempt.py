@@ -30,7 +30,7 @@ class FakePump:
     def resume(self, *_: Any) -> None:
         self.resumed += 1
 
-    def go_on(self, *_: Any) -> None:
+    def extend(self, *_: Any) -> None:
         self.endings.insert(0, Ending.EPOCH)
 
     def run(self) -> LaneReport:
@@ -56,6 +56,6 @@ def test_a_lane_that_went_on_for_very_many_epochs_is_closed_like_any_other(
     reports = [run_lane(replace(first, epoch=1 + number), mailbox) for number in range(EPOCHS + 1)]
 
     assert reports[-1].ending is Ending.STOPPED
-    assert [report.goes_on for report in reports] == [True] * EPOCHS + [False]
+    assert [report.continues for report in reports] == [True] * EPOCHS + [False]
     assert pump.resumed == EPOCHS
     assert closed == ["closed"]

@@ -31,7 +31,7 @@ class Pump:
         self._ending, self._error = ending, error
         self._end: Any = None
 
-    def go_on(self, end: Any) -> None:
+    def extend(self, end: Any) -> None:
         self._end = end
 
     def run(self) -> LaneReport:

@@ -20,7 +20,7 @@ from eomirror.spark.task import LaneTask, pack_spec
 if TYPE_CHECKING:
     from eomirror.lane.spec import LaneMailbox
 
-_REPORT = LaneReport(lane=3, epoch=5, attempt=1, ending=Ending.EPOCH, goes_on=True)
+_REPORT = LaneReport(lane=3, epoch=5, attempt=1, ending=Ending.EPOCH, continues=True)
 
 
 def task() -> LaneTask:
@@ -80,5 +80,5 @@ def test_a_signal_while_the_driver_is_called_ends_what_goes_on(
 
     (report,) = task()([])
 
-    assert replace(report, reason="") == replace(_REPORT, ending=Ending.STOPPED, goes_on=False)
+    assert replace(report, reason="") == replace(_REPORT, ending=Ending.STOPPED, continues=False)
     assert said == ["left"]

@@ -162,7 +162,7 @@ class Sieve:
                     source=source,
                     target_topic=target_topic,
                     digest=digest,
-                    whole=self._treatment.whole_letters,
+                    whole=self._treatment.whole_dead_letters,
                 )
                 self.letters.setdefault(source, []).append(letter)
         return plans

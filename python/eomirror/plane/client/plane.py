@@ -39,13 +39,13 @@ from eomirror.plane.protocol import (
     Account,
     Advance,
     CommitOutcome,
+    Flushed,
     History,
     Holes,
     MetadataRecord,
     ProducerIdentity,
     Pumped,
     RecordMark,
-    Sealed,
     Seen,
     Serving,
     Start,
@@ -187,9 +187,9 @@ class ClientPlane:
         with self._naming_source_topics():
             self._tx.write(records)
 
-    def forecast(self) -> Sealed | None:
+    def speculate(self) -> Flushed | None:
         """
-        What `seal` will say if the target partitions are ours alone.
+        What `flush` will say if the target partitions are ours alone.
 
         The next offset of a partition that we committed to is the one behind our last record and the marker of
         its transaction.  Until this producer has committed to it, nothing is foreseen.
@@ -200,9 +200,9 @@ class ClientPlane:
             if first is None:
                 return None
             runs.append((topic, partition, [(first, count)]))
-        return self._sealed(Acks(runs), foreseen=True)
+        return self._flushed(Acks(runs), speculative=True)
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
         with self._naming_source_topics():
             self._tx.flush(seconds)
@@ -210,16 +210,16 @@ class ClientPlane:
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
         self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
-        sealed = self._sealed(acks)
-        self._advancing = sealed.advances
-        for account in sealed.accounts:
+        flushed = self._flushed(acks)
+        self._advancing = flushed.advances
+        for account in flushed.accounts:
             if account.target_offset is not None:
                 where = (account.target_topic, account.target_partition)
                 # two source partitions may share a target partition
                 self._written[where] = max(account.target_offset + 1 + _MARKER, self._written.get(where, 0))
-        return sealed
+        return flushed
 
-    def _sealed(self, acks: Acks, *, foreseen: bool = False) -> Sealed:
+    def _flushed(self, acks: Acks, *, speculative: bool = False) -> Flushed:
         accounts = self._planner.settle(acks)
         advances = dict(self.advances())
         for account in accounts:
@@ -232,13 +232,13 @@ class ClientPlane:
             if account.tail is not None:
                 advance = replace(advance, seen=Seen(record=RecordMark(*account.tail)))
             advances[source] = advance
-        if not foreseen and self._jumps is not None:
+        if not speculative and self._jumps is not None:
             self._explain(self._jumps, accounts, advances)
         letters = self._sieve.letters
-        balanced = [_account(account, () if foreseen else account.ranges) for account in accounts]
+        balanced = [_account(account, () if speculative else account.ranges) for account in accounts]
         if letters:
             balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
-        return Sealed(tuple(balanced), advances)
+        return Flushed(tuple(balanced), advances)
 
     def _explain(
         self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]

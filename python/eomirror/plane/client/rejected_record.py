@@ -8,21 +8,21 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import RecordRefusedError
 from eomirror.kafka.error_text import said
-from eomirror.plane.protocol import Ground, RangeRefusedError, Refusal, RefusedRecord
+from eomirror.plane.protocol import RangeRefusedError, Refusal, RefusalReason, RefusedRecord
 from eomirror.records.dead_letter import DeadLetter
 
 if TYPE_CHECKING:
-    from eomirror.plane.protocol import LeftOut
+    from eomirror.plane.protocol import SkippedRecord
     from eomirror.types import SourcePartition
 
 __all__ = ["TargetRefusedError", "at_most", "dead_letter_of", "named", "refused_record_of"]
 
 _E = KafkaError
 _GROUNDS: Final = {
-    _E.MSG_SIZE_TOO_LARGE: Ground.SIZE,
-    _E.INVALID_MSG_SIZE: Ground.SIZE,
-    _E.RECORD_LIST_TOO_LARGE: Ground.SEGMENT,
-    _E.INVALID_TIMESTAMP: Ground.TIMESTAMP,
+    _E.MSG_SIZE_TOO_LARGE: RefusalReason.SIZE,
+    _E.INVALID_MSG_SIZE: RefusalReason.SIZE,
+    _E.RECORD_LIST_TOO_LARGE: RefusalReason.SEGMENT,
+    _E.INVALID_TIMESTAMP: RefusalReason.TIMESTAMP,
 }
 
 # librdkafka's default of batch.size
@@ -63,7 +63,9 @@ class TargetRefusedError(RecordRefusedError):
         self.target_topic = target_topic
         self.target_partition = target_partition
         self.words = said(cause)
-        self.ground = Ground.CLIENT_SIZE if by_client else _GROUNDS.get(cause.code(), Ground.INVALID)
+        self.reason = (
+            RefusalReason.CLIENT_SIZE if by_client else _GROUNDS.get(cause.code(), RefusalReason.INVALID)
+        )
 
 
 def named(
@@ -90,7 +92,7 @@ def named(
         Refusal(
             source=source,
             target_topic=error.target_topic,
-            ground=Ground.LETTER if letter else error.ground,
+            reason=RefusalReason.DEAD_LETTER if letter else error.reason,
             words=error.words,
             begin=begin,
             end=end,
@@ -113,7 +115,13 @@ def refused_record_of(message: Any) -> RefusedRecord:
 
 
 def dead_letter_of(
-    message: Any, left_out: LeftOut, *, source: SourcePartition, target_topic: str, digest: str, whole: bool
+    message: Any,
+    left_out: SkippedRecord,
+    *,
+    source: SourcePartition,
+    target_topic: str,
+    digest: str,
+    whole: bool,
 ) -> DeadLetter:
     """The dead letter of a message that is left out."""
     return DeadLetter(

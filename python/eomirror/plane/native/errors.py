@@ -27,7 +27,7 @@ from eomirror.errors import (
     hole_error,
     truncated_error,
 )
-from eomirror.plane.protocol import Ground, RangeRefusedError, Refusal
+from eomirror.plane.protocol import RangeRefusedError, Refusal, RefusalReason
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ class NativeFailureError(Exception):
 
 # MESSAGE_TOO_LARGE and INVALID_FETCH_SIZE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP
 # (https://kafka.apache.org/protocol#protocol_error_codes); INVALID_RECORD and others are against a topic's rules
-_GROUNDS: Final = {4: Ground.SIZE, 10: Ground.SIZE, 18: Ground.SEGMENT, 32: Ground.TIMESTAMP}
+_GROUNDS: Final = {
+    4: RefusalReason.SIZE,
+    10: RefusalReason.SIZE,
+    18: RefusalReason.SEGMENT,
+    32: RefusalReason.TIMESTAMP,
+}
 
 
 def _failed(failure: NativeFailureError) -> LaneError:
@@ -170,7 +175,7 @@ def _refused(failure: NativeFailureError) -> MirrorError:
         Refusal(
             source=SourcePartition(*refused.source),
             target_topic=refused.target_topic,
-            ground=_GROUNDS.get(refused.code, Ground.INVALID),
+            reason=_GROUNDS.get(refused.code, RefusalReason.INVALID),
             words=failure.message,
             begin=refused.first,
             end=refused.last + 1,

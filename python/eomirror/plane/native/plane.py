@@ -28,10 +28,10 @@ from eomirror.plane.protocol import (
     Advance,
     BatchMark,
     CommitOutcome,
+    Flushed,
     MetadataRecord,
     ProducerIdentity,
     Pumped,
-    Sealed,
     Seen,
     Serving,
     Start,
@@ -123,7 +123,7 @@ class NativePlane:
         self._lane: NativeLane | None = None
         self._routed: set[str] = set()
         self._used = 0
-        self._begun = self._sealed_after = 0.0
+        self._begun = self._flushed_after = 0.0
         self._pace = Pace.of_link(
             spec.link.commit_interval,
             overdue=spec.overdue,
@@ -174,20 +174,20 @@ class NativePlane:
                 self._clock.wall_ms(),
             )
 
-    def forecast(self) -> Sealed | None:
-        """What `seal` will say if the target partitions are ours alone."""
+    def speculate(self) -> Flushed | None:
+        """What `flush` will say if the target partitions are ours alone."""
         with self._told():
             accounts = self._open_lane.foresee()
         if accounts is None:
             return None
-        return Sealed(tuple(_account(account) for account in accounts), self.advances())
+        return Flushed(tuple(_account(account) for account in accounts), self.advances())
 
-    def seal(self, seconds: float) -> Sealed:
+    def flush(self, seconds: float) -> Flushed:
         """Wait for every acknowledgement, balance the account (rule 7)."""
         with self._told():
             accounts = self._open_lane.settle(seconds)
-        self._sealed_after = self._clock.monotonic() - self._begun
-        return Sealed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
+        self._flushed_after = self._clock.monotonic() - self._begun
+        return Flushed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def has_more(self) -> bool:
         """Whether more has come of partitions that the open transaction holds."""
@@ -197,7 +197,7 @@ class NativePlane:
     def commit(self) -> CommitOutcome:
         """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
         began = self._clock.monotonic()
-        self._pace.acknowledged(self._used, self._sealed_after)
+        self._pace.acknowledged(self._used, self._flushed_after)
         with self._told():
             whole = self._open_lane.commit(self._spec.link.transaction_timeout)
         self._pace.committed(self._clock.monotonic() - began)
