@@ -257,6 +257,11 @@ impl Error {
         !matches!(self.kind(), Kind::Unreachable)
     }
 
+    /// Passes on an error that a retry cannot resolve, and drops any other: for `Result::or_else`.
+    pub(crate) fn unless_final(self) -> Result<(), Self> {
+        if self.is_final() { Err(self) } else { Ok(()) }
+    }
+
     /// What to do about it, as an imperative.
     #[must_use]
     pub const fn fix(&self) -> &'static str {

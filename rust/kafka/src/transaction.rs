@@ -1,8 +1,10 @@
 //! Writing whole record batches in transactions (protocol V2, KIP-890).
 
-mod exchange;
+mod coordinator_requests;
 mod metadata_refresh;
+mod produce_requests;
 mod producer;
+mod wake_up;
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ const RECHECK: Duration = Duration::from_secs(1);
 
 /// When to ask for metadata.
 #[derive(Debug)]
-pub(super) struct Leaders {
+pub(super) struct MetadataRefresh {
     asked: Option<(RequestId, Peer)>,
     asked_at: Option<Instant>,
     pauses: Pauses,
@@ -32,7 +32,7 @@ pub(super) struct Leaders {
     lost: u64,
 }
 
-impl Leaders {
+impl MetadataRefresh {
     pub(super) const fn new(properties: &Properties) -> Self {
         Self {
             asked: None,
@@ -48,7 +48,7 @@ impl Leaders {
 
     /// Notes how many connections have been lost: behind one of them leaders may have changed that nobody asks for now,
     /// or may be about to.
-    pub(super) const fn lost(&mut self, connections: u64) {
+    pub(super) const fn note_lost(&mut self, connections: u64) {
         if connections != self.lost {
             self.lost = connections;
             self.stale = true;
@@ -62,13 +62,13 @@ impl Leaders {
     }
 
     /// A transaction was brought to its end, or can begin: whatever was wrong is over.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset_backoff(&mut self) {
         self.pauses.begin_anew();
     }
 
     /// Notes that a broker is silent, if one is: its work may be done by others, which shows sooner or later. What a silent
     /// one was asked is asked of somebody else.
-    pub(super) fn missed(&mut self, network: &Network, now: Instant) {
+    pub(super) fn note_unresponsive(&mut self, network: &Network, now: Instant) {
         let silent = self
             .asked
             .take_if(|(_, peer)| network.is_silent(*peer, now));
@@ -80,7 +80,7 @@ impl Leaders {
     }
 
     /// Whether to ask. `lacking` says that a leader is not known that batches wait for.
-    pub(super) fn wants(&self, lacking: bool, now: Instant) -> bool {
+    pub(super) fn is_due(&self, lacking: bool, now: Instant) -> bool {
         let due = self.recheck.is_some_and(|at| at <= now);
         self.asked.is_none() && (self.stale || lacking || due)
     }
@@ -147,58 +147,58 @@ impl Leaders {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Leaders, RECHECK};
+    use super::{MetadataRefresh, RECHECK};
     use crate::properties::Properties;
 
     const REFRESH: Duration = Duration::from_secs(300);
 
-    fn leaders() -> Leaders {
-        Leaders::new(&Properties::parse([("bootstrap.servers", "b:1")]).unwrap())
+    fn refresh() -> MetadataRefresh {
+        MetadataRefresh::new(&Properties::parse([("bootstrap.servers", "b:1")]).unwrap())
     }
 
     /// For how long nobody asks behind an answer.
-    fn rest(leaders: &mut Leaders, lacking: bool) -> Duration {
+    fn pause(refresh: &mut MetadataRefresh, lacking: bool) -> Duration {
         let now = Instant::now();
-        leaders.stale = false;
-        leaders.answered(lacking, now);
-        let again = leaders.recheck.unwrap();
-        assert!(!leaders.wants(false, now));
-        assert!(leaders.wants(false, again));
+        refresh.stale = false;
+        refresh.answered(lacking, now);
+        let again = refresh.recheck.unwrap();
+        assert!(!refresh.is_due(false, now));
+        assert!(refresh.is_due(false, again));
         again - now
     }
 
     #[test]
     fn a_connection_that_was_lost_is_a_reason_to_ask_once() {
         let now = Instant::now();
-        let mut leaders = leaders();
-        leaders.lost(0);
-        assert!(!leaders.wants(false, now));
-        assert!(leaders.wants(true, now), "somebody waits");
-        leaders.lost(1);
-        assert!(leaders.wants(false, now));
-        leaders.stale = false;
-        leaders.lost(1);
-        assert!(!leaders.wants(false, now), "it is known already");
+        let mut refresh = refresh();
+        refresh.note_lost(0);
+        assert!(!refresh.is_due(false, now));
+        assert!(refresh.is_due(true, now), "somebody waits");
+        refresh.note_lost(1);
+        assert!(refresh.is_due(false, now));
+        refresh.stale = false;
+        refresh.note_lost(1);
+        assert!(!refresh.is_due(false, now), "it is known already");
     }
 
     #[test]
     fn partitions_without_a_leader_are_looked_at_again_after_a_while() {
-        let mut leaders = leaders();
+        let mut refresh = refresh();
         for _ in 0..3 {
-            assert_eq!(rest(&mut leaders, true), RECHECK);
+            assert_eq!(pause(&mut refresh, true), RECHECK);
         }
-        assert_eq!(rest(&mut leaders, false), REFRESH);
+        assert_eq!(pause(&mut refresh, false), REFRESH);
     }
 
     #[test]
     fn who_answers_behind_a_lost_connection_may_not_know_yet_what_has_changed() {
-        let mut leaders = leaders();
-        assert_eq!(rest(&mut leaders, false), REFRESH);
-        leaders.lost(1);
+        let mut refresh = refresh();
+        assert_eq!(pause(&mut refresh, false), REFRESH);
+        refresh.note_lost(1);
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-            let rest = rest(&mut leaders, false);
-            assert_eq!(rest, Duration::from_secs(seconds));
-            leaders.lost(1);
+            let pause = pause(&mut refresh, false);
+            assert_eq!(pause, Duration::from_secs(seconds));
+            refresh.note_lost(1);
         }
     }
 }

@@ -1,25 +1,24 @@
-//! Carries out what the state machines of [`eomirror_core::transaction`] decide: sends requests, takes answers.
+//! The transactional producer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bytes::Bytes;
 use eomirror_core::batch::{self, Batch, Stamp};
 use eomirror_core::relay::{Content, Outgoing};
-use eomirror_core::transaction::producer_state::Misplaced;
-use eomirror_core::transaction::{
-    Coordinator, Event, Identity, Markers, Sequences, SourceRange, Ticket,
-};
+use eomirror_core::transaction::marker_wait::Step;
+use eomirror_core::transaction::{Event, Identity, SourceRange};
 
-use super::exchange::Question;
-use super::metadata_refresh::Leaders;
+use super::coordinator_requests::{Answered, CoordinatorRequests};
+use super::metadata_refresh::MetadataRefresh;
+use super::produce_requests::ProduceRequests;
+use super::wake_up::WakeUp;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
 use crate::error::{Error, ErrorCode};
-use crate::network::{Network, RequestId};
+use crate::network::{Answer, Network};
 use crate::protocol::produce::{FramedBatch, HEADER};
-use crate::topic::TopicId;
-use crate::topic::TopicPartition;
+use crate::topic::{TopicId, TopicPartition};
 
 /// The level of `transaction.version` with which a transaction's end gives a new identity.
 pub const TRANSACTIONS_V2: i16 = 2;
@@ -42,40 +41,22 @@ pub const TRANSACTIONS_V2: i16 = 2;
 /// again. After [`Kind::Superseded`](crate::Kind::Superseded) and all others that are final, a new producer has to be
 /// opened and the last committed position read. [`Error::TimedOut`] changes nothing: the same call goes on.
 pub struct TransactionalProducer {
-    pub(super) client: Client,
-    pub(super) settings: ProducerSettings,
-    pub(super) coordinator: Coordinator,
-    pub(super) sequences: Sequences<TopicPartition, FramedBatch>,
-    pub(super) markers: Markers,
-    /// The question whether they are written, while it is not answered.
-    pub(super) markers_asked: Option<RequestId>,
-    /// What was sent waits; see [`TransactionalProducer::hold`].
-    pub(super) held: bool,
-    /// What the coordinator was asked, and has not answered.
-    pub(super) asked: Option<Question>,
-    pub(super) produces: BTreeMap<RequestId, Produced>,
-    pub(super) leaders: Leaders,
-    pub(super) acknowledged: Vec<Acknowledgement>,
-    /// What the target's last answer says against going on, where that passes.
-    pub(super) hindrance: Option<String>,
-    /// The first refusal in the open transaction; told by every call until it is aborted.
-    pub(super) refused: Option<Error>,
-    /// Why the producer can do nothing any more.
-    pub(super) over: Option<Error>,
-    /// Ids and names of the topics that took something of the open transaction.
-    pub(super) written: BTreeMap<TopicId, String>,
-    /// Whether batches ever went by the name of their topic: an old broker compares no ids.
-    pub(super) by_name: bool,
+    client: Client,
+    settings: ProducerSettings,
+    coordinator: CoordinatorRequests,
+    produces: ProduceRequests,
+    refresh: MetadataRefresh,
+    /// Batches wait; see [`TransactionalProducer::hold`].
+    held: bool,
+    /// The retriable error in the target's last answer.
+    hindrance: Option<String>,
+    /// The first refusal in the open transaction. Every call returns it until the transaction is aborted.
+    refused: Option<Error>,
+    /// Why the producer cannot be used any more.
+    over: Option<Error>,
     /// How the last transaction ended, until the caller of commit or abort has seen it.
-    pub(super) ended: Option<Event>,
-    pub(super) wake_at: Option<Instant>,
-}
-
-/// A Produce that is not answered yet.
-pub(super) struct Produced {
-    pub(super) ticket: Ticket,
-    /// Names of the topics that go by id in the answer.
-    pub(super) names: Vec<(TopicId, String)>,
+    ended: Option<Event>,
+    wake: WakeUp,
 }
 
 impl TransactionalProducer {
@@ -100,26 +81,18 @@ impl TransactionalProducer {
     /// [`TransactionalProducer::until_ready`] takes over the transactional id.
     #[must_use]
     pub fn new(mut client: Client, settings: ProducerSettings) -> Self {
-        let leaders = Leaders::new(client.network().properties());
         Self {
-            sequences: Sequences::new(settings.request_bytes),
+            coordinator: CoordinatorRequests::new(&settings),
+            produces: ProduceRequests::new(&settings),
+            refresh: MetadataRefresh::new(client.network().properties()),
             client,
             settings,
-            coordinator: Coordinator::new(),
-            markers: Markers::new(),
-            markers_asked: None,
             held: false,
-            asked: None,
-            produces: BTreeMap::new(),
-            leaders,
-            acknowledged: Vec::new(),
             hindrance: None,
             refused: None,
             over: None,
-            written: BTreeMap::new(),
-            by_name: false,
             ended: None,
-            wake_at: None,
+            wake: WakeUp::default(),
         }
     }
 
@@ -128,7 +101,7 @@ impl TransactionalProducer {
         if !self.coordinator.in_transaction() {
             self.until_ready(deadline)?;
         }
-        self.coordinator.begin().map_err(misplaced)?;
+        self.coordinator.begin()?;
         self.forget();
         Ok(())
     }
@@ -148,7 +121,7 @@ impl TransactionalProducer {
         Ok(Stamp {
             producer_id,
             producer_epoch: epoch,
-            base_sequence: self.sequences.next_sequence(target),
+            base_sequence: self.produces.next_sequence(target),
             transactional: true,
         })
     }
@@ -181,7 +154,7 @@ impl TransactionalProducer {
             head,
             body: batch.slice(HEADER..),
         };
-        self.sequences
+        self.produces
             .push(target, framed, batch.len(), records, source);
         Ok(())
     }
@@ -218,20 +191,20 @@ impl TransactionalProducer {
                 }
             }
         };
-        self.sequences.push(target, framed, size, records, source);
+        self.produces.push(target, framed, size, records, source);
         Ok(())
     }
 
     /// Whether all batches that were answered went by the id of their topic.
     #[must_use]
     pub const fn goes_by_id(&self) -> bool {
-        !self.by_name
+        self.produces.goes_by_id()
     }
 
     /// Ids and names of the topics that took something of the open transaction, as far as it went by id.
     #[must_use]
     pub const fn written(&self) -> &BTreeMap<TopicId, String> {
-        &self.written
+        self.produces.written()
     }
 
     /// Whether a transaction is open or being ended.
@@ -242,14 +215,14 @@ impl TransactionalProducer {
 
     /// What was acknowledged and not given out yet.
     pub fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
-        std::mem::take(&mut self.acknowledged)
+        self.produces.take_acknowledged()
     }
 
     /// What keeps batches from being acknowledged, for messages.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let directory = self.client.directory();
-        let leaderless = self.leaderless();
+        let leaderless = self.produces.leaderless(directory);
         let why = |at: &TopicPartition| directory.why_leaderless(&at.topic, at.partition);
         // where nobody has told of the topic, it is more that nobody could be asked
         let told = leaderless.filter(|at| directory.tells_of(&at.topic));
@@ -261,13 +234,13 @@ impl TransactionalProducer {
     /// Bytes of the budget that are left.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.settings.budget.saturating_sub(self.sequences.held())
+        self.settings.budget.saturating_sub(self.produces.held())
     }
 
     /// Whether everything that was sent is acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.sequences.is_settled()
+        self.produces.is_settled()
     }
 
     /// The producer id that the next batch has, as far as known; see [`Coordinator::producer_id`].
@@ -292,11 +265,11 @@ impl TransactionalProducer {
     pub fn pump(&mut self, deadline: Instant) -> Result<Vec<Acknowledgement>, Error> {
         loop {
             self.step()?;
-            let nothing_to_wait_for = self.sequences.is_settled();
-            if !self.acknowledged.is_empty() || nothing_to_wait_for || self.passed(deadline) {
-                return Ok(std::mem::take(&mut self.acknowledged));
+            let nothing_to_wait_for = self.produces.is_settled();
+            if self.produces.has_acknowledged() || nothing_to_wait_for || self.passed(deadline) {
+                return Ok(self.produces.take_acknowledged());
             }
-            self.rest(deadline);
+            self.wait(deadline);
         }
     }
 
@@ -308,26 +281,26 @@ impl TransactionalProducer {
         let started = self.client.clock().now();
         loop {
             self.step()?;
-            if self.coordinator.is_ending() || self.sequences.is_settled() {
+            if self.coordinator.is_ending() || self.produces.is_settled() {
                 break;
             }
             if self.passed(deadline) {
                 return Err(self.timed_out(WHAT, started));
             }
-            self.rest(deadline);
+            self.wait(deadline);
         }
         if self.ended.is_none() {
-            self.ended = self.coordinator.commit().map_err(misplaced)?;
+            self.ended = self.coordinator.commit()?;
         }
         match self.until_ended(WHAT, started, deadline)? {
-            Event::Committed => Ok(std::mem::take(&mut self.acknowledged)),
+            Event::Committed => Ok(self.produces.take_acknowledged()),
             Event::NotCommitted(code) => {
                 self.forget();
                 Err(Error::NotCommitted {
                     code: ErrorCode(code),
                 })
             }
-            event => Err(self.told(event)),
+            event => Err(self.unexpected(event)),
         }
     }
 
@@ -343,11 +316,11 @@ impl TransactionalProducer {
             self.forget();
             return Ok(());
         }
-        self.coordinator.abort().map_err(misplaced)?;
+        self.coordinator.abort()?;
         self.forget();
         match self.until_ended(WHAT, started, deadline)? {
             Event::Aborted => Ok(()),
-            event => Err(self.told(event)),
+            event => Err(self.unexpected(event)),
         }
     }
 
@@ -365,12 +338,17 @@ impl TransactionalProducer {
                 self.take(answer, now)?;
             }
         }
-        self.wake_at = None;
-        self.ask_coordinator(now)?;
-        if self.follow_markers(now) && !self.held {
-            self.ask_leaders(now)?;
+        self.wake = WakeUp::default();
+        let (client, refresh, wake) = (&mut self.client, &mut self.refresh, &mut self.wake);
+        self.coordinator.step(client, refresh, wake, now)?;
+        let markers = self.coordinator.await_markers(client, now);
+        wake.add(markers);
+        if markers.is_none() && !self.held {
+            let coordinator = &mut self.coordinator;
+            self.produces
+                .step(client, coordinator, refresh, wake, now)?;
         }
-        self.ask_metadata(now)?;
+        self.refresh_metadata(now)?;
         match self.over.as_ref().or(self.refused.as_ref()) {
             Some(error) if !self.is_ending() => Err(error.clone()),
             _ => Ok(()),
@@ -380,7 +358,7 @@ impl TransactionalProducer {
     /// When [`TransactionalProducer::step`] should be called again even if nothing arrives.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Instant> {
-        self.wake_at
+        self.wake.at()
     }
 
     /// The client, for calls in between. They do not disturb what is on its way.
@@ -408,7 +386,7 @@ impl TransactionalProducer {
             if self.passed(deadline) {
                 return Err(self.timed_out(WHAT, started));
             }
-            self.rest(deadline);
+            self.wait(deadline);
         }
     }
 
@@ -429,22 +407,141 @@ impl TransactionalProducer {
             if self.passed(deadline) {
                 return Err(self.timed_out(what, started));
             }
-            self.rest(deadline);
+            self.wait(deadline);
         }
     }
 
-    /// A partition with batches whose leader is not known.
-    pub(super) fn leaderless(&self) -> Option<&TopicPartition> {
-        let directory = self.client.directory();
-        let mut unsettled = self.sequences.unsettled();
-        unsettled.find(|at| directory.leader(&at.topic, at.partition).is_none())
+    /// Sets whether batches wait, or are sent by the next [`TransactionalProducer::step`].
+    pub const fn hold(&mut self, held: bool) {
+        self.held = held;
     }
 
-    /// Drops everything that belongs to the transaction that was.
-    pub(super) fn forget(&mut self) {
-        self.sequences.restart();
-        self.acknowledged.clear();
-        self.written.clear();
+    /// Returns whether the first records of a transaction may be sent.
+    pub fn may_write(&mut self) -> bool {
+        self.coordinator.marker_step(self.client.clock().now()) == Step::Go
+    }
+
+    /// Returns until when the first records of a transaction certainly wait for the markers of the last one.
+    pub fn waits_until(&mut self) -> Option<Instant> {
+        match self.coordinator.marker_step(self.client.clock().now()) {
+            Step::Wait(until) => Some(until),
+            Step::Go | Step::Asked(_) | Step::Ask => None,
+        }
+    }
+
+    fn take(&mut self, answer: Answer, now: Instant) -> Result<(), Error> {
+        let answer = match self.refresh.take(&mut self.client, answer) {
+            Ok(taken) => return taken.or_else(Error::unless_final),
+            Err(answer) => answer,
+        };
+        let answer = match self.produces.take(&mut self.client, answer, now) {
+            Ok(Ok(produced)) => {
+                self.hindrance = produced.hindrance;
+                if produced.stale {
+                    self.refresh.doubt();
+                }
+                if let Some(error) = produced.refused {
+                    self.coordinator.doom();
+                    self.refused.get_or_insert(error);
+                }
+                return Ok(());
+            }
+            Ok(Err(error)) => {
+                self.hindrance = None;
+                self.refresh.doubt();
+                return Err(error).or_else(Error::unless_final);
+            }
+            Err(answer) => answer,
+        };
+        match self.coordinator.take(&mut self.client, answer, now) {
+            Some(Ok(Answered { code, event })) => {
+                if let Some(code) = code {
+                    let error = || format!("the coordinator says {code}");
+                    self.hindrance = (!code.is_none()).then(error);
+                }
+                if let Some(event) = event {
+                    self.happened(event);
+                }
+                Ok(())
+            }
+            Some(Err(error)) => {
+                self.hindrance = None;
+                self.refresh.doubt();
+                Err(error).or_else(Error::unless_final)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn happened(&mut self, event: Event) {
+        let id = &self.settings.transactional_id;
+        match event {
+            Event::Initialized => self.refresh.reset_backoff(),
+            Event::Fenced(code) => {
+                self.over = Some(Error::Fenced {
+                    transactional_id: id.clone(),
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::Refused(code) => {
+                self.over = Some(Error::Refused {
+                    what: format!("transactional.id {id}"),
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::MustAbort(code) => {
+                self.refused = Some(Error::MustAbort {
+                    what: "the commit".to_owned(),
+                    batch: None,
+                    code: ErrorCode(code),
+                });
+                self.ended = Some(event);
+            }
+            Event::Committed | Event::Aborted | Event::NotCommitted(_) => {
+                self.refresh.reset_backoff();
+                self.ended = Some(event);
+            }
+        }
+    }
+
+    /// Returns the error of a transaction that ended in another way than the caller asked for.
+    fn unexpected(&self, event: Event) -> Error {
+        self.over
+            .clone()
+            .or_else(|| self.refused.clone())
+            .unwrap_or_else(|| Error::Malformed {
+                peer: self.settings.transactional_id.clone(),
+                what: "end of a transaction",
+                reason: match event {
+                    Event::Committed => "it is committed",
+                    _ => "it fits no call",
+                },
+            })
+    }
+
+    fn refresh_metadata(&mut self, now: Instant) -> Result<(), Error> {
+        let network = self.client.network();
+        self.refresh.note_lost(network.lost());
+        self.refresh.note_unresponsive(network, now);
+        self.wake.add(network.silence_at(now));
+        let lacking = self.produces.leaderless(self.client.directory()).is_some();
+        if !self.refresh.is_due(lacking, now) {
+            self.wake.add(self.refresh.recheck());
+            return Ok(());
+        }
+        // all topics that were ever written to: a committed transaction may still be open in one of them
+        let known = self.client.directory().topics().cloned();
+        let topics: BTreeSet<String> = known.chain(self.produces.topics()).collect();
+        let again = self.refresh.ask(&mut self.client, topics, now)?;
+        self.wake.add(again);
+        Ok(())
+    }
+
+    /// Drops everything that belongs to the last transaction.
+    fn forget(&mut self) {
+        self.produces.clear();
         self.refused = None;
         self.hindrance = None;
         self.ended = None;
@@ -466,16 +563,9 @@ impl TransactionalProducer {
         self.client.clock().now() >= deadline
     }
 
-    fn rest(&mut self, deadline: Instant) {
-        let until = self.wake_at.map_or(deadline, |at| at.min(deadline));
+    fn wait(&mut self, deadline: Instant) {
+        let until = self.wake.at().map_or(deadline, |at| at.min(deadline));
         self.client.pause(until);
-    }
-
-    pub(super) fn wake(&mut self, at: Option<Instant>) {
-        self.wake_at = match (self.wake_at, at) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
     }
 
     fn timed_out(&self, what: &'static str, started: Instant) -> Error {
@@ -496,9 +586,5 @@ fn carries(batch: &Batch<'_>, stamp: &Stamp) -> bool {
         && batch.base_offset() == 0
 }
 
-fn misplaced(error: Misplaced) -> Error {
-    Error::Misplaced {
-        call: error.call,
-        state: error.state,
-    }
-}
+#[cfg(test)]
+mod tests;

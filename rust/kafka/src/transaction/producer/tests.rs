@@ -15,10 +15,10 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
-use super::{Answer, Ask, Error, Peer, Produced, Question, TransactionalProducer};
+use super::{Answer, Error, TransactionalProducer};
 use crate::client::Client;
 use crate::clock::{Clock as _, SystemClock};
-use crate::network::RequestId;
+use crate::network::{Peer, RequestId};
 use crate::properties::Properties;
 use crate::protocol::oracle;
 use crate::support::{self, Asked, framed};
@@ -27,7 +27,7 @@ use crate::topic::TopicPartition;
 use crate::transaction::ProducerSettings;
 use crate::two_brokers::{Later, Two, until};
 use eomirror_core::transaction::marker_wait::Step;
-use eomirror_core::transaction::{Identity, SourceRange};
+use eomirror_core::transaction::{Ask, Identity, SourceRange};
 
 const OLD: TopicId = TopicId([1; 16]);
 const NEW: TopicId = TopicId([2; 16]);
@@ -49,10 +49,9 @@ fn open_with(mut client: Client) -> TransactionalProducer {
         producer_id: 7,
         epoch: 0,
     };
-    producer
-        .coordinator
-        .initialized(0, identity, Instant::now());
-    producer.coordinator.begin().unwrap();
+    let coordinator = producer.coordinator.state();
+    coordinator.initialized(0, identity, Instant::now());
+    coordinator.begin().unwrap();
     producer
 }
 
@@ -68,14 +67,18 @@ fn push(producer: &mut TransactionalProducer) {
         body: bytes::Bytes::new(),
     };
     let at = TopicPartition::new("t", 0);
-    producer.sequences.push(&at, batch, 61, 1, range);
+    producer.produces.sequences().push(&at, batch, 61, 1, range);
 }
 
 /// A batch goes to a topic of this id, and is answered with this code.
 fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code: i16) {
     push(producer);
     let now = Instant::now();
-    let sent = producer.sequences.plan(1, |_| Some(1), now).unwrap();
+    let sent = producer
+        .produces
+        .sequences()
+        .plan(1, |_| Some(1), now)
+        .unwrap();
     let partition = PartitionProduceResponse::default()
         .with_error_code(code)
         .with_base_offset(5);
@@ -84,12 +87,10 @@ fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code:
         .with_topic_id(uuid::Uuid::from_bytes(id.0))
         .with_partition_responses(vec![partition]);
     let answer = ProduceResponse::default().with_responses(vec![topic]);
-    producer.produces.insert(
+    producer.produces.expect(
         RequestId::numbered(number),
-        Produced {
-            ticket: sent.ticket,
-            names: vec![(id, "t".to_owned())],
-        },
+        sent.ticket,
+        vec![(id, "t".to_owned())],
     );
     let answer = Answer {
         id: RequestId::numbered(number),
@@ -122,11 +123,7 @@ fn what_the_target_says_against_going_on_is_told_until_it_says_something_else() 
     let answer = FindCoordinatorResponse::default().with_coordinators(vec![found]);
     let id = RequestId::numbered(2);
     let peer = Peer::Broker(1);
-    producer.asked = Some(Question {
-        id,
-        ask: Ask::Find,
-        peer,
-    });
+    producer.coordinator.expect(id, Ask::Find, peer);
     let answer = Answer {
         id,
         peer,
@@ -164,11 +161,22 @@ fn a_topic_that_refused_has_taken_nothing() {
 fn wondering(now: Instant) -> TransactionalProducer {
     let mut producer = open();
     producer
-        .markers
+        .coordinator
+        .markers()
         .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
-    producer.markers_asked = Some(RequestId::numbered(9));
-    producer.markers.asked();
+    producer.coordinator.expect_markers(RequestId::numbered(9));
+    producer.coordinator.markers().asked();
     producer
+}
+
+/// Whether the markers of the last transaction let the next one write.
+fn may_go(producer: &mut TransactionalProducer, now: Instant) -> bool {
+    let TransactionalProducer {
+        coordinator,
+        client,
+        ..
+    } = producer;
+    coordinator.await_markers(client, now).is_none()
 }
 
 /// The coordinator answers with this code and state.
@@ -189,12 +197,12 @@ fn described(producer: &mut TransactionalProducer, code: i16, state: &'static st
 fn the_first_records_of_a_transaction_wait_for_the_markers_of_the_last() {
     let now = Instant::now();
     let mut producer = wondering(now);
-    assert!(!producer.follow_markers(now));
+    assert!(!may_go(&mut producer, now));
     described(&mut producer, 0, "PrepareCommit", now);
-    assert!(matches!(producer.markers.wants(now), Step::Wait(at) if at > now));
-    producer.markers_asked = Some(RequestId::numbered(9));
+    assert!(matches!(producer.coordinator.markers().wants(now), Step::Wait(at) if at > now));
+    producer.coordinator.expect_markers(RequestId::numbered(9));
     described(&mut producer, 0, "CompleteCommit", now);
-    assert!(producer.follow_markers(now));
+    assert!(may_go(&mut producer, now));
 }
 
 #[test]
@@ -203,17 +211,18 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
     for (code, asked_again) in [(16, true), (14, true), (53, false)] {
         let mut producer = wondering(now);
         described(&mut producer, code, "", now);
-        assert!(producer.follow_markers(now), "{code}");
-        producer.markers.ended(now);
-        let waits = producer.markers.wants(now) != Step::Go;
+        assert!(may_go(&mut producer, now), "{code}");
+        producer.coordinator.markers().ended(now);
+        let waits = producer.coordinator.markers().wants(now) != Step::Go;
         assert_eq!(waits, asked_again, "{code}");
     }
     // nobody is known whom to ask
     let mut producer = open();
     producer
-        .markers
+        .coordinator
+        .markers()
         .ended(now.checked_sub(Duration::from_millis(10)).unwrap());
-    assert!(producer.follow_markers(now));
+    assert!(may_go(&mut producer, now));
 }
 
 /// A broker that coordinates and leads; its address, and the keys of the requests that it gets. Produces stay unanswered.
@@ -267,7 +276,7 @@ fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
     let mut producer = open_at(&server);
     let until = Instant::now() + Duration::from_secs(20);
     producer.client().metadata(&["t"], until).unwrap();
-    producer.coordinator.found(0, 1, Instant::now());
+    producer.coordinator.state().found(0, 1, Instant::now());
     // its connection has brought the end of that one
     while !producer.network().is_ready(Peer::Broker(1), Instant::now()) {
         let now = Instant::now();
@@ -277,7 +286,7 @@ fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
         let soon = now + Duration::from_millis(20);
         crate::network::wait(&mut [producer.network()], &SystemClock, soon);
     }
-    producer.markers.ended(Instant::now());
+    producer.coordinator.markers().ended(Instant::now());
     (producer, keys)
 }
 
@@ -306,7 +315,7 @@ fn step_until_told(producer: &mut TransactionalProducer, keys: &Receiver<i16>) {
     step_until(producer, |producer| {
         asked |= keys.try_iter().any(|key| key == 65);
         if !asked && producer.may_write() {
-            producer.markers.ended(Instant::now());
+            producer.coordinator.markers().ended(Instant::now());
         }
         asked && producer.may_write()
     });
@@ -318,7 +327,7 @@ fn markers_are_asked_for_also_while_nothing_waits_for_them() {
     assert!(producer.is_settled());
     step_until_told(&mut producer, &keys);
     producer.step().unwrap();
-    assert!(producer.markers_asked.is_none());
+    assert!(!producer.coordinator.expects_markers());
 }
 
 #[test]
@@ -328,9 +337,9 @@ fn what_is_held_waits_while_the_markers_are_asked_for() {
     producer.hold(true);
     step_until_told(&mut producer, &keys);
     producer.step().unwrap();
-    assert!(producer.produces.is_empty());
+    assert!(!producer.produces.has_in_flight());
     producer.hold(false);
-    step_until(&mut producer, |producer| !producer.produces.is_empty());
+    step_until(&mut producer, |producer| producer.produces.has_in_flight());
 }
 
 /// Counts how often it is asked for metadata, and hangs up behind the first answer.

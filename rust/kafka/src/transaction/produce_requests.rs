@@ -1,0 +1,314 @@
+//! Produce requests to the leaders of partitions, and what their answers say.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use eomirror_core::transaction::{Outgoing, Refused, Sequences, SourceRange, Ticket};
+
+use super::coordinator_requests::CoordinatorRequests;
+use super::metadata_refresh::MetadataRefresh;
+use super::wake_up::WakeUp;
+use super::{Acknowledgement, ProducerSettings};
+use crate::client::Client;
+use crate::error::{Error, ErrorCode};
+use crate::metadata::Directory;
+use crate::network::{Answer, Peer, RequestId, State};
+use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
+use crate::topic::{TopicId, TopicPartition};
+
+/// `DUPLICATE_SEQUENCE_NUMBER`: the log has the batch already.
+const DUPLICATE: i16 = 46;
+
+/// An in-flight Produce request.
+struct InFlight {
+    ticket: Ticket,
+    /// Ids of its topics, with their names: the answer has the ids only.
+    names: Vec<(TopicId, String)>,
+}
+
+/// The meaning of an answer, besides its acknowledgements.
+pub(super) struct Produced {
+    /// Why batches have to be sent again.
+    pub(super) hindrance: Option<String>,
+    /// The leaders of its partitions have to be looked up again.
+    pub(super) stale: bool,
+    /// Why the transaction must be aborted.
+    pub(super) refused: Option<Error>,
+}
+
+/// Carries out what [`Sequences`] decides.
+pub(super) struct ProduceRequests {
+    transactional_id: String,
+    request_timeout: Duration,
+    sequences: Sequences<TopicPartition, FramedBatch>,
+    in_flight: BTreeMap<RequestId, InFlight>,
+    acknowledged: Vec<Acknowledgement>,
+    /// Ids and names of the topics that accepted batches of the open transaction.
+    written: BTreeMap<TopicId, String>,
+    /// Batches went by topic name at least once: an old broker compares no ids.
+    by_name: bool,
+}
+
+impl ProduceRequests {
+    pub(super) fn new(settings: &ProducerSettings) -> Self {
+        Self {
+            transactional_id: settings.transactional_id.clone(),
+            request_timeout: settings.request_timeout,
+            sequences: Sequences::new(settings.request_bytes),
+            in_flight: BTreeMap::new(),
+            acknowledged: Vec::new(),
+            written: BTreeMap::new(),
+            by_name: false,
+        }
+    }
+
+    /// Returns the sequence number of the next batch for a partition.
+    pub(super) fn next_sequence(&self, target: &TopicPartition) -> i32 {
+        self.sequences.next_sequence(target)
+    }
+
+    /// Queues a batch behind all others of its partition.
+    pub(super) fn push(
+        &mut self,
+        target: &TopicPartition,
+        batch: FramedBatch,
+        size: usize,
+        records: i32,
+        source: SourceRange,
+    ) {
+        self.sequences.push(target, batch, size, records, source);
+    }
+
+    /// Returns the bytes of all batches that are not acknowledged.
+    pub(super) fn held(&self) -> usize {
+        self.sequences.held()
+    }
+
+    /// Returns whether every batch is acknowledged.
+    pub(super) fn is_settled(&self) -> bool {
+        self.sequences.is_settled()
+    }
+
+    pub(super) const fn goes_by_id(&self) -> bool {
+        !self.by_name
+    }
+
+    pub(super) const fn written(&self) -> &BTreeMap<TopicId, String> {
+        &self.written
+    }
+
+    pub(super) fn has_acknowledged(&self) -> bool {
+        !self.acknowledged.is_empty()
+    }
+
+    pub(super) fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
+        std::mem::take(&mut self.acknowledged)
+    }
+
+    /// Drops the batches of the last transaction, and what is known of it.
+    pub(super) fn clear(&mut self) {
+        self.sequences.restart();
+        self.acknowledged.clear();
+        self.written.clear();
+    }
+
+    /// Returns the topics that unacknowledged batches wait for.
+    pub(super) fn topics(&self) -> impl Iterator<Item = String> {
+        self.sequences.unsettled().map(|at| at.topic.clone())
+    }
+
+    /// Returns a partition with unacknowledged batches whose leader is not known.
+    pub(super) fn leaderless(&self, directory: &Directory) -> Option<&TopicPartition> {
+        let mut unsettled = self.sequences.unsettled();
+        unsettled.find(|at| directory.leader(&at.topic, at.partition).is_none())
+    }
+
+    /// Sends queued batches to the leaders that can take them.
+    pub(super) fn step(
+        &mut self,
+        client: &mut Client,
+        coordinator: &mut CoordinatorRequests,
+        refresh: &mut MetadataRefresh,
+        wake: &mut WakeUp,
+        now: Instant,
+    ) -> Result<(), Error> {
+        if coordinator.writer().is_none() {
+            return Ok(());
+        }
+        let leads = |directory: &Directory, at: &TopicPartition| {
+            directory
+                .leader(&at.topic, at.partition)
+                .map(|(leader, _)| leader)
+        };
+        let directory = client.directory();
+        let brokers = self.sequences.brokers(|at| leads(directory, at), now);
+        for broker in brokers {
+            match client.network().open(Peer::Broker(broker), now) {
+                State::Ready => loop {
+                    let directory = client.directory();
+                    let planned = self.sequences.plan(broker, |at| leads(directory, at), now);
+                    let Some(outgoing) = planned else { break };
+                    coordinator.wrote();
+                    self.send(client, broker, outgoing, now);
+                },
+                State::Opening => {}
+                State::Resting { until, last } => {
+                    wake.add(Some(until));
+                    if last.is_some() || !client.network().is_known(Peer::Broker(broker)) {
+                        refresh.doubt();
+                    }
+                    last.map_or(Ok(()), Err).or_else(Error::unless_final)?;
+                }
+            }
+        }
+        wake.add(self.sequences.next_retry(now));
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        client: &mut Client,
+        broker: i32,
+        outgoing: Outgoing<TopicPartition, FramedBatch>,
+        now: Instant,
+    ) {
+        let mut topics: Vec<WrittenTopic> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (target, batch) in outgoing.batches {
+            let place = if let Some(place) = places.get(&target.topic) {
+                *place
+            } else {
+                let facts = client.directory().topic(&target.topic);
+                topics.push(WrittenTopic {
+                    id: facts.map_or(TopicId::NONE, |facts| facts.id),
+                    name: target.topic.clone(),
+                    partitions: Vec::new(),
+                });
+                places.insert(target.topic, topics.len() - 1);
+                topics.len() - 1
+            };
+            topics[place].partitions.push((target.partition, batch));
+        }
+        let timeout = self.request_timeout;
+        let request = ProduceRequest {
+            transactional_id: self.transactional_id.clone(),
+            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            topics,
+        };
+        let id = client
+            .network()
+            .ask(Peer::Broker(broker), &request, now, timeout);
+        let names = request
+            .topics
+            .into_iter()
+            .map(|topic| (topic.id, topic.name));
+        let in_flight = InFlight {
+            ticket: outgoing.ticket,
+            names: names.collect(),
+        };
+        self.in_flight.insert(id, in_flight);
+    }
+
+    /// Takes an answer to a Produce request; gives back any other answer.
+    pub(super) fn take(
+        &mut self,
+        client: &mut Client,
+        answer: Answer,
+        now: Instant,
+    ) -> Result<Result<Produced, Error>, Answer> {
+        let Some(in_flight) = self.in_flight.remove(&answer.id) else {
+            return Err(answer);
+        };
+        let Answer { peer, body, .. } = answer;
+        let read =
+            |(version, body): (i16, Bytes)| client.read::<ProduceRequest>(peer, version, body);
+        let answer = match body.and_then(read) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.sequences.lost(in_flight.ticket, now);
+                return Ok(Err(error));
+            }
+        };
+        let mut hindrance = None;
+        let mut reasons = BTreeMap::new();
+        let mut results = Vec::with_capacity(answer.partitions.len());
+        for partition in answer.partitions {
+            self.by_name |= partition.id.is_none();
+            let named = in_flight
+                .names
+                .iter()
+                .find(|(id, _)| !id.is_none() && *id == partition.id);
+            let topic = named.map_or(partition.topic, |(_, name)| name.clone());
+            if let Some(leader) = partition.leader {
+                client
+                    .directory_mut()
+                    .learn(&topic, partition.id, partition.index, leader);
+            }
+            let accepted = matches!(partition.error, 0 | DUPLICATE);
+            if accepted && !partition.id.is_none() {
+                self.written
+                    .entry(partition.id)
+                    .or_insert_with(|| topic.clone());
+            }
+            let target = TopicPartition::new(topic, partition.index);
+            if !accepted {
+                hindrance = Some(format!("{target}: {}", ErrorCode(partition.error)));
+            }
+            if let Some(reason) = partition.reason {
+                reasons.insert(target.clone(), reason);
+            }
+            results.push((target, partition.error, partition.base_offset));
+        }
+        let answered = self.sequences.answered(in_flight.ticket, results, now);
+        self.acknowledged.extend(answered.acknowledged);
+        let refused = answered
+            .refused
+            .map(|refused| self.must_abort(refused, &reasons));
+        Ok(Ok(Produced {
+            hindrance,
+            stale: answered.stale,
+            refused,
+        }))
+    }
+
+    fn must_abort(
+        &self,
+        refused: Refused<TopicPartition>,
+        reasons: &BTreeMap<TopicPartition, String>,
+    ) -> Error {
+        let SourceRange { first, last, .. } = refused.source;
+        let code = ErrorCode(refused.code);
+        let reason = reasons
+            .get(&refused.target)
+            .map_or_else(String::new, |reason| format!(" ({reason})"));
+        // a leader repeats such an error for every partition of the request, so the first one says nothing
+        let (what, batch) = if code.concerns_everything() {
+            let whose = &self.transactional_id;
+            (format!("writing as transactional.id {whose}{reason}"), None)
+        } else {
+            let what = format!(
+                "{} does not take source offsets {first} to {last}{reason}",
+                refused.target
+            );
+            (what, Some((refused.target, refused.source)))
+        };
+        Error::MustAbort { what, batch, code }
+    }
+}
+
+#[cfg(test)]
+impl ProduceRequests {
+    pub(super) fn sequences(&mut self) -> &mut Sequences<TopicPartition, FramedBatch> {
+        &mut self.sequences
+    }
+
+    /// Makes it wait for the answer to a request.
+    pub(super) fn expect(&mut self, id: RequestId, ticket: Ticket, names: Vec<(TopicId, String)>) {
+        self.in_flight.insert(id, InFlight { ticket, names });
+    }
+
+    pub(super) fn has_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+}
