@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorCode, Kind};
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::network::{Answer, Network, Peer, RequestId, State, wait};
 use crate::properties::Properties;
 use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
@@ -69,7 +69,7 @@ pub struct ListedOffset {
 /// A connection to a cluster.
 pub struct Client {
     network: Network,
-    directory: Directory,
+    metadata: Metadata,
     clock: Arc<dyn Clock>,
     /// Answers that the last waiting call was not waiting for.
     inbox: Vec<Answer>,
@@ -94,7 +94,7 @@ impl Client {
     pub fn unconnected(properties: Properties, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Ok(Self {
             network: Network::new(properties)?,
-            directory: Directory::default(),
+            metadata: Metadata::default(),
             clock,
             inbox: Vec::new(),
             last_opened: None,
@@ -104,8 +104,8 @@ impl Client {
 
     /// What is known of the cluster.
     #[must_use]
-    pub fn directory(&self) -> &Directory {
-        &self.directory
+    pub fn cached_metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// The finalized level of a feature of the cluster, such as `transaction.version`; 0 when it is not finalized.
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
-    pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Directory, Error> {
+    pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Metadata, Error> {
         const WHAT: &str = "asking for metadata";
         let request = MetadataRequest {
             topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
@@ -142,7 +142,7 @@ impl Client {
         loop {
             let answer = self.call_any(&request, WHAT, deadline)?;
             match self.take_metadata(answer) {
-                Ok(()) => return Ok(&self.directory),
+                Ok(()) => return Ok(&self.metadata),
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => self.rest_before(WHAT, started, deadline, &error.to_string())?,
             }
@@ -157,10 +157,10 @@ impl Client {
         partitions: &[(&str, i32)],
         deadline: Instant,
     ) -> Result<Vec<ListedOffset>, Error> {
-        let ask = |directory: &Directory, partitions: &[(&str, i32)]| {
+        let ask = |metadata: &Metadata, partitions: &[(&str, i32)]| {
             let mut topics: BTreeMap<&str, Vec<AskedOffset>> = BTreeMap::new();
             for (topic, partition) in partitions {
-                let leader = directory.leader(topic, *partition);
+                let leader = metadata.leader(topic, *partition);
                 topics.entry(topic).or_default().push(AskedOffset {
                     partition: *partition,
                     leader_epoch: leader.map_or(-1, |(_, epoch)| epoch),
@@ -324,8 +324,9 @@ impl Client {
     #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
     pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
         let peers = self.network.peers();
-        let ready =
-            |peer: &Peer| self.network.is_ready(*peer, now) && !self.network.is_silent(*peer, now);
+        let ready = |peer: &Peer| {
+            self.network.is_ready(*peer, now) && !self.network.is_unresponsive(*peer, now)
+        };
         if let Some(peer) = in_turn(peers.iter().copied().filter(ready), self.last_named) {
             self.last_named = Some(peer);
             return Ok(Ok(peer));
@@ -386,8 +387,8 @@ impl Client {
         Arc::clone(&self.clock)
     }
 
-    pub(crate) fn directory_mut(&mut self) -> &mut Directory {
-        &mut self.directory
+    pub(crate) fn cached_metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.metadata
     }
 
     /// Reads an answer; one that makes no sense ends the connection it came over. A broker that asks to be left alone is.
@@ -428,7 +429,7 @@ impl Client {
             };
             if code == ErrorCode::REBOOTSTRAP_REQUIRED {
                 // whom we know is not the cluster any more, and would say so again and again
-                self.directory.forget_brokers();
+                self.metadata.forget_brokers();
                 self.network.begin_anew(&error, self.clock.now());
             }
             return Err(error);
@@ -440,8 +441,8 @@ impl Client {
                 reason: "the broker that was asked knows of no broker yet".to_owned(),
             });
         }
-        self.directory.apply(metadata, self.clock.now());
-        self.network.set_brokers(self.directory.brokers());
+        self.metadata.apply(metadata, self.clock.now());
+        self.network.set_brokers(self.metadata.brokers());
         Ok(())
     }
 

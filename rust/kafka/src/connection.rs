@@ -13,11 +13,11 @@ use rustls::ClientConfig;
 use crate::error::Error;
 use crate::frame::{FrameError, FrameReader, Held, Outbox};
 use crate::handshake::{self, Greeted, Handshake, Next};
-use crate::in_flight::{Pending, Pipeline};
+use crate::in_flight::{InFlight, Pending};
 use crate::metadata::Endpoint;
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
-use crate::protocol::api_versions::Spoken;
+use crate::protocol::api_versions::SupportedApis;
 use crate::socket::{self, Stream};
 
 /// An answer that has arrived, not read yet.
@@ -54,8 +54,8 @@ pub(crate) struct Connection<Id> {
     setup_deadline: Instant,
     outbox: Outbox,
     frames: FrameReader,
-    pipeline: Pipeline<Id>,
-    spoken: Spoken,
+    in_flight: InFlight<Id>,
+    supported: SupportedApis,
     /// Credentials end soon after: no new requests, and a new connection when all are answered.
     retires: Option<Instant>,
     /// What poll(2) said, until it was acted on.
@@ -98,8 +98,8 @@ impl<Id: Copy> Connection<Id> {
             setup_deadline: now + properties.setup_timeout,
             outbox: Outbox::default(),
             frames: FrameReader::new(properties.largest_answer, held.clone()),
-            pipeline: Pipeline::new(properties.client_id.clone()),
-            spoken: Spoken::default(),
+            in_flight: InFlight::new(properties.client_id.clone()),
+            supported: SupportedApis::default(),
             retires: None,
             woken: false,
             owes_since: now,
@@ -137,37 +137,37 @@ impl<Id: Copy> Connection<Id> {
 
     /// Whether the connection has served its time and is idle.
     pub(crate) fn is_retired(&self, now: Instant) -> bool {
-        self.pipeline.is_empty() && self.retires.is_some_and(|retires| now >= retires)
+        self.in_flight.is_empty() && self.retires.is_some_and(|retires| now >= retires)
     }
 
     /// Whether answers are outstanding.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.pipeline.is_empty()
+        !self.in_flight.is_empty()
     }
 
     /// Since when nothing has come although something should: an answer, or the end of the handshake. Later than now where
     /// the broker may hold an answer back for a while.
-    pub(crate) fn silent_since(&self) -> Option<Instant> {
+    pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         let owes = self.is_busy() || self.is_opening();
-        owes.then(|| self.owes_since + self.pipeline.held())
+        owes.then(|| self.owes_since + self.in_flight.held())
     }
 
     /// Whether it was opened lately, and nothing was ever asked over it.
     pub(crate) fn is_new(&self, now: Instant) -> bool {
-        self.pipeline.is_unused() && now < self.setup_deadline
+        self.in_flight.is_unused() && now < self.setup_deadline
     }
 
     /// When something has to happen at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Ready => self.pipeline.deadline(),
+            Stage::Ready => self.in_flight.deadline(),
             _ => Some(self.setup_deadline),
         }
     }
 
     /// What the broker said that it speaks; nothing before the handshake is done.
-    pub(crate) fn spoken(&self) -> &Spoken {
-        &self.spoken
+    pub(crate) fn supported(&self) -> &SupportedApis {
+        &self.supported
     }
 
     /// Sends a request, and tells its size; its answer counts as lost when it is not there by `deadline`.
@@ -178,12 +178,12 @@ impl<Id: Copy> Connection<Id> {
         now: Instant,
         deadline: Instant,
     ) -> Result<u64, Error> {
-        let version = handshake::choose(&self.peer, &self.spoken, R::API, request.highest())?;
+        let version = handshake::choose(&self.peer, &self.supported, R::API, request.highest())?;
         if !self.is_busy() {
             self.owes_since = now;
         }
         let mut size = 0;
-        for piece in self.pipeline.ask(id, request, version, deadline) {
+        for piece in self.in_flight.ask(id, request, version, deadline) {
             size += piece.len();
             self.outbox.push(piece);
         }
@@ -193,7 +193,7 @@ impl<Id: Copy> Connection<Id> {
 
     /// Gives up what was asked.
     pub(crate) fn abandon(&mut self) -> Vec<Id> {
-        self.pipeline.abandon().map(|pending| pending.id).collect()
+        self.in_flight.abandon().map(|pending| pending.id).collect()
     }
 
     /// Does what can be done now, and adds answers to `arrived`. An error ends the connection.
@@ -293,8 +293,11 @@ impl<Id: Copy> Connection<Id> {
                     self.outbox.push(frame);
                     self.flush()?;
                 }
-                Next::Ready(Greeted { spoken, lifetime }) => {
-                    self.spoken = spoken;
+                Next::Ready(Greeted {
+                    supported,
+                    lifetime,
+                }) => {
+                    self.supported = supported;
                     self.retires = lifetime.map(|lifetime| now + retirement(lifetime));
                     self.stage = Stage::Ready;
                 }
@@ -302,7 +305,7 @@ impl<Id: Copy> Connection<Id> {
             return Ok(());
         }
         let (pending, body) = self
-            .pipeline
+            .in_flight
             .answer(frame)
             .map_err(|broken| Error::Malformed {
                 peer: self.peer.clone(),

@@ -23,7 +23,7 @@ pub enum Kind {
     /// Another producer has taken over.
     Superseded,
     /// A call or an argument that makes no sense here: a fault of the caller.
-    Misuse,
+    Bug,
     /// A broker that this release cannot talk to, or that answers nonsense.
     Protocol,
 }
@@ -203,7 +203,7 @@ pub enum Error {
 
     /// A call at the wrong time.
     #[error("{call} does not fit: {state}")]
-    Misplaced {
+    InvalidState {
         /// What was called.
         call: &'static str,
         /// Why it does not fit.
@@ -230,7 +230,7 @@ impl Error {
             Self::Unhonoured { .. } | Self::OldTransactions { .. } => Kind::Unhonoured,
             Self::MustAbort { .. } | Self::NotCommitted { .. } => Kind::Abortable,
             Self::Fenced { .. } => Kind::Superseded,
-            Self::Unsendable { .. } | Self::Misplaced { .. } => Kind::Misuse,
+            Self::Unsendable { .. } | Self::InvalidState { .. } => Kind::Bug,
             Self::BadProperty { .. } => Kind::Configuration,
             Self::BadFile { .. }
             | Self::Unreachable { .. }
@@ -311,7 +311,7 @@ impl Error {
                 "write it again from the last committed position; raise transaction_timeout if it happens again"
             }
             Self::Unsendable { .. } => "re-encode the batch",
-            Self::Misplaced { .. } => "this is a fault of eomirror; report it",
+            Self::InvalidState { .. } => "this is a fault of eomirror; report it",
             Self::TimedOut { .. } => "check that the brokers run and can be reached",
         }
     }

@@ -209,7 +209,7 @@ impl fmt::Display for Stop {
 
 /// A partition that cannot be read at the moment, though it may be soon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delay {
+pub struct StalledPartition {
     /// Which partition.
     pub partition: TopicPartition,
     /// Since when.

@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorCode};
-use crate::in_flight::Pipeline;
+use crate::in_flight::InFlight;
 use crate::properties::{Mechanism, Sasl};
-use crate::protocol::api_versions::{ApiVersions, Spoken};
+use crate::protocol::api_versions::{ApiVersions, SupportedApis};
 use crate::protocol::sasl::{Authenticated, SaslAuthenticate, SaslHandshake};
 use crate::protocol::{self, Api, Request};
 use crate::scram::{Hash, Proof, Scram};
-use crate::wire::Broken;
+use crate::wire::DecodeError;
 
 /// What a finished handshake tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Greeted {
     /// What the broker speaks.
-    pub(crate) spoken: Spoken,
+    pub(crate) supported: SupportedApis,
     /// How long the credentials hold (KIP-368); None for as long as the connection.
     pub(crate) lifetime: Option<Duration>,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Handshake {
     sasl: Option<Sasl>,
     nonce: String,
     deadline: Instant,
-    pipeline: Pipeline<()>,
+    in_flight: InFlight<()>,
     stage: Stage,
-    spoken: Spoken,
+    supported: SupportedApis,
 }
 
 impl Handshake {
@@ -72,17 +72,17 @@ impl Handshake {
         nonce: String,
         deadline: Instant,
     ) -> (Self, Bytes) {
-        let mut pipeline = Pipeline::new(client_id);
-        let first = pipeline.ask((), &ApiVersions, ApiVersions::API.versions.1, deadline);
+        let mut in_flight = InFlight::new(client_id);
+        let first = in_flight.ask((), &ApiVersions, ApiVersions::API.versions.1, deadline);
         let first = whole(&first);
         let handshake = Self {
             peer,
             sasl,
             nonce,
             deadline,
-            pipeline,
+            in_flight,
             stage: Stage::Versions { again: false },
-            spoken: Spoken::default(),
+            supported: SupportedApis::default(),
         };
         (handshake, first)
     }
@@ -90,7 +90,7 @@ impl Handshake {
     /// Takes an answer.
     pub(crate) fn answer(&mut self, frame: Bytes) -> Result<Next, Error> {
         let (pending, body) = self
-            .pipeline
+            .in_flight
             .answer(frame)
             .map_err(|error| self.malformed("answer", error))?;
         // left in place only until the arm has decided: an error ends the connection
@@ -124,25 +124,25 @@ impl Handshake {
         // a broker that does not know the version answers in the oldest form, and says what it knows
         let refused = body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes());
         let read_as = if refused { 0 } else { version };
-        let spoken = protocol::read::<ApiVersions>(read_as, body)
+        let supported = protocol::read::<ApiVersions>(read_as, body)
             .map_err(|error| self.malformed("ApiVersions answer", error))?;
         if refused && !again {
-            let best = spoken
+            let best = supported
                 .common(ApiVersions::API, ApiVersions::API.versions.1)
                 .unwrap_or(0);
             // versions 1 and 2 are those that we do not speak
             let best = if best < 3 { 0 } else { best };
             self.stage = Stage::Versions { again: true };
-            let frame = self.pipeline.ask((), &ApiVersions, best, self.deadline);
+            let frame = self.in_flight.ask((), &ApiVersions, best, self.deadline);
             return Ok(Next::Send(whole(&frame)));
         }
-        if spoken.error != 0 {
+        if supported.error != 0 {
             return Err(Error::Refused {
                 what: format!("{}: ApiVersions", self.peer),
-                code: ErrorCode(spoken.error),
+                code: ErrorCode(supported.error),
             });
         }
-        self.spoken = spoken;
+        self.supported = supported;
         let Some(sasl) = &self.sasl else {
             return Ok(self.ready(0));
         };
@@ -237,8 +237,8 @@ impl Handshake {
     }
 
     fn ask<R: Request>(&mut self, request: &R) -> Result<Next, Error> {
-        let version = choose(&self.peer, &self.spoken, R::API, request.highest())?;
-        let frame = self.pipeline.ask((), request, version, self.deadline);
+        let version = choose(&self.peer, &self.supported, R::API, request.highest())?;
+        let frame = self.in_flight.ask((), request, version, self.deadline);
         Ok(Next::Send(whole(&frame)))
     }
 
@@ -248,12 +248,12 @@ impl Handshake {
             .filter(|millis| *millis > 0)
             .map(Duration::from_millis);
         Next::Ready(Greeted {
-            spoken: std::mem::take(&mut self.spoken),
+            supported: std::mem::take(&mut self.supported),
             lifetime,
         })
     }
 
-    fn malformed(&self, what: &'static str, broken: Broken) -> Error {
+    fn malformed(&self, what: &'static str, broken: DecodeError) -> Error {
         Error::Malformed {
             peer: self.peer.clone(),
             what,
@@ -279,14 +279,19 @@ fn whole(frame: &[Bytes]) -> Bytes {
 }
 
 /// The version in which to ask a broker, or who lacks what.
-pub(crate) fn choose(peer: &str, spoken: &Spoken, api: Api, highest: i16) -> Result<i16, Error> {
-    spoken
+pub(crate) fn choose(
+    peer: &str,
+    supported: &SupportedApis,
+    api: Api,
+    highest: i16,
+) -> Result<i16, Error> {
+    supported
         .common(api, highest)
         .ok_or_else(|| Error::Unsupported {
             peer: peer.to_owned(),
             api: api.name,
             ours: (api.versions.0, highest),
-            theirs: spoken.apis.get(&api.key).copied(),
+            theirs: supported.apis.get(&api.key).copied(),
         })
 }
 

@@ -15,7 +15,7 @@ use eomirror_core::transaction::code;
 
 use crate::client::Client;
 use crate::error::{Error, ErrorCode, Meaning};
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::describe_transactions::DescribeTransaction;
@@ -56,15 +56,15 @@ pub struct OpenProducer {
 
 /// What became of a record that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordFate {
+pub enum RecordState {
     /// Who reads committed records gets it, unless it was compacted away since.
-    Shown,
+    Committed,
     /// Some transaction around it was aborted; it may be its own.
-    Doubtful,
+    Unknown,
     /// It is behind the last stable offset.
-    Open,
+    Pending,
     /// It is not in the log any more.
-    Gone,
+    Deleted,
     /// We may not read the topic.
     Unreadable,
 }
@@ -85,7 +85,7 @@ impl Client {
         partitions: &[(&str, i32)],
         deadline: Instant,
     ) -> Result<Vec<OpenProducer>, Error> {
-        let asked = |_: &Directory, partitions: &[(&str, i32)]| DescribeProducers {
+        let asked = |_: &Metadata, partitions: &[(&str, i32)]| DescribeProducers {
             topics: by_topic(partitions),
         };
         let found = self.of_leaders(partitions, deadline, asked, |described| {
@@ -112,25 +112,25 @@ impl Client {
     /// Costs no more than a batch in each answer, because a broker says which transactions were aborted also where it has
     /// no room for records. It is asked for what stands behind each record, which is the marker of its transaction at the
     /// latest: asked for the record itself, without room for it, it leaves out a transaction that begins there.
-    pub fn record_fates(
+    pub fn record_states(
         &mut self,
         offsets: &BTreeMap<(&str, i32), i64>,
         deadline: Instant,
-    ) -> Result<Vec<(TopicPartition, RecordFate, i64)>, Error> {
+    ) -> Result<Vec<(TopicPartition, RecordState, i64)>, Error> {
         let partitions: Vec<(&str, i32)> = offsets.keys().copied().collect();
         let behind = offsets
             .iter()
             .map(|(at, offset)| (*at, offset.saturating_add(1)))
             .collect();
-        let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
-            fetch(directory, partitions, &behind, 0)
+        let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
+            fetch(metadata, partitions, &behind, 0)
         };
         let answers = self.of_leaders(&partitions, deadline, asked, answered)?;
         Ok(answers
             .into_iter()
             .map(|(at, said)| {
                 let offset = offsets.get(&(at.topic.as_str(), at.partition));
-                let fate = offset.map_or(RecordFate::Gone, |offset| fate(&said, *offset));
+                let fate = offset.map_or(RecordState::Deleted, |offset| state_of(&said, *offset));
                 (at, fate, said.last_stable_offset)
             })
             .collect())
@@ -138,7 +138,7 @@ impl Client {
 
     /// Whether the record at an offset was written by this producer with this epoch.
     ///
-    /// [`RecordFate::Shown`] does not tell: nothing aborted is around a marker either, nor around what others wrote.
+    /// [`RecordState::Committed`] does not tell: nothing aborted is around a marker either, nor around what others wrote.
     pub fn is_written_by(
         &mut self,
         record: (&str, i32, i64),
@@ -158,9 +158,8 @@ impl Client {
         deadline: Instant,
     ) -> Result<Option<Writer>, Error> {
         let at = BTreeMap::from([((topic, partition), offset)]);
-        let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
-            fetch(directory, partitions, &at, 1)
-        };
+        let asked =
+            |metadata: &Metadata, partitions: &[(&str, i32)]| fetch(metadata, partitions, &at, 1);
         let found = self.of_leaders(&[(topic, partition)], deadline, asked, answered)?;
         let Some((_, said)) = found.into_iter().next() else {
             return Ok(None);
@@ -178,7 +177,7 @@ impl Client {
 
     /// Whether committed records of these producers stand behind an offset. Looks no further than `most` bytes, and no
     /// longer than until the deadline: how much others have written there says nothing of the target.
-    pub fn shown_behind(
+    pub fn has_committed_behind(
         &mut self,
         (topic, partition, offset): (&str, i32, i64),
         producer_ids: &HashSet<i64>,
@@ -188,9 +187,9 @@ impl Client {
         let mut at = offset + 1;
         let mut seen = 0;
         while seen < most {
-            let asked = |directory: &Directory, partitions: &[(&str, i32)]| {
+            let asked = |metadata: &Metadata, partitions: &[(&str, i32)]| {
                 let offsets = partitions.iter().map(|partition| (*partition, at));
-                fetch(directory, partitions, &offsets.collect(), STRETCH)
+                fetch(metadata, partitions, &offsets.collect(), STRETCH)
             };
             let found = match self.of_leaders(&[(topic, partition)], deadline, asked, answered) {
                 Err(Error::TimedOut { .. }) if seen > 0 => return Ok(false),
@@ -243,7 +242,7 @@ impl Client {
     /// Takes over a transactional id, and ends what its producer has open in these partitions. Gives the identity that
     /// it was done with; whoever had the id before is fenced. Who has the id gives his identity as `held`, and is refused
     /// where somebody else has taken it since (KIP-360); -1 and -1 for none.
-    pub fn end_left_open(
+    pub fn end_hanging(
         &mut self,
         transactional_id: &str,
         timeout: Duration,
@@ -378,14 +377,14 @@ fn refused_partition(added: &AddedPartitions) -> i16 {
 
 /// A Fetch with so much room in each partition. The first one that has anything brings a batch in any case.
 fn fetch(
-    directory: &Directory,
+    metadata: &Metadata,
     partitions: &[(&str, i32)],
     offsets: &BTreeMap<(&str, i32), i64>,
     max_bytes: i32,
 ) -> FetchRequest {
     let mut topics: BTreeMap<&str, Vec<AskedPartition>> = BTreeMap::new();
     for (topic, index) in partitions {
-        let leader = directory.leader(topic, *index);
+        let leader = metadata.leader(topic, *index);
         let offset = offsets.get(&(*topic, *index));
         topics.entry(topic).or_default().push(AskedPartition {
             index: *index,
@@ -483,24 +482,24 @@ fn judged(
     Ok((false, next))
 }
 
-fn fate(said: &AnsweredPartition, offset: i64) -> RecordFate {
+fn state_of(said: &AnsweredPartition, offset: i64) -> RecordState {
     match ErrorCode(said.error).meaning() {
-        Meaning::OutOfRange => return RecordFate::Gone,
-        Meaning::Refused => return RecordFate::Unreadable,
+        Meaning::OutOfRange => return RecordState::Deleted,
+        Meaning::Refused => return RecordState::Unreadable,
         _ => {}
     }
     if offset < said.log_start_offset {
-        return RecordFate::Gone;
+        return RecordState::Deleted;
     }
     if offset >= said.last_stable_offset {
-        return RecordFate::Open;
+        return RecordState::Pending;
     }
     let aborted = said.aborted.iter().flatten();
     // of transactions that end behind it: the broker tells no others
     if aborted.clone().any(|one| one.first_offset <= offset) {
-        RecordFate::Doubtful
+        RecordState::Unknown
     } else {
-        RecordFate::Shown
+        RecordState::Committed
     }
 }
 

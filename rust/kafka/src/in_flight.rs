@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::protocol::{self, Api, Request};
-use crate::wire::{Broken, Reader};
+use crate::wire::{DecodeError, Reader};
 
 /// A request that has been sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub(crate) struct Pending<Id> {
 
 /// Pairs answers with requests.
 #[derive(Debug)]
-pub(crate) struct Pipeline<Id> {
+pub(crate) struct InFlight<Id> {
     client_id: String,
     next: i32,
     pending: VecDeque<Pending<Id>>,
 }
 
-impl<Id: Copy> Pipeline<Id> {
+impl<Id: Copy> InFlight<Id> {
     pub(crate) const fn new(client_id: String) -> Self {
         Self {
             client_id,
@@ -63,16 +63,16 @@ impl<Id: Copy> Pipeline<Id> {
 
     /// Which request a frame answers, and the answer's body. On an error nothing counts as answered: whoever waits for the
     /// request in front is told with all the others ([`Self::abandon`]), and would otherwise wait for ever.
-    pub(crate) fn answer(&mut self, frame: Bytes) -> Result<(Pending<Id>, Bytes), Broken> {
+    pub(crate) fn answer(&mut self, frame: Bytes) -> Result<(Pending<Id>, Bytes), DecodeError> {
         let mut reader = Reader::new(frame);
         let correlation = reader.int32()?;
         let Some(pending) = self.pending.front().copied() else {
-            return Err(Broken {
+            return Err(DecodeError {
                 reason: "nothing was asked",
             });
         };
         if pending.correlation != correlation {
-            return Err(Broken {
+            return Err(DecodeError {
                 reason: "it answers another request",
             });
         }
@@ -115,7 +115,7 @@ mod tests {
 
     use bytes::{BufMut, Bytes, BytesMut};
 
-    use super::Pipeline;
+    use super::InFlight;
     use crate::protocol::api_versions::ApiVersions;
     use crate::protocol::metadata::MetadataRequest;
 
@@ -126,29 +126,29 @@ mod tests {
         frame.freeze()
     }
 
-    fn asked() -> Pipeline<u64> {
-        let mut pipeline = Pipeline::new("me".to_owned());
+    fn asked() -> InFlight<u64> {
+        let mut in_flight = InFlight::new("me".to_owned());
         let now = Instant::now();
-        pipeline.ask(7, &ApiVersions, 4, now + Duration::from_secs(9));
-        pipeline.ask(
+        in_flight.ask(7, &ApiVersions, 4, now + Duration::from_secs(9));
+        in_flight.ask(
             8,
             &MetadataRequest { topics: vec![] },
             12,
             now + Duration::from_secs(5),
         );
-        assert_eq!(pipeline.deadline(), Some(now + Duration::from_secs(5)));
-        pipeline
+        assert_eq!(in_flight.deadline(), Some(now + Duration::from_secs(5)));
+        in_flight
     }
 
     #[test]
     fn answers_go_to_requests_in_order() {
-        let mut pipeline = asked();
+        let mut in_flight = asked();
         // ApiVersions has no tags in its answer's header, other flexible answers have
-        let (first, body) = pipeline.answer(answer(0, &[0, 1])).unwrap();
+        let (first, body) = in_flight.answer(answer(0, &[0, 1])).unwrap();
         assert_eq!((first.id, &body[..]), (7, &[0, 1][..]));
-        let (second, body) = pipeline.answer(answer(1, &[0, 1])).unwrap();
+        let (second, body) = in_flight.answer(answer(1, &[0, 1])).unwrap();
         assert_eq!((second.id, &body[..]), (8, &[1][..]));
-        assert!(pipeline.is_empty());
+        assert!(in_flight.is_empty());
     }
 
     #[test]
@@ -161,21 +161,21 @@ mod tests {
     fn a_request_whose_answer_is_refused_is_among_those_that_will_not_be_answered() {
         // another number; and of a flexible answer, tags that are cut
         for (frame, left) in [(answer(1, &[]), vec![7, 8]), (answer(1, &[1]), vec![8])] {
-            let mut pipeline = asked();
+            let mut in_flight = asked();
             if left.len() == 1 {
-                pipeline.answer(answer(0, &[])).unwrap();
+                in_flight.answer(answer(0, &[])).unwrap();
             }
-            pipeline.answer(frame).unwrap_err();
-            let told: Vec<u64> = pipeline.abandon().map(|pending| pending.id).collect();
+            in_flight.answer(frame).unwrap_err();
+            let told: Vec<u64> = in_flight.abandon().map(|pending| pending.id).collect();
             assert_eq!(told, left);
         }
     }
 
     #[test]
     fn an_answer_without_a_question_is_refused() {
-        let mut pipeline: Pipeline<u64> = Pipeline::new(String::new());
+        let mut in_flight: InFlight<u64> = InFlight::new(String::new());
         assert_eq!(
-            pipeline.answer(answer(0, &[])).unwrap_err().reason,
+            in_flight.answer(answer(0, &[])).unwrap_err().reason,
             "nothing was asked"
         );
         assert!(asked().answer(Bytes::from_static(&[0])).is_err());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::client::{Client, RETRY};
 use crate::error::{Error, ErrorCode, Meaning};
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::Request;
 use crate::topic::TopicPartition;
@@ -17,7 +17,7 @@ impl Client {
         &mut self,
         partitions: &[(&str, i32)],
         deadline: Instant,
-        ask: impl Fn(&Directory, &[(&str, i32)]) -> R,
+        ask: impl Fn(&Metadata, &[(&str, i32)]) -> R,
         read: impl Fn(R::Answer) -> Vec<(String, i32, i16, T)>,
     ) -> Result<Vec<(TopicPartition, T)>, Error> {
         let what = R::API.name;
@@ -31,7 +31,7 @@ impl Client {
             topics.dedup();
             // what is known is believed until a broker says otherwise, which saves a round trip
             let known = |(topic, partition): &(&str, i32)| {
-                let leader = self.directory().leader(topic, *partition);
+                let leader = self.cached_metadata().leader(topic, *partition);
                 leader.is_some()
             };
             if trouble.take().is_some() || !missing.iter().all(known) {
@@ -39,13 +39,15 @@ impl Client {
             }
             let mut led: BTreeMap<i32, Vec<(&str, i32)>> = BTreeMap::new();
             for (topic, partition) in &missing {
-                match self.directory().leader(topic, *partition) {
+                match self.cached_metadata().leader(topic, *partition) {
                     Some((leader, _)) => led.entry(leader).or_default().push((topic, *partition)),
-                    None => trouble = Some(self.directory().why_leaderless(topic, *partition)),
+                    None => {
+                        trouble = Some(self.cached_metadata().why_leaderless(topic, *partition));
+                    }
                 }
             }
             for (leader, mut asked) in led {
-                let request = ask(self.directory(), &asked);
+                let request = ask(self.cached_metadata(), &asked);
                 let peer = Peer::Broker(leader);
                 let answer = match self.call_for_now(peer, &request, what, deadline) {
                     Ok(answer) => answer,

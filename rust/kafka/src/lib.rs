@@ -5,7 +5,7 @@
 //!
 //! * **One thread, one poll(2).** No runtime and no thread of its own: a plane lives in a forked Spark worker, which
 //!   must be able to fork, to be killed, and to release the interpreter's lock for a bounded time.
-//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `pipeline`, `scram`, [`Directory`],
+//! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `in_flight`, `scram`, [`Metadata`],
 //!   `fetch::state` and `eomirror_core::transaction` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`],
 //!   [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads time.
 //! * **Every wait has an end.** Operations take a deadline; connections and requests have one of their own.
@@ -58,10 +58,11 @@ pub use client::{Client, ListedOffset, OffsetSpec};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorCode, Kind, Meaning, Refusal};
 pub use fetch::{
-    Assignment, Delay, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome, Stop,
+    Assignment, FetchedPartition, FetchedRecords, Fetcher, Limits, LogBounds, Outcome,
+    StalledPartition, Stop,
 };
-pub use hanging::{OpenProducer, RecordFate, Writer};
-pub use metadata::{Directory, Endpoint, PartitionFacts, TopicFacts};
+pub use hanging::{OpenProducer, RecordState, Writer};
+pub use metadata::{Endpoint, Metadata, PartitionFacts, TopicFacts};
 pub use network::{Network, Throttled, Traffic, wait};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};

@@ -60,7 +60,7 @@ pub struct PartitionFacts {
 
 /// What is known of a cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Directory {
+pub struct Metadata {
     cluster_id: Option<String>,
     brokers: BTreeMap<i32, Endpoint>,
     topics: BTreeMap<String, TopicFacts>,
@@ -68,7 +68,7 @@ pub struct Directory {
     moves: u64,
 }
 
-impl Directory {
+impl Metadata {
     /// The cluster's id.
     #[must_use]
     pub fn cluster_id(&self) -> Option<&str> {
@@ -273,13 +273,13 @@ fn has_moved(before: PartitionFacts, after: PartitionFacts) -> bool {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::Directory;
+    use super::Metadata;
     use crate::error::ErrorCode;
     use crate::protocol::fetch::NewLeader;
     use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
     use crate::topic::TopicId;
 
-    fn metadata(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
+    fn answer(id: u8, error: i16, leader: i32, leader_epoch: i32) -> ClusterMetadata {
         let partition = PartitionMetadata {
             error: 0,
             index: 0,
@@ -307,152 +307,152 @@ mod tests {
     #[test]
     fn a_leader_epoch_never_goes_back_within_one_topic() {
         let now = Instant::now();
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, 1, 5), now);
-        directory.apply(metadata(1, 0, 2, 4), now);
-        assert_eq!(directory.leader("a", 0), Some((1, 5)));
-        assert_eq!(directory.revision(), 2);
-        directory.apply(metadata(1, 0, 2, 6), now);
-        assert_eq!(directory.leader("a", 0), Some((2, 6)));
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, 1, 5), now);
+        metadata.apply(answer(1, 0, 2, 4), now);
+        assert_eq!(metadata.leader("a", 0), Some((1, 5)));
+        assert_eq!(metadata.revision(), 2);
+        metadata.apply(answer(1, 0, 2, 6), now);
+        assert_eq!(metadata.leader("a", 0), Some((2, 6)));
         // another topic of the same name begins anew
-        directory.apply(metadata(2, 0, 1, 0), now);
-        assert_eq!(directory.leader("a", 0), Some((1, 0)));
+        metadata.apply(answer(2, 0, 1, 0), now);
+        assert_eq!(metadata.leader("a", 0), Some((1, 0)));
     }
 
     #[test]
     fn an_older_leader_epoch_is_believed_when_nothing_else_is_heard_for_a_while() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, 1, 5), start);
-        directory.apply(metadata(1, 0, 2, 3), after(100));
-        directory.apply(metadata(1, 0, 1, 5), after(105));
-        directory.apply(metadata(1, 0, 2, 3), after(111));
-        directory.apply(metadata(1, 0, 2, 3), after(120));
-        assert_eq!(directory.leader("a", 0), Some((1, 5)));
-        directory.apply(metadata(1, 0, 2, 3), after(121));
-        assert_eq!(directory.leader("a", 0), Some((2, 3)));
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, 1, 5), start);
+        metadata.apply(answer(1, 0, 2, 3), after(100));
+        metadata.apply(answer(1, 0, 1, 5), after(105));
+        metadata.apply(answer(1, 0, 2, 3), after(111));
+        metadata.apply(answer(1, 0, 2, 3), after(120));
+        assert_eq!(metadata.leader("a", 0), Some((1, 5)));
+        metadata.apply(answer(1, 0, 2, 3), after(121));
+        assert_eq!(metadata.leader("a", 0), Some((2, 3)));
     }
 
     #[test]
     fn a_leader_of_a_newer_epoch_is_counted_when_there_is_one() {
         let now = Instant::now();
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, -1, -1), now);
-        directory.apply(metadata(1, 0, 1, 0), now);
-        assert_eq!(directory.moves(), 0, "the first one that is heard of");
-        assert!(!directory.lacks_leaders());
-        directory.apply(metadata(1, 0, -1, 1), now);
-        assert_eq!(directory.moves(), 0, "nobody can be asked yet");
-        assert!(directory.lacks_leaders());
-        directory.apply(metadata(1, 0, 1, 2), now);
-        assert_eq!(directory.moves(), 1);
-        directory.forget_brokers();
-        directory.apply(metadata(1, 0, 1, 2), now);
-        assert_eq!(directory.moves(), 1, "the same one");
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, -1, -1), now);
+        metadata.apply(answer(1, 0, 1, 0), now);
+        assert_eq!(metadata.moves(), 0, "the first one that is heard of");
+        assert!(!metadata.lacks_leaders());
+        metadata.apply(answer(1, 0, -1, 1), now);
+        assert_eq!(metadata.moves(), 0, "nobody can be asked yet");
+        assert!(metadata.lacks_leaders());
+        metadata.apply(answer(1, 0, 1, 2), now);
+        assert_eq!(metadata.moves(), 1);
+        metadata.forget_brokers();
+        metadata.apply(answer(1, 0, 1, 2), now);
+        assert_eq!(metadata.moves(), 1, "the same one");
         let news = NewLeader {
             broker: 2,
             epoch: 3,
         };
-        assert!(directory.learn("a", TopicId([1; 16]), 0, news));
-        assert_eq!(directory.moves(), 2);
+        assert!(metadata.learn("a", TopicId([1; 16]), 0, news));
+        assert_eq!(metadata.moves(), 2);
         // another topic of the same name
-        directory.apply(metadata(2, 0, 1, 9), now);
-        assert_eq!(directory.moves(), 2);
-        assert_eq!(directory.topics().collect::<Vec<_>>(), ["a"]);
+        metadata.apply(answer(2, 0, 1, 9), now);
+        assert_eq!(metadata.moves(), 2);
+        assert_eq!(metadata.topics().collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]
     fn what_an_answer_does_not_know_is_compared_with_what_it_was_before() {
         let now = Instant::now();
-        let mut of_no_partition = metadata(1, 0, 1, 5);
+        let mut of_no_partition = answer(1, 0, 1, 5);
         of_no_partition.topics[0].partitions.clear();
-        for unknowing in [metadata(0, 3, -1, -1), of_no_partition] {
-            let mut directory = Directory::default();
-            directory.apply(metadata(1, 0, 1, 5), now);
+        for unknowing in [answer(0, 3, -1, -1), of_no_partition] {
+            let mut metadata = Metadata::default();
+            metadata.apply(answer(1, 0, 1, 5), now);
             for _ in ["once", "twice"] {
-                directory.apply(unknowing.clone(), now);
-                assert_eq!(directory.leader("a", 0), None);
-                assert!(directory.topic("a").unwrap().partitions.is_empty());
-                assert!(!directory.lacks_leaders(), "nobody has to wait for it");
+                metadata.apply(unknowing.clone(), now);
+                assert_eq!(metadata.leader("a", 0), None);
+                assert!(metadata.topic("a").unwrap().partitions.is_empty());
+                assert!(!metadata.lacks_leaders(), "nobody has to wait for it");
             }
-            directory.apply(metadata(1, 0, 2, 4), now);
-            assert_eq!(directory.leader("a", 0), None, "an older epoch");
-            directory.apply(metadata(1, 0, 2, 7), now);
-            assert_eq!(directory.leader("a", 0), Some((2, 7)));
-            assert_eq!(directory.moves(), 1);
-            directory.apply(unknowing, now);
-            directory.apply(metadata(2, 0, 1, 9), now);
-            assert_eq!(directory.leader("a", 0), Some((1, 9)));
-            assert_eq!(directory.moves(), 1, "another topic of the same name");
+            metadata.apply(answer(1, 0, 2, 4), now);
+            assert_eq!(metadata.leader("a", 0), None, "an older epoch");
+            metadata.apply(answer(1, 0, 2, 7), now);
+            assert_eq!(metadata.leader("a", 0), Some((2, 7)));
+            assert_eq!(metadata.moves(), 1);
+            metadata.apply(unknowing, now);
+            metadata.apply(answer(2, 0, 1, 9), now);
+            assert_eq!(metadata.leader("a", 0), Some((1, 9)));
+            assert_eq!(metadata.moves(), 1, "another topic of the same name");
         }
     }
 
     #[test]
     fn brokers_that_are_forgotten_lead_nothing_and_topics_stay_what_they_were() {
         let start = Instant::now();
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, 1, 5), start);
-        assert!(directory.tells_of("a"));
-        directory.forget_brokers();
-        assert!(!directory.tells_of("a"), "whoever did is gone");
-        assert!(directory.brokers().is_empty());
-        assert_eq!(directory.leader("a", 0), None);
-        assert_eq!(directory.topic("a").unwrap().id, TopicId([1; 16]));
-        directory.apply(metadata(1, 0, 2, 4), start);
-        assert_eq!(directory.leader("a", 0), None, "an older epoch");
-        directory.apply(metadata(1, 0, 2, 5), start);
-        assert_eq!(directory.leader("a", 0), Some((2, 5)));
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, 1, 5), start);
+        assert!(metadata.tells_of("a"));
+        metadata.forget_brokers();
+        assert!(!metadata.tells_of("a"), "whoever did is gone");
+        assert!(metadata.brokers().is_empty());
+        assert_eq!(metadata.leader("a", 0), None);
+        assert_eq!(metadata.topic("a").unwrap().id, TopicId([1; 16]));
+        metadata.apply(answer(1, 0, 2, 4), start);
+        assert_eq!(metadata.leader("a", 0), None, "an older epoch");
+        metadata.apply(answer(1, 0, 2, 5), start);
+        assert_eq!(metadata.leader("a", 0), Some((2, 5)));
     }
 
     #[test]
     fn a_partition_without_leader_has_none() {
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, -1, 5), Instant::now());
-        assert_eq!(directory.leader("a", 0), None);
-        assert_eq!(directory.leader("b", 0), None);
-        let why = |directory: &Directory, topic, partition| {
-            let said = directory.why_leaderless(topic, partition);
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, -1, 5), Instant::now());
+        assert_eq!(metadata.leader("a", 0), None);
+        assert_eq!(metadata.leader("b", 0), None);
+        let why = |metadata: &Metadata, topic, partition| {
+            let said = metadata.why_leaderless(topic, partition);
             said.replace("no leader is known for ", "")
         };
-        assert_eq!(why(&directory, "a", 0), "a-0");
-        assert_eq!(why(&directory, "b", 0), "b-0");
+        assert_eq!(why(&metadata, "a", 0), "a-0");
+        assert_eq!(why(&metadata, "b", 0), "b-0");
         let of_no_such = "a-7: the topic is said to have no such partition";
-        assert_eq!(why(&directory, "a", 7), of_no_such);
-        directory.apply(metadata(0, 29, -1, -1), Instant::now());
+        assert_eq!(why(&metadata, "a", 7), of_no_such);
+        metadata.apply(answer(0, 29, -1, -1), Instant::now());
         let forbidden = "a-0: TOPIC_AUTHORIZATION_FAILED (29)";
-        assert_eq!(why(&directory, "a", 0), forbidden);
+        assert_eq!(why(&metadata, "a", 0), forbidden);
     }
 
     #[test]
     fn what_a_broker_says_of_the_new_leader_counts_if_it_is_news() {
-        let mut directory = Directory::default();
-        directory.apply(metadata(1, 0, 1, 5), Instant::now());
+        let mut metadata = Metadata::default();
+        metadata.apply(answer(1, 0, 1, 5), Instant::now());
         let news = |broker, epoch| NewLeader { broker, epoch };
         let id = |byte| TopicId([byte; 16]);
-        assert!(!directory.learn("a", id(1), 0, news(2, 5)));
+        assert!(!metadata.learn("a", id(1), 0, news(2, 5)));
         assert!(
-            !directory.learn("a", id(1), 0, news(7, 6)),
+            !metadata.learn("a", id(1), 0, news(7, 6)),
             "where is broker 7?"
         );
         assert!(
-            !directory.learn("a", id(2), 0, news(2, 6)),
+            !metadata.learn("a", id(2), 0, news(2, 6)),
             "it was asked of another topic"
         );
-        assert_eq!(directory.revision(), 1);
-        assert!(directory.learn("a", id(1), 0, news(2, 6)));
-        assert_eq!(directory.revision(), 2);
-        assert_eq!(directory.leader("a", 0), Some((2, 6)));
+        assert_eq!(metadata.revision(), 1);
+        assert!(metadata.learn("a", id(1), 0, news(2, 6)));
+        assert_eq!(metadata.revision(), 2);
+        assert_eq!(metadata.leader("a", 0), Some((2, 6)));
     }
 
     #[test]
     fn how_long_a_topic_has_been_unknown_is_remembered() {
         let start = Instant::now();
-        let mut directory = Directory::default();
+        let mut metadata = Metadata::default();
         for seconds in [0, 3] {
-            directory.apply(metadata(0, 3, -1, -1), start + Duration::from_secs(seconds));
+            metadata.apply(answer(0, 3, -1, -1), start + Duration::from_secs(seconds));
         }
-        let facts = directory.topic("a").unwrap();
+        let facts = metadata.topic("a").unwrap();
         assert_eq!(
             (facts.error, facts.since),
             (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, start)

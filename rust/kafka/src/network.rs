@@ -23,10 +23,10 @@ use crate::oauth::{self, Token};
 use crate::properties::{Properties, Sasl};
 use crate::protocol::Request;
 use crate::tls;
-use peer::Link;
+use peer::PeerState;
 
 pub use stats::{Throttled, Traffic};
-pub(crate) use unresponsive::{SILENCE, SILENT_AGAIN};
+pub(crate) use unresponsive::{UNRESPONSIVE_AFTER, UNRESPONSIVE_RECHECK};
 pub use wait::wait;
 
 /// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
@@ -78,7 +78,7 @@ pub struct Network {
     properties: Arc<Properties>,
     tls: Option<Arc<ClientConfig>>,
     random: SystemRandom,
-    links: BTreeMap<Peer, Link>,
+    peers: BTreeMap<Peer, PeerState>,
     next: u64,
     answers: Vec<Answer>,
     held: Held,
@@ -100,7 +100,7 @@ impl Network {
             .as_ref()
             .map(tls::client_config)
             .transpose()?;
-        let links = properties
+        let peers = properties
             .bootstrap
             .iter()
             .enumerate()
@@ -109,10 +109,10 @@ impl Network {
                     host: host.clone(),
                     port: *port,
                 };
-                (Peer::Bootstrap(index), Link::to(endpoint))
+                (Peer::Bootstrap(index), PeerState::to(endpoint))
             });
         Ok(Self {
-            links: links.collect(),
+            peers: peers.collect(),
             properties: Arc::new(properties),
             tls,
             random: SystemRandom::new(),
@@ -152,7 +152,7 @@ impl Network {
 
     /// Number of the connection to a peer; each new one has another. 0 before the first.
     pub(crate) fn connection(&self, peer: Peer) -> u64 {
-        self.links.get(&peer).map_or(0, |link| link.number)
+        self.peers.get(&peer).map_or(0, |state| state.number)
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -161,42 +161,42 @@ impl Network {
 
     /// Everybody who could be asked about the cluster, brokers of its metadata first.
     pub(crate) fn peers(&self) -> Vec<Peer> {
-        self.links.keys().copied().collect()
+        self.peers.keys().copied().collect()
     }
 
     /// host:port of a peer, for messages.
     pub(crate) fn name(&self, peer: Peer) -> String {
-        self.links.get(&peer).map_or_else(
+        self.peers.get(&peer).map_or_else(
             || format!("{peer:?}"),
-            |link| format!("{}:{}", link.endpoint.host, link.endpoint.port),
+            |state| format!("{}:{}", state.endpoint.host, state.endpoint.port),
         )
     }
 
     /// Takes over where brokers are. A broker that has gone or moved loses its connection.
     pub(crate) fn set_brokers(&mut self, brokers: &BTreeMap<i32, Endpoint>) {
         let stale: Vec<Peer> = self
-            .links
+            .peers
             .iter()
-            .filter(|(peer, link)| match peer {
-                Peer::Broker(id) => brokers.get(id) != Some(&link.endpoint),
+            .filter(|(peer, state)| match peer {
+                Peer::Broker(id) => brokers.get(id) != Some(&state.endpoint),
                 Peer::Bootstrap(_) => false,
             })
             .map(|(peer, _)| *peer)
             .collect();
         for peer in stale {
-            if let Some(mut link) = self.links.remove(&peer) {
+            if let Some(mut state) = self.peers.remove(&peer) {
                 let error = Error::Lost {
-                    peer: format!("{}:{}", link.endpoint.host, link.endpoint.port),
+                    peer: format!("{}:{}", state.endpoint.host, state.endpoint.port),
                     during: "before it answered",
                     reason: "the broker is somewhere else now".to_owned(),
                 };
-                link.give_up(peer, &error, &mut self.answers);
+                state.give_up(peer, &error, &mut self.answers);
             }
         }
         for (id, endpoint) in brokers {
-            self.links
+            self.peers
                 .entry(Peer::Broker(*id))
-                .or_insert_with(|| Link::to(endpoint.clone()));
+                .or_insert_with(|| PeerState::to(endpoint.clone()));
         }
     }
 
@@ -204,8 +204,9 @@ impl Network {
     /// has to be found out anew. Those that were connected rest for a moment, so that others have their turn.
     pub(crate) fn begin_anew(&mut self, why: &Error, now: Instant) {
         self.set_brokers(&BTreeMap::new());
-        let connected = |(peer, link): (&Peer, &Link)| link.connection.is_some().then_some(*peer);
-        let peers: Vec<Peer> = self.links.iter().filter_map(connected).collect();
+        let connected =
+            |(peer, state): (&Peer, &PeerState)| state.connection.is_some().then_some(*peer);
+        let peers: Vec<Peer> = self.peers.iter().filter_map(connected).collect();
         for peer in peers {
             self.fail(peer, why.clone(), now);
         }
@@ -213,64 +214,69 @@ impl Network {
 
     /// Whether it is known where a peer is.
     pub(crate) fn is_known(&self, peer: Peer) -> bool {
-        self.links.contains_key(&peer)
+        self.peers.contains_key(&peer)
     }
 
     /// Whether a peer is connected, without changing that.
     pub(crate) fn is_ready(&self, peer: Peer, now: Instant) -> bool {
-        self.links.get(&peer).is_some_and(|link| link.is_ready(now))
+        self.peers
+            .get(&peer)
+            .is_some_and(|state| state.is_ready(now))
     }
 
     /// The finalized level of a feature of the cluster (KIP-584), as the first connected broker has it; 0 when it is
     /// not finalized. None when nobody is connected.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<i16> {
-        let mut connected = self.links.values().filter_map(|link| {
-            let connection = link.connection.as_ref()?;
+        let mut connected = self.peers.values().filter_map(|state| {
+            let connection = state.connection.as_ref()?;
             (!connection.is_opening()).then_some(connection)
         });
-        let spoken = connected.next()?.spoken();
-        Some(spoken.features.get(name).copied().unwrap_or(0))
+        let supported = connected.next()?.supported();
+        Some(supported.features.get(name).copied().unwrap_or(0))
     }
 
     /// Whether a connection to a peer is on its way.
     pub(crate) fn is_opening(&self, peer: Peer) -> bool {
-        self.links
-            .get(&peer)
-            .is_some_and(|link| link.connection.as_ref().is_some_and(Connection::is_opening))
+        self.peers.get(&peer).is_some_and(|state| {
+            state
+                .connection
+                .as_ref()
+                .is_some_and(Connection::is_opening)
+        })
     }
 
     /// Whether any connection is on its way.
     pub(crate) fn any_opening(&self) -> bool {
-        self.links.keys().any(|peer| self.is_opening(*peer))
+        self.peers.keys().any(|peer| self.is_opening(*peer))
     }
 
     /// Whether a peer can be asked; begins to connect if that is what is missing.
     pub(crate) fn open(&mut self, peer: Peer, now: Instant) -> State {
-        let Some(link) = self.links.get_mut(&peer) else {
+        let Some(state) = self.peers.get_mut(&peer) else {
             return State::Resting {
                 until: now + self.properties.reconnect_backoff.max(SHORTEST_REST),
                 last: None,
             };
         };
-        if link
+        if state
             .connection
             .as_ref()
             .is_some_and(|connection| connection.is_retired(now))
         {
-            link.connection = None;
+            state.connection = None;
         }
-        if let Some(until) = link.rest_until.filter(|until| *until > now) {
+        if let Some(until) = state.rest_until.filter(|until| *until > now) {
             return State::Resting {
                 until,
-                last: link.last.clone(),
+                last: state.last.clone(),
             };
         }
-        if link.is_ready(now) {
+        if state.is_ready(now) {
             return State::Ready;
         }
-        if link.connection.is_none() {
-            let (endpoint, turn) = (link.endpoint.clone(), link.turn);
+        if state.connection.is_none() {
+            let (endpoint, turn) = (state.endpoint.clone(), state.turn);
             let opened = self.login(peer, now).and_then(|login| {
                 let tls = self.tls.as_ref();
                 Connection::open(
@@ -286,9 +292,9 @@ impl Network {
             match opened {
                 Ok(connection) => {
                     self.opened += 1;
-                    if let Some(link) = self.links.get_mut(&peer) {
-                        link.number = self.opened;
-                        link.connection = Some(connection);
+                    if let Some(state) = self.peers.get_mut(&peer) {
+                        state.number = self.opened;
+                        state.connection = Some(connection);
                     }
                 }
                 Err(error) => {
@@ -348,9 +354,9 @@ impl Network {
         self.next += 1;
         let deadline = now + patience + self.properties.request_timeout;
         let connection = self
-            .links
+            .peers
             .get_mut(&peer)
-            .and_then(|link| link.connection.as_mut());
+            .and_then(|state| state.connection.as_mut());
         let asked = match connection {
             Some(connection) => connection.ask(id, request, now, deadline),
             None => Err(Error::Lost {
@@ -388,57 +394,57 @@ impl Network {
     pub(crate) fn throttle(&mut self, peer: Peer, pause: Duration, now: Instant) {
         let until = now + pause;
         self.throttled.answers += 1;
-        if let Some(link) = self.links.get_mut(&peer) {
-            let before = link.rest_until.map_or(now, |earlier| earlier.max(now));
+        if let Some(state) = self.peers.get_mut(&peer) {
+            let before = state.rest_until.map_or(now, |earlier| earlier.max(now));
             self.throttled.time += until.saturating_duration_since(before);
-            link.rest_until = Some(before.max(until));
+            state.rest_until = Some(before.max(until));
         }
     }
 
     /// Ends a connection because of what came over it.
     pub(crate) fn fail(&mut self, peer: Peer, error: Error, now: Instant) {
         let spread = self.spread();
-        let Some(link) = self.links.get_mut(&peer) else {
+        let Some(state) = self.peers.get_mut(&peer) else {
             return;
         };
         if matches!(error, Error::Authentication { .. }) {
             // a broker may refuse a token before its time is over
             self.token = None;
         }
-        match &link.connection {
+        match &state.connection {
             // an address may swallow all that is sent there, and another one of the host may not
-            Some(opening) if opening.is_opening() => link.turn = link.turn.wrapping_add(1),
+            Some(opening) if opening.is_opening() => state.turn = state.turn.wrapping_add(1),
             Some(_) => self.lost += 1,
             None => {}
         }
-        link.give_up(peer, &error, &mut self.answers);
-        link.failures = link.failures.saturating_add(1);
+        state.give_up(peer, &error, &mut self.answers);
+        state.failures = state.failures.saturating_add(1);
         let doubled = self
             .properties
             .reconnect_backoff
-            .saturating_mul(1 << (link.failures - 1).min(16));
+            .saturating_mul(1 << (state.failures - 1).min(16));
         let pause = doubled
             .min(self.properties.reconnect_backoff_max)
             .mul_f64(spread);
         let until = now + pause.max(SHORTEST_REST);
         // a new connection is no way around what a quota asks for
-        link.rest_until = Some(link.rest_until.map_or(until, |before| before.max(until)));
-        link.last = Some(error);
+        state.rest_until = Some(state.rest_until.map_or(until, |before| before.max(until)));
+        state.last = Some(error);
     }
 
     /// Does what can be done without waiting, and gives the answers that have come.
     pub(crate) fn service(&mut self, now: Instant) -> Vec<Answer> {
         let mut failed = Vec::new();
-        for (peer, link) in &mut self.links {
-            let Some(connection) = &mut link.connection else {
+        for (peer, state) in &mut self.peers {
+            let Some(connection) = &mut state.connection else {
                 continue;
             };
             let mut arrived = Vec::new();
             let outcome = connection.service(now, &mut arrived);
             if !arrived.is_empty() {
                 // only an answer shows that the broker works again: one that dies after each handshake rests longer
-                link.failures = 0;
-                link.last = None;
+                state.failures = 0;
+                state.last = None;
             }
             for answer in arrived {
                 self.traffic.received += u64::try_from(answer.body.len()).unwrap_or(0);
@@ -456,7 +462,7 @@ impl Network {
                         || connection.is_busy()
                         || connection.is_new(now)) =>
                 {
-                    link.connection = None;
+                    state.connection = None;
                     self.lost += 1;
                 }
                 Err(error) => failed.push((*peer, error)),
@@ -471,15 +477,15 @@ impl Network {
     /// When a connection has to be looked at even if nothing arrives.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let connections = self
-            .links
+            .peers
             .values()
-            .filter_map(|link| link.connection.as_ref());
+            .filter_map(|state| state.connection.as_ref());
         connections.filter_map(Connection::deadline).min()
     }
 
     /// The last thing that went wrong anywhere, for messages.
     pub(crate) fn last_trouble(&self) -> Option<&Error> {
-        self.links.values().find_map(|link| link.last.as_ref())
+        self.peers.values().find_map(|state| state.last.as_ref())
     }
 
     fn nonce(&self) -> String {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use crate::backoff::BackoffLimits;
 use crate::error::Error;
 use crate::oauth::{TokenSource, Tokens};
 use crate::secret::Secret;
@@ -36,7 +36,7 @@ pub struct Properties {
     pub(crate) reconnect_backoff_max: Duration,
     pub(crate) metadata_refresh: Duration,
     /// While a leader is not known, or what is known is of no use.
-    pub(crate) metadata_backoff: Backoff,
+    pub(crate) metadata_backoff: BackoffLimits,
     pub(crate) largest_answer: usize,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) receive_buffer: Option<usize>,

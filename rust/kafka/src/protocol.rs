@@ -16,7 +16,7 @@ pub(crate) mod transaction;
 
 use std::collections::BTreeMap;
 
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// The API key of `ApiVersions`.
 const API_VERSIONS: i16 = 18;
@@ -51,7 +51,7 @@ pub(crate) trait Request {
     fn write(&self, version: i16, out: &mut Writer);
 
     /// The body of an answer, after its header.
-    fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, Broken>;
+    fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError>;
 
     /// How long a broker may hold the answer back because there is no news, in milliseconds.
     fn held_ms(&self) -> i32 {
@@ -89,7 +89,7 @@ pub(crate) const fn has_tagged_header(api: Api, version: i16) -> bool {
 }
 
 /// Reads the body of an answer, and checks that it ends where it should.
-pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::Answer, Broken> {
+pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::Answer, DecodeError> {
     let mut reader = Reader::new(body);
     let answer = R::read(version, &mut reader)?;
     reader.finish()?;

@@ -12,15 +12,15 @@ use crate::topic::TopicId;
 
 /// Bytes that are not what they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct DecodeError {
     /// What is wrong.
     pub(crate) reason: &'static str,
 }
 
-type Read<T> = Result<T, Broken>;
+type Read<T> = Result<T, DecodeError>;
 
 const fn broken<T>(reason: &'static str) -> Read<T> {
-    Err(Broken { reason })
+    Err(DecodeError { reason })
 }
 
 /// Reads from a frame. What it hands out as [`Bytes`] shares the frame's memory.

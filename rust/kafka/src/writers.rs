@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::client::Client;
 use crate::error::{Error, ErrorCode};
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::network::Peer;
 use crate::protocol::describe_producers::DescribeProducers;
 use crate::protocol::list_transactions::ListTransactions;
@@ -22,7 +22,7 @@ impl Client {
         partitions: &[(&str, i32)],
         deadline: Instant,
     ) -> Result<Vec<(TopicPartition, String)>, Error> {
-        let asked = |_: &Directory, partitions: &[(&str, i32)]| DescribeProducers {
+        let asked = |_: &Metadata, partitions: &[(&str, i32)]| DescribeProducers {
             topics: by_topic(partitions),
         };
         let found = self.of_leaders(partitions, deadline, asked, |described| {
@@ -45,7 +45,7 @@ impl Client {
         };
         let what = ListTransactions::API.name;
         // each coordinates ids of its own
-        let brokers: Vec<i32> = self.directory().brokers().keys().copied().collect();
+        let brokers: Vec<i32> = self.cached_metadata().brokers().keys().copied().collect();
         let mut writers = Vec::new();
         for broker in brokers {
             let answer = self.call(Peer::Broker(broker), &request, what, deadline)?;

@@ -48,8 +48,8 @@ fn soon() -> Instant {
 #[test]
 fn a_cluster_says_who_it_is() {
     let Some((client, _)) = client() else { return };
-    assert!(!client.directory().cluster_id().unwrap().is_empty());
-    assert!(!client.directory().brokers().is_empty());
+    assert!(!client.cached_metadata().cluster_id().unwrap().is_empty());
+    assert!(!client.cached_metadata().brokers().is_empty());
 }
 
 #[test]
@@ -106,19 +106,19 @@ fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
     let mut fetcher = Fetcher::new(client, IsolationLevel::ReadCommitted, limits);
     let all = [0, 1, 2].map(|partition| Assignment::new(topic.as_str(), partition, 0));
     fetcher.assign(&all);
-    let mut spoken = BTreeSet::new();
-    while spoken.len() < 3 {
+    let mut supported = BTreeSet::new();
+    while supported.len() < 3 {
         let polled = fetcher.poll(soon()).unwrap();
-        assert!(!polled.is_empty(), "only {spoken:?} is spoken of");
-        spoken.extend(polled.into_iter().map(|one| one.partition.partition));
+        assert!(!polled.is_empty(), "only {supported:?} is supported of");
+        supported.extend(polled.into_iter().map(|one| one.partition.partition));
     }
 
     fetcher.assign(&all[1..]);
     fetcher.assign(&all);
 
     let polled = fetcher.poll(soon()).unwrap();
-    let spoken: Vec<i32> = polled.iter().map(|one| one.partition.partition).collect();
-    assert!(spoken.contains(&0), "{polled:?}");
+    let supported: Vec<i32> = polled.iter().map(|one| one.partition.partition).collect();
+    assert!(supported.contains(&0), "{polled:?}");
 }
 
 /// A source that was restored from an older state has older epochs only. Its leader says no more than that the offset is

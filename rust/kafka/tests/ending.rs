@@ -148,7 +148,7 @@ fn end(script: &'static [Said]) -> (Result<Identity, Error>, Vec<i16>) {
     ];
     let properties = Properties::parse(pairs).unwrap();
     let mut client = Client::unconnected(properties, Arc::new(SystemClock)).unwrap();
-    let ended = client.end_left_open(
+    let ended = client.end_hanging(
         "lane",
         Duration::from_secs(15),
         &[("t", 0), ("t", 1)],

@@ -176,7 +176,7 @@ fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
         .unwrap();
     assert!(polled.is_empty());
     assert_eq!(
-        fetcher.delays()[0].reason,
+        fetcher.stalled()[0].reason,
         "nobody says where broker 7 is, which leads it"
     );
     script.says(support::metadata(port, TOPIC_ID, &[0]));
@@ -198,7 +198,7 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
         told.says(support::metadata(port, TOPIC_ID, &[0]));
     });
     let mut fetcher = fetcher(port);
-    assert_eq!(fetcher.client().directory().brokers().len(), 1);
+    assert_eq!(fetcher.client().cached_metadata().brokers().len(), 1);
     gives_records(&mut fetcher);
     // what is known is not lost by it
     script.says(MetadataResponse::default());
@@ -207,7 +207,10 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
         .metadata(&[], SystemClock.now() + Duration::from_millis(300))
         .unwrap_err();
     assert!(error.to_string().contains("knows of no broker"), "{error}");
-    assert_eq!(fetcher.client().directory().leader("t", 0), Some((1, 3)));
+    assert_eq!(
+        fetcher.client().cached_metadata().leader("t", 0),
+        Some((1, 3))
+    );
 }
 
 #[test]

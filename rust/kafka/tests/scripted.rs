@@ -301,7 +301,7 @@ fn an_answer_that_is_cut_off_is_asked_for_again() {
         ],
         [5; 3]
     );
-    assert!(fetcher.delays().is_empty());
+    assert!(fetcher.stalled().is_empty());
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn why_nothing_comes_can_be_seen() {
     let deadline = SystemClock.now() + Duration::from_millis(300);
     assert!(fetcher.poll(deadline).unwrap().is_empty());
     assert!(SystemClock.now() >= deadline);
-    let delays = fetcher.delays();
+    let delays = fetcher.stalled();
     assert_eq!(delays[0].reason, "OFFSET_NOT_AVAILABLE (78)");
     assert!(delays[0].since < deadline);
     assert!(
@@ -417,7 +417,7 @@ fn a_connection_whose_credentials_end_soon_is_replaced_before_it_is_closed() {
     let expected: Vec<i64> = (5..).take(offsets.len()).collect();
     assert_eq!(offsets, expected);
     assert!(
-        fetcher.delays().is_empty(),
+        fetcher.stalled().is_empty(),
         "this broker never closes a connection itself"
     );
 }

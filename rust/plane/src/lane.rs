@@ -42,7 +42,9 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::batch;
 use eomirror_core::transaction::Identity;
-use eomirror_kafka::{Clock, Delay, ProducerSettings, Properties, Throttled, TopicPartition, wait};
+use eomirror_kafka::{
+    Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait,
+};
 
 pub use account::Account;
 pub use failure::{Failure, FailureKind, Gap, RefusedBatch};
@@ -197,8 +199,8 @@ impl Lane {
 
     /// Returns partitions that cannot be read at the moment, with the reason.
     #[must_use]
-    pub fn delays(&self) -> Vec<Delay> {
-        self.source.delays()
+    pub fn stalled(&self) -> Vec<StalledPartition> {
+        self.source.stalled()
     }
 
     /// Returns how quotas of the source and of the target have throttled this lane.

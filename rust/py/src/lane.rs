@@ -329,7 +329,7 @@ impl NativeLane {
     fn delays(&self, py: Python<'_>) -> PyResult<Vec<DelayTuple>> {
         let now = now();
         self.with(py, |lane| {
-            let delays = lane.delays().into_iter();
+            let delays = lane.stalled().into_iter();
             Ok(delays
                 .map(|delay| {
                     let TopicPartition { topic, partition } = delay.partition;

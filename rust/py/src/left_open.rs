@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::transaction::Identity;
-use eomirror_kafka::{Client, Clock, RecordFate, SystemClock, Writer};
+use eomirror_kafka::{Client, Clock, RecordState, SystemClock, Writer};
 use pyo3::prelude::*;
 
 use crate::detach::without_interpreter;
@@ -94,7 +94,7 @@ impl LeftOpen {
             let offsets = records
                 .iter()
                 .map(|(topic, number, offset)| ((topic.as_str(), *number), *offset));
-            client.record_fates(&offsets.collect(), deadline)
+            client.record_states(&offsets.collect(), deadline)
         });
         self.interruptions.check()?;
         match found {
@@ -166,7 +166,7 @@ impl LeftOpen {
             let mut client = self.lock();
             let deadline = SystemClock.now() + wait;
             let record = (record.0.as_str(), record.1, record.2);
-            client.shown_behind(record, &producer_ids, most, deadline)
+            client.has_committed_behind(record, &producer_ids, most, deadline)
         });
         self.interruptions.check()?;
         found.map_err(|error| plane_failed(py, &error))
@@ -233,7 +233,7 @@ impl LeftOpen {
             let mut client = self.lock();
             let deadline = SystemClock.now() + wait;
             let partitions = borrowed(&partitions);
-            client.end_left_open(
+            client.end_hanging(
                 &transactional_id,
                 timeout,
                 &partitions,
@@ -256,13 +256,13 @@ impl LeftOpen {
     }
 }
 
-fn named(fate: RecordFate) -> &'static str {
+fn named(fate: RecordState) -> &'static str {
     match fate {
-        RecordFate::Shown => "shown",
-        RecordFate::Doubtful => "doubtful",
-        RecordFate::Open => "open",
-        RecordFate::Gone => "gone",
-        RecordFate::Unreadable => "unreadable",
+        RecordState::Committed => "shown",
+        RecordState::Unknown => "doubtful",
+        RecordState::Pending => "open",
+        RecordState::Deleted => "gone",
+        RecordState::Unreadable => "unreadable",
     }
 }
 

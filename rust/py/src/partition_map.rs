@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::error::raise;
 
 /// What kind of answer, the offset it speaks of.
-type Told = (&'static str, i64);
+type SentPartition = (&'static str, i64);
 
 /// The offset map of one source partition and one target partition, put together from its chunks.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -59,24 +59,24 @@ impl PartitionMap {
             .collect()
     }
 
-    fn part_to_target(&self, offset: i64) -> Option<Told> {
+    fn part_to_target(&self, offset: i64) -> Option<SentPartition> {
         self.map().part_to_target(offset).map(told)
     }
 
-    fn part_to_source(&self, offset: i64) -> Option<Told> {
+    fn part_to_source(&self, offset: i64) -> Option<SentPartition> {
         self.map().part_to_source(offset).map(told)
     }
 
-    fn to_target(&self, offset: i64, position: i64) -> Told {
+    fn to_target(&self, offset: i64, position: i64) -> SentPartition {
         told(self.map().answer_to_target(offset, position))
     }
 
-    fn to_source(&self, offset: i64, stable_end: i64) -> Told {
+    fn to_source(&self, offset: i64, stable_end: i64) -> SentPartition {
         told(self.map().answer_to_source(offset, stable_end))
     }
 }
 
-fn told(answer: Answer) -> Told {
+fn told(answer: Answer) -> SentPartition {
     match answer {
         Answer::Exact(at) => ("exact", at),
         Answer::Next(at) => ("next", at),

@@ -10,7 +10,7 @@ use crate::topic::TopicId;
 
 /// What a broker is told of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct SentPartition {
     pub(super) name: Arc<str>,
     pub(super) topic_id: TopicId,
     pub(super) asked: AskedPartition,
@@ -18,8 +18,8 @@ pub(super) struct Told {
 
 /// What we are about with a broker.
 #[derive(Debug, Default)]
-pub(super) struct Talk {
-    pub(super) session: FetchSession<u64, Told>,
+pub(super) struct BrokerSession {
+    pub(super) session: FetchSession<u64, SentPartition>,
     /// Of the request that is outstanding.
     pub(super) ticket: Option<u64>,
     /// Whether that is to be answered at once, also with nothing.
@@ -27,7 +27,7 @@ pub(super) struct Talk {
 }
 
 /// `frame` with what the session has to say.
-pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, Told>) -> FetchRequest {
+pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, SentPartition>) -> FetchRequest {
     let asked = by_topic(&ask.named).into_iter();
     let forgotten = by_topic(&ask.forgotten).into_iter();
     FetchRequest {
@@ -52,15 +52,15 @@ pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, Told>) -> Fetch
 }
 
 /// Whether a partition that was assigned anew would be named and forgotten at once, and then not be told of again.
-pub(super) fn forgets_what_it_names(ask: &SessionAsk<u64, Told>) -> bool {
-    let place = |(_, told): &(u64, Told)| (told.topic_id, told.asked.index);
+pub(super) fn forgets_what_it_names(ask: &SessionAsk<u64, SentPartition>) -> bool {
+    let place = |(_, told): &(u64, SentPartition)| (told.topic_id, told.asked.index);
     let forgotten: BTreeSet<(TopicId, i32)> = ask.forgotten.iter().map(place).collect();
     !forgotten.is_empty() && ask.named.iter().any(|one| forgotten.contains(&place(one)))
 }
 
 /// What is asked of the partitions of each topic, topics in the order in which they come first.
-fn by_topic(all: &[(u64, Told)]) -> Vec<(&Told, Vec<AskedPartition>)> {
-    let mut topics: Vec<(&Told, Vec<AskedPartition>)> = Vec::new();
+fn by_topic(all: &[(u64, SentPartition)]) -> Vec<(&SentPartition, Vec<AskedPartition>)> {
+    let mut topics: Vec<(&SentPartition, Vec<AskedPartition>)> = Vec::new();
     let mut places: BTreeMap<(&str, TopicId), usize> = BTreeMap::new();
     for (_, told) in all {
         let place = *places

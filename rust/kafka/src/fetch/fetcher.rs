@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::log_bounds::Bounds;
 use super::state::FetchState;
-use super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
-use crate::backoff::Pauses;
+use super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition, Stop};
+use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::error::Error;
-use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN, State};
+use crate::network::{Answer, Network, Peer, RequestId, State, UNRESPONSIVE_RECHECK};
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::metadata::MetadataRequest;
@@ -36,7 +36,7 @@ pub struct Fetcher {
     /// Which broker an outstanding Fetch went to.
     fetches: BTreeMap<RequestId, i32>,
     metadata: Option<(RequestId, Peer)>,
-    metadata_pauses: Pauses,
+    metadata_backoff: Backoff,
     metadata_due: Option<Instant>,
     metadata_asked: Option<Instant>,
     fetched: Vec<FetchedPartition>,
@@ -55,7 +55,7 @@ impl Fetcher {
         let properties = client.network().properties();
         // as Java's client has it: the leader is asked again when metadata is
         state.place(&properties.rack, properties.metadata_refresh);
-        let metadata_pauses = Pauses::new(properties.metadata_backoff);
+        let metadata_backoff = Backoff::new(properties.metadata_backoff);
         Self {
             process: std::process::id(),
             client,
@@ -64,7 +64,7 @@ impl Fetcher {
             limits,
             fetches: BTreeMap::new(),
             metadata: None,
-            metadata_pauses,
+            metadata_backoff,
             metadata_due: None,
             metadata_asked: None,
             fetched: Vec::new(),
@@ -86,7 +86,7 @@ impl Fetcher {
         });
         // a new partition must not wait because another one was asked about lately
         let properties = self.client.network().properties();
-        self.metadata_pauses = Pauses::new(properties.metadata_backoff);
+        self.metadata_backoff = Backoff::new(properties.metadata_backoff);
     }
 
     /// Says that records before `offset` were taken: the next fetch of the partition begins there. `leader_epoch` is
@@ -157,8 +157,8 @@ impl Fetcher {
 
     /// Partitions that cannot be read at the moment, and why.
     #[must_use]
-    pub fn delays(&self) -> Vec<Delay> {
-        self.state.delays(self.client.clock().now())
+    pub fn stalled(&self) -> Vec<StalledPartition> {
+        self.state.stalled(self.client.clock().now())
     }
 
     /// The client, for calls in between. They do not disturb what is being fetched.
@@ -217,7 +217,7 @@ impl Fetcher {
     /// know whether there is more. [`Fetcher::step`] asks.
     pub fn hurry(&mut self) {
         let now = self.client.clock().now();
-        self.state.hurry(self.client.directory(), now);
+        self.state.hurry(self.client.cached_metadata(), now);
     }
 
     /// Whether a broker that was hurried has not answered yet. One that cannot be reached may take its time.
@@ -255,11 +255,13 @@ impl Fetcher {
                 .and_then(|metadata| self.client.take_metadata(metadata));
             match taken {
                 Ok(()) => {
-                    let silent = self.client.network().silent_brokers(now);
-                    let fetched = self.state.compare(self.client.directory(), &silent, now);
+                    let silent = self.client.network().unresponsive_brokers(now);
+                    let fetched = self
+                        .state
+                        .compare(self.client.cached_metadata(), &silent, now);
                     self.fetched.extend(fetched);
                     if self.state.is_well() {
-                        self.metadata_pauses.begin_anew();
+                        self.metadata_backoff.begin_anew();
                     }
                 }
                 Err(error) => {
@@ -284,9 +286,9 @@ impl Fetcher {
         });
         match read {
             Ok(answer) => {
-                let fetched = self
-                    .state
-                    .answered(broker, answer, self.client.directory_mut(), now);
+                let fetched =
+                    self.state
+                        .answered(broker, answer, self.client.cached_metadata_mut(), now);
                 for one in fetched {
                     if one.outcome == Outcome::Stopped(Stop::OutOfRange { log: None }) {
                         let last_epoch = self.state.last_epoch(&one.partition);
@@ -309,29 +311,31 @@ impl Fetcher {
         // somebody else may know
         let unanswered = self
             .metadata
-            .take_if(|(_, peer)| network.is_silent(*peer, now));
+            .take_if(|(_, peer)| network.is_unresponsive(*peer, now));
         if unanswered.is_some() {
             self.metadata_due = Some(now);
         }
         // a controller takes its time to notice as well, so again and again
-        if network.misses_broker(now) {
-            let again = self.metadata_asked.map_or(now, |at| at + SILENT_AGAIN);
+        if network.has_unresponsive_broker(now) {
+            let again = self
+                .metadata_asked
+                .map_or(now, |at| at + UNRESPONSIVE_RECHECK);
             self.metadata_due = Some(self.metadata_due.map_or(again, |due| due.min(again)));
         }
-        let silence_at = network.silence_at(now);
-        self.wake(silence_at);
+        let unresponsive_at = network.unresponsive_at(now);
+        self.wake(unresponsive_at);
         if self.metadata.is_some() {
             return;
         }
         let due = self.metadata_due.is_none_or(|due| due <= now);
-        if !self.state.wants_metadata(self.client.directory()) && !due {
+        if !self.state.wants_metadata(self.client.cached_metadata()) && !due {
             self.wake(self.metadata_due);
             return;
         }
         if self.state.take_news() {
-            self.metadata_pauses.begin_anew();
+            self.metadata_backoff.begin_anew();
         }
-        if let Some(at) = self.metadata_pauses.until().filter(|at| *at > now) {
+        if let Some(at) = self.metadata_backoff.until().filter(|at| *at > now) {
             self.wake(Some(at));
             return;
         }
@@ -346,7 +350,7 @@ impl Fetcher {
                 let id = network.ask(peer, &request, now, Duration::ZERO);
                 self.metadata = Some((id, peer));
                 self.metadata_asked = Some(now);
-                self.metadata_pauses.asked(network.spread(), now);
+                self.metadata_backoff.asked(network.spread(), now);
                 self.metadata_due = Some(now + self.client.network().properties().metadata_refresh);
             }
             Ok(Err(again)) => self.wake(Some(again)),
@@ -355,12 +359,12 @@ impl Fetcher {
     }
 
     fn ask_records(&mut self, now: Instant) {
-        for broker in self.state.brokers(self.client.directory(), now) {
+        for broker in self.state.brokers(self.client.cached_metadata(), now) {
             match self.client.network().open(Peer::Broker(broker), now) {
                 State::Ready => {
                     let connection = self.client.network().connection(Peer::Broker(broker));
-                    let directory = self.client.directory();
-                    if let Some(request) = self.state.plan(broker, connection, directory, now) {
+                    let metadata = self.client.cached_metadata();
+                    if let Some(request) = self.state.plan(broker, connection, metadata, now) {
                         let network = self.client.network();
                         let id = network.ask(Peer::Broker(broker), &request, now, self.limits.wait);
                         self.fetches.insert(id, broker);
@@ -376,8 +380,8 @@ impl Fetcher {
                         None if known => continue,
                         None => format!("nobody says where broker {broker} is, which leads it"),
                     };
-                    let directory = self.client.directory();
-                    self.state.unreachable(broker, &reason, directory, now);
+                    let metadata = self.client.cached_metadata();
+                    self.state.unreachable(broker, &reason, metadata, now);
                     if let Some(error) = last {
                         self.fail(error);
                     }

@@ -54,7 +54,7 @@ impl Bounds {
         now: Instant,
     ) {
         let at = &stopped.partition;
-        let leader = client.directory().leader(&at.topic, at.partition);
+        let leader = client.cached_metadata().leader(&at.topic, at.partition);
         let leader_epoch = leader.map_or(-1, |(_, epoch)| epoch);
         let [start, end] = [OffsetSpec::Earliest, OffsetSpec::Latest].map(|spec| {
             let asked = AskedOffset {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Assignment, FetchedRecords, Limits, Outcome, Stop};
 use crate::error::{ErrorCode, Meaning};
-use crate::metadata::Directory;
-use crate::network::SILENCE;
+use crate::metadata::Metadata;
+use crate::network::UNRESPONSIVE_AFTER;
 use crate::protocol::fetch::AnsweredPartition;
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 
 /// A partition that is being read.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(super) struct PartitionState {
     /// Its name for sessions; never given to another one.
     pub(super) number: u64,
     pub(super) name: Arc<str>,
@@ -65,7 +65,7 @@ pub(super) struct Tracked {
     missing: Option<Instant>,
     /// High watermark, last stable offset and log start that were handed out last.
     pub(super) marks: Option<(i64, i64, i64)>,
-    /// Whether the directory means the topic that is being read. Anybody may have asked for metadata in between.
+    /// Whether the metadata means the topic that is being read. Anybody may have asked for metadata in between.
     pub(super) agreed: bool,
     /// Leader and its epoch, while that is so.
     pub(super) leader: Option<(i32, i32)>,
@@ -75,7 +75,7 @@ pub(super) struct Tracked {
     stay_until: Option<Instant>,
 }
 
-impl Tracked {
+impl PartitionState {
     /// A partition whose position is to be read from `assignment.offset` on.
     pub(super) fn new(assignment: &Assignment, number: u64) -> Self {
         Self {
@@ -108,17 +108,17 @@ impl Tracked {
             && (assignment.topic_id.is_none() || assignment.topic_id == self.topic_id)
     }
 
-    /// Takes over from the directory who leads. A new leader has its own mind on who is closest.
-    pub(super) fn follow(&mut self, partition: &TopicPartition, directory: &Directory) {
-        self.agreed = directory
+    /// Takes over from the metadata who leads. A new leader has its own mind on who is closest.
+    pub(super) fn follow(&mut self, partition: &TopicPartition, metadata: &Metadata) {
+        self.agreed = metadata
             .topic(&partition.topic)
             .is_some_and(|facts| self.topic_id == Some(facts.id));
-        let leader = directory
+        let leader = metadata
             .leader(&partition.topic, partition.partition)
             .filter(|_| self.agreed);
         let gone = self
             .closer
-            .is_some_and(|(broker, _)| !directory.brokers().contains_key(&broker));
+            .is_some_and(|(broker, _)| !metadata.brokers().contains_key(&broker));
         if gone || leader != self.leader {
             self.closer = None;
         }
@@ -214,7 +214,7 @@ impl Tracked {
         let Phase::Asked(Asked { broker, at, .. }) = self.phase else {
             return None;
         };
-        let overdue = now.saturating_duration_since(at) > limits.wait + SILENCE;
+        let overdue = now.saturating_duration_since(at) > limits.wait + UNRESPONSIVE_AFTER;
         overdue.then(|| (at, format!("broker {broker} has not answered")))
     }
 
@@ -236,7 +236,7 @@ impl Tracked {
         }
     }
 
-    /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the directory
+    /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the metadata
     /// knows another leader epoch than was asked with.
     pub(super) fn take(
         &mut self,
@@ -331,11 +331,11 @@ impl Tracked {
     pub(super) fn compare(
         &mut self,
         partition: &TopicPartition,
-        directory: &Directory,
+        metadata: &Metadata,
         now: Instant,
         limits: &Limits,
     ) -> Option<Stop> {
-        let Some(facts) = directory.topic(&partition.topic) else {
+        let Some(facts) = metadata.topic(&partition.topic) else {
             let reason = "metadata says nothing of its topic".to_owned();
             self.delay(reason, now, limits.retry);
             return None;

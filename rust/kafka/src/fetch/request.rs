@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::broker_session::{self, Told};
-use super::partition::{Asked, Phase, Tracked};
+use super::broker_session::{self, SentPartition};
+use super::partition::{Asked, PartitionState, Phase};
 use super::state::FetchState;
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::protocol::fetch::{AskedPartition, FetchRequest};
 
 /// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
@@ -16,8 +16,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 
 impl FetchState {
     /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
-    pub(crate) fn brokers(&mut self, directory: &Directory, now: Instant) -> BTreeSet<i32> {
-        self.follow(directory);
+    pub(crate) fn brokers(&mut self, metadata: &Metadata, now: Instant) -> BTreeSet<i32> {
+        self.follow(metadata);
         let (share, held) = (self.share(now), self.held());
         let serving: BTreeSet<i32> = self
             .partitions
@@ -32,9 +32,9 @@ impl FetchState {
     }
 
     fn is_asked(&self, broker: i32) -> bool {
-        self.talks
+        self.broker_sessions
             .get(&broker)
-            .is_some_and(|talk| talk.ticket.is_some())
+            .is_some_and(|broker_session| broker_session.ticket.is_some())
     }
 
     /// What an answer of one broker may have, so that all of them together stay within the budget. A share for each,
@@ -73,16 +73,16 @@ impl FetchState {
         &mut self,
         broker: i32,
         connection: u64,
-        directory: &Directory,
+        metadata: &Metadata,
         now: Instant,
     ) -> Option<FetchRequest> {
         if self.is_asked(broker) {
             return None;
         }
-        self.follow(directory);
+        self.follow(metadata);
         let bytes = self.room(broker, self.share(now), &self.held())?;
         let mut held = false;
-        let mut chosen: Vec<&mut Tracked> = Vec::new();
+        let mut chosen: Vec<&mut PartitionState> = Vec::new();
         for tracked in self.partitions.values_mut() {
             if tracked.source(now) == Some(broker) {
                 held |= matches!(tracked.phase, Phase::Held { .. });
@@ -104,7 +104,7 @@ impl FetchState {
             Arc::default()
         };
         let partition_bytes = self.limits.partition_bytes;
-        let wanted: Vec<(u64, Told)> = chosen
+        let wanted: Vec<(u64, SentPartition)> = chosen
             .into_iter()
             .filter_map(|tracked| {
                 let topic_id = tracked.topic_id?;
@@ -127,7 +127,7 @@ impl FetchState {
                     last_epoch: tracked.last_epoch,
                     max_bytes: partition_bytes,
                 };
-                let told = Told {
+                let told = SentPartition {
                     name: Arc::clone(&tracked.name),
                     topic_id,
                     asked,
@@ -135,20 +135,20 @@ impl FetchState {
                 Some((tracked.number, told))
             })
             .collect();
-        let talk = self.talks.entry(broker).or_default();
-        talk.ticket = Some(ticket);
-        talk.hurried = self.hurried.remove(&broker);
+        let broker_session = self.broker_sessions.entry(broker).or_default();
+        broker_session.ticket = Some(ticket);
+        broker_session.hurried = self.hurried.remove(&broker);
         // topics go by name there, and a request that names nothing could not show it
         let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
         let mut ask = if self.sessions && !nameless {
-            talk.session.ask(wanted)
+            broker_session.session.ask(wanted)
         } else {
-            talk.session.ask_without(wanted)
+            broker_session.session.ask_without(wanted)
         };
         if broker_session::forgets_what_it_names(&ask) {
-            ask = talk.session.ask_anew();
+            ask = broker_session.session.ask_anew();
         }
-        let wait = if talk.hurried {
+        let wait = if broker_session.hurried {
             Duration::ZERO
         } else if held {
             self.limits.wait.min(SHORT_WAIT)
@@ -166,13 +166,17 @@ impl FetchState {
     }
 
     /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
-    pub(crate) fn hurry(&mut self, directory: &Directory, now: Instant) {
-        self.hurried = self.brokers(directory, now);
+    pub(crate) fn hurry(&mut self, metadata: &Metadata, now: Instant) {
+        self.hurried = self.brokers(metadata, now);
     }
 
     /// Whether some broker that was hurried has not answered.
     pub(crate) fn is_hurrying(&self) -> bool {
-        !self.hurried.is_empty() || self.talks.values().any(|talk| talk.hurried)
+        !self.hurried.is_empty()
+            || self
+                .broker_sessions
+                .values()
+                .any(|broker_session| broker_session.hurried)
     }
 
     /// A request for nothing.
@@ -192,12 +196,12 @@ impl FetchState {
 
     /// The request that ends the session with a broker, if there is one.
     pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
-        let ask = self.talks.get_mut(&broker)?.session.close()?;
+        let ask = self.broker_sessions.get_mut(&broker)?.session.close()?;
         Some(broker_session::request(self.nothing(), &ask))
     }
 
     /// Brokers that something was asked of.
     pub(crate) fn asked_brokers(&self) -> Vec<i32> {
-        self.talks.keys().copied().collect()
+        self.broker_sessions.keys().copied().collect()
     }
 }

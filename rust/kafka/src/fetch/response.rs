@@ -7,14 +7,14 @@ use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 
 /// An answer by partition.
-pub(super) struct Said {
+pub(super) struct Response {
     /// Of the whole answer.
     pub(super) error: i16,
     by_id: BTreeMap<(TopicId, i32), AnsweredPartition>,
     by_name: BTreeMap<(String, i32), AnsweredPartition>,
 }
 
-impl Said {
+impl Response {
     pub(super) fn new(answer: FetchAnswer) -> Self {
         let mut said = Self {
             error: answer.error,

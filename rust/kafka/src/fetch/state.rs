@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::fetch_session::Heard;
 
-use super::broker_session::Talk;
-use super::partition::{Phase, Tracked};
-use super::response::Said;
-use super::{Assignment, Delay, FetchedPartition, Limits, Outcome};
+use super::broker_session::BrokerSession;
+use super::partition::{PartitionState, Phase};
+use super::response::Response;
+use super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition};
 use crate::error::ErrorCode;
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
 use crate::topic::TopicPartition;
@@ -56,8 +56,8 @@ pub(crate) struct FetchState {
     pub(super) limits: Limits,
     pub(super) place: Place,
     pub(super) sessions: bool,
-    pub(super) partitions: BTreeMap<TopicPartition, Tracked>,
-    pub(super) talks: BTreeMap<i32, Talk>,
+    pub(super) partitions: BTreeMap<TopicPartition, PartitionState>,
+    pub(super) broker_sessions: BTreeMap<i32, BrokerSession>,
     pub(super) turn: u64,
     pub(super) stale: bool,
     /// How often something has gone wrong with a partition that all was well with before.
@@ -66,7 +66,7 @@ pub(crate) struct FetchState {
     pub(super) hurried: BTreeSet<i32>,
     /// Whether topics ever went by name: an old broker compares no ids.
     by_name: bool,
-    /// Of the directory that the partitions' leaders were taken from.
+    /// Of the metadata that the partitions' leaders were taken from.
     pub(super) revision: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl FetchState {
             place: Place::default(),
             sessions: true,
             partitions: BTreeMap::new(),
-            talks: BTreeMap::new(),
+            broker_sessions: BTreeMap::new(),
             turn: 0,
             stale: false,
             news: 0,
@@ -113,7 +113,7 @@ impl FetchState {
                 // its leader may be known from long ago
                 self.stale = true;
                 self.turn += 1;
-                Tracked::new(assignment, self.turn)
+                PartitionState::new(assignment, self.turn)
             });
             self.partitions
                 .insert(assignment.partition.clone(), tracked);
@@ -197,21 +197,21 @@ impl FetchState {
             .collect()
     }
 
-    /// Takes leaders from the directory, when it has changed: with thousands of partitions it is too much to look them
+    /// Takes leaders from the metadata, when it has changed: with thousands of partitions it is too much to look them
     /// up whenever something arrives.
-    pub(super) fn follow(&mut self, directory: &Directory) {
-        let revision = Some(directory.revision());
+    pub(super) fn follow(&mut self, metadata: &Metadata) {
+        let revision = Some(metadata.revision());
         if self.revision != revision {
             self.revision = revision;
             for (partition, tracked) in &mut self.partitions {
-                tracked.follow(partition, directory);
+                tracked.follow(partition, metadata);
             }
         }
     }
 
     /// Whether metadata has to be asked for before all partitions can be read.
-    pub(crate) fn wants_metadata(&mut self, directory: &Directory) -> bool {
-        self.follow(directory);
+    pub(crate) fn wants_metadata(&mut self, metadata: &Metadata) -> bool {
+        self.follow(metadata);
         self.partitions
             .values()
             .filter(|tracked| tracked.phase != Phase::Stopped)
@@ -234,24 +234,26 @@ impl FetchState {
         !self.by_name
     }
 
-    /// Takes a broker's answer. What it says of new leaders goes into the directory.
+    /// Takes a broker's answer. What it says of new leaders goes into the metadata.
     pub(crate) fn answered(
         &mut self,
         broker: i32,
         answer: FetchAnswer,
-        directory: &mut Directory,
+        metadata: &mut Metadata,
         now: Instant,
     ) -> Vec<FetchedPartition> {
-        let Some(talk) = self.talks.get_mut(&broker) else {
+        let Some(broker_session) = self.broker_sessions.get_mut(&broker) else {
             return Vec::new();
         };
-        let Some(ticket) = talk.ticket.take() else {
+        let Some(ticket) = broker_session.ticket.take() else {
             return Vec::new();
         };
-        talk.hurried = false;
-        let heard = talk.session.answered(answer.error, answer.session_id);
+        broker_session.hurried = false;
+        let heard = broker_session
+            .session
+            .answered(answer.error, answer.session_id);
         let throttled = answer.throttle_ms > 0 && answer.topics.is_empty();
-        let mut said = Said::new(answer);
+        let mut said = Response::new(answer);
         self.by_name |= said.is_by_name();
         let mut fetched = Vec::new();
         for (partition, tracked) in &mut self.partitions {
@@ -279,16 +281,16 @@ impl FetchState {
                 continue;
             };
             if let Some(leader) = answered.leader {
-                directory.learn(&partition.topic, topic_id, partition.partition, leader);
+                metadata.learn(&partition.topic, topic_id, partition.partition, leader);
             }
-            let leader = directory.leader(&partition.topic, partition.partition);
+            let leader = metadata.leader(&partition.topic, partition.partition);
             let moved = leader.map(|(_, epoch)| epoch) != Some(asked.leader_epoch);
             let closer = answered.closer.filter(|closer| *closer != broker);
             let offset = tracked.offset;
             let outcome = if let (0, Some(closer), true) =
                 (answered.error, closer, answered.records.is_empty())
             {
-                let known = directory.brokers().contains_key(&closer);
+                let known = metadata.brokers().contains_key(&closer);
                 let lease = known.then(|| now + self.place.lease);
                 tracked.read_from(closer, lease, now, &self.limits);
                 None
@@ -317,14 +319,14 @@ impl FetchState {
 
     /// A broker did not answer: its partitions may be led by somebody else now.
     pub(crate) fn failed(&mut self, broker: i32, reason: &str, now: Instant) {
-        let Some(talk) = self.talks.get_mut(&broker) else {
+        let Some(broker_session) = self.broker_sessions.get_mut(&broker) else {
             return;
         };
-        let Some(ticket) = talk.ticket.take() else {
+        let Some(ticket) = broker_session.ticket.take() else {
             return;
         };
-        talk.session.lost();
-        talk.hurried = false;
+        broker_session.session.lost();
+        broker_session.hurried = false;
         self.stale = true;
         for tracked in self.partitions.values_mut() {
             if tracked.asked_by(ticket).is_some() {
@@ -342,10 +344,10 @@ impl FetchState {
         &mut self,
         broker: i32,
         reason: &str,
-        directory: &Directory,
+        metadata: &Metadata,
         now: Instant,
     ) {
-        self.follow(directory);
+        self.follow(metadata);
         self.stale = true;
         for tracked in self.partitions.values_mut() {
             if tracked.phase == Phase::Idle && tracked.source(now) == Some(broker) {
@@ -359,7 +361,7 @@ impl FetchState {
     /// Compares what is read with fresh metadata; `silent` brokers owe what they do not send.
     pub(crate) fn compare(
         &mut self,
-        directory: &Directory,
+        metadata: &Metadata,
         silent: &[i32],
         now: Instant,
     ) -> Vec<FetchedPartition> {
@@ -371,9 +373,9 @@ impl FetchState {
                 continue;
             }
             let before = tracked.is_well();
-            let leader = directory.leader(&partition.topic, partition.partition);
+            let leader = metadata.leader(&partition.topic, partition.partition);
             tracked.give_up_on(silent, leader, now, &self.limits);
-            if let Some(stop) = tracked.compare(partition, directory, now, &self.limits) {
+            if let Some(stop) = tracked.compare(partition, metadata, now, &self.limits) {
                 tracked.phase = Phase::Stopped;
                 fetched.push(FetchedPartition {
                     partition: partition.clone(),
@@ -403,17 +405,17 @@ impl FetchState {
 
     /// Whether all partitions can be read, as far as known.
     pub(crate) fn is_well(&self) -> bool {
-        let active = |tracked: &&Tracked| tracked.phase != Phase::Stopped;
+        let active = |tracked: &&PartitionState| tracked.phase != Phase::Stopped;
         !self.stale
             && self
                 .partitions
                 .values()
                 .filter(active)
-                .all(Tracked::is_well)
+                .all(PartitionState::is_well)
     }
 
     /// Partitions that cannot be read at the moment.
-    pub(crate) fn delays(&self, now: Instant) -> Vec<Delay> {
+    pub(crate) fn stalled(&self, now: Instant) -> Vec<StalledPartition> {
         let active = self
             .partitions
             .iter()
@@ -424,7 +426,7 @@ impl FetchState {
                     .trouble
                     .clone()
                     .or_else(|| tracked.unanswered(now, &self.limits))?;
-                Some(Delay {
+                Some(StalledPartition {
                     partition: partition.clone(),
                     since,
                     reason,

@@ -38,7 +38,7 @@ fn frame(correlation: i32, tagged: bool, body: &impl Encodable, version: i16) ->
     frame.freeze()
 }
 
-fn spoken(error: i16, apis: &[(i16, i16, i16)]) -> ApiVersionsResponse {
+fn supported(error: i16, apis: &[(i16, i16, i16)]) -> ApiVersionsResponse {
     let apis = apis.iter().map(|(key, low, high)| {
         ApiVersion::default()
             .with_api_key(*key)
@@ -76,22 +76,25 @@ fn without_credentials_versions_are_enough() {
     let (mut handshake, first) = begin(None);
     assert_eq!(version_of(&first), (18, 4));
     let Next::Ready(greeted) = handshake
-        .answer(frame(0, false, &spoken(0, &MODERN), 4))
+        .answer(frame(0, false, &supported(0, &MODERN), 4))
         .unwrap()
     else {
         panic!("not ready");
     };
-    assert_eq!((greeted.spoken.apis[&36], greeted.lifetime), ((0, 2), None));
+    assert_eq!(
+        (greeted.supported.apis[&36], greeted.lifetime),
+        ((0, 2), None)
+    );
 }
 
 #[test]
 fn a_broker_that_does_not_know_our_version_is_asked_again_in_its_own() {
     for (highest, expected) in [(3, 3), (2, 0), (0, 0)] {
         let (mut handshake, _) = begin(None);
-        let refusal = spoken(35, &[(18, 0, highest)]);
+        let refusal = supported(35, &[(18, 0, highest)]);
         let again = sent(handshake.answer(frame(0, false, &refusal, 0)).unwrap());
         assert_eq!(version_of(&again), (18, expected));
-        let answer = frame(1, false, &spoken(0, &MODERN), expected);
+        let answer = frame(1, false, &supported(0, &MODERN), expected);
         assert!(matches!(handshake.answer(answer).unwrap(), Next::Ready(_)));
     }
 }
@@ -99,7 +102,7 @@ fn a_broker_that_does_not_know_our_version_is_asked_again_in_its_own() {
 #[test]
 fn a_broker_that_refuses_every_version_is_given_up() {
     let (mut handshake, _) = begin(None);
-    let refusal = spoken(35, &[(18, 0, 4)]);
+    let refusal = supported(35, &[(18, 0, 4)]);
     sent(handshake.answer(frame(0, false, &refusal, 0)).unwrap());
     let error = handshake.answer(frame(1, false, &refusal, 0)).unwrap_err();
     assert_eq!(
@@ -113,7 +116,7 @@ fn plain_credentials_go_in_one_message() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     let mechanism = sent(
         handshake
-            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .answer(frame(0, false, &supported(0, &MODERN), 4))
             .unwrap(),
     );
     assert_eq!(version_of(&mechanism), (17, 1));
@@ -137,7 +140,7 @@ fn scram_until_challenge() -> Handshake {
     let (mut handshake, _) = begin(Some(Mechanism::ScramSha256));
     sent(
         handshake
-            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .answer(frame(0, false, &supported(0, &MODERN), 4))
             .unwrap(),
     );
     let first = sent(
@@ -208,7 +211,7 @@ fn a_wrong_password_is_told_in_the_brokers_words_without_the_password() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     sent(
         handshake
-            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .answer(frame(0, false, &supported(0, &MODERN), 4))
             .unwrap(),
     );
     sent(
@@ -234,7 +237,7 @@ fn a_mechanism_that_is_not_offered_is_named_with_those_that_are() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     sent(
         handshake
-            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .answer(frame(0, false, &supported(0, &MODERN), 4))
             .unwrap(),
     );
     let refusal = SaslHandshakeResponse::default()
@@ -255,7 +258,7 @@ fn without_randomness_scram_is_not_begun() {
     handshake.nonce.clear();
     sent(
         handshake
-            .answer(frame(0, false, &spoken(0, &MODERN), 4))
+            .answer(frame(0, false, &supported(0, &MODERN), 4))
             .unwrap(),
     );
     let error = handshake
@@ -268,7 +271,7 @@ fn without_randomness_scram_is_not_begun() {
 fn a_broker_without_sasl_is_named() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     let error = handshake
-        .answer(frame(0, false, &spoken(0, &[(18, 0, 4)]), 4))
+        .answer(frame(0, false, &supported(0, &[(18, 0, 4)]), 4))
         .unwrap_err();
     assert!(
         matches!(
@@ -285,7 +288,7 @@ fn a_broker_without_sasl_is_named() {
 
 fn bearing() -> Handshake {
     let (mut handshake, _) = begin(Some(Mechanism::OauthBearer));
-    let mechanism = handshake.answer(frame(0, false, &spoken(0, &MODERN), 4));
+    let mechanism = handshake.answer(frame(0, false, &supported(0, &MODERN), 4));
     assert_eq!(version_of(&sent(mechanism.unwrap())), (17, 1));
     let token = handshake.answer(frame(1, false, &SaslHandshakeResponse::default(), 1));
     let token = sent(token.unwrap());

@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::metadata::Endpoint;
 
-pub(super) struct Link {
+pub(super) struct PeerState {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Option<Connection<RequestId>>,
     /// Number of the connection, or of the last one; never given to another.
@@ -19,7 +19,7 @@ pub(super) struct Link {
     pub(super) last: Option<Error>,
 }
 
-impl Link {
+impl PeerState {
     pub(super) const fn to(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -40,8 +40,10 @@ impl Link {
                 .is_some_and(|connection| connection.is_ready(now))
     }
 
-    pub(super) fn silent_since(&self) -> Option<Instant> {
-        self.connection.as_ref().and_then(Connection::silent_since)
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        self.connection
+            .as_ref()
+            .and_then(Connection::unanswered_since)
     }
 
     pub(super) fn give_up(&mut self, peer: Peer, error: &Error, answers: &mut Vec<Answer>) {

@@ -55,7 +55,7 @@ fn a_peer_that_never_answers_is_tried_at_its_next_address() {
         Network::new(Properties::parse([("bootstrap.servers", server)]).unwrap()).unwrap();
     let mut now = Instant::now();
     for turn in 0..3 {
-        assert_eq!(network.links[&PEER].turn, turn);
+        assert_eq!(network.peers[&PEER].turn, turn);
         assert!(matches!(network.open(PEER, now), State::Opening));
         now += Duration::from_secs(60);
         network.service(now);
@@ -63,7 +63,7 @@ fn a_peer_that_never_answers_is_tried_at_its_next_address() {
     }
 }
 
-/// The whole answer to the first request of a connection, which is `ApiVersions`: nothing is spoken.
+/// The whole answer to the first request of a connection, which is `ApiVersions`: nothing is supported.
 const GREETING: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
 
 #[test]

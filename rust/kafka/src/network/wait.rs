@@ -29,8 +29,8 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
     let seen: Vec<bool> = {
         let connections = networks
             .iter()
-            .flat_map(|network| network.links.values())
-            .filter_map(|link| link.connection.as_ref());
+            .flat_map(|network| network.peers.values())
+            .filter_map(|state| state.connection.as_ref());
         let mut fds: Vec<PollFd<'_>> = connections
             .map(|connection| {
                 let mut flags = PollFlags::empty();
@@ -47,8 +47,8 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
     };
     let connections = networks
         .iter_mut()
-        .flat_map(|network| network.links.values_mut())
-        .filter_map(|link| link.connection.as_mut());
+        .flat_map(|network| network.peers.values_mut())
+        .filter_map(|state| state.connection.as_mut());
     for (connection, seen) in connections.zip(seen) {
         if seen {
             connection.wake();

@@ -8,7 +8,7 @@ use super::{
     Disposition, Family, FetchSizes, Mechanism, Pem, Properties, Sasl, Tls, Trust, Verification,
     bad, disposition,
 };
-use crate::backoff::Backoff;
+use crate::backoff::BackoffLimits;
 use crate::clock::SystemClock;
 use crate::error::{Error, Refusal};
 use crate::oauth::{Tokens, UnsecuredTokens};
@@ -212,11 +212,11 @@ impl Given {
     }
 
     /// Between the questions who leads: as librdkafka has it.
-    fn metadata_backoff(&self) -> Result<Backoff, Error> {
+    fn metadata_backoff(&self) -> Result<BackoffLimits, Error> {
         let retry = self.millis("retry.backoff.ms", 100, 1, 300_000)?;
         let fast = self.millis("topic.metadata.refresh.fast.interval.ms", 100, 1, 60_000)?;
         let told = self.text("topic.metadata.refresh.fast.interval.ms");
-        Ok(Backoff {
+        Ok(BackoffLimits {
             first: told.map_or(retry, |_| fast),
             longest: self.millis("retry.backoff.max.ms", 1000, 1, 300_000)?,
         })

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{API_VERSIONS, Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks what the broker speaks; the first request of every connection.
 #[derive(Debug, Clone, Copy)]
@@ -12,7 +12,7 @@ pub(crate) struct ApiVersions;
 
 /// What a broker speaks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Spoken {
+pub(crate) struct SupportedApis {
     /// The answer's error code; with `UNSUPPORTED_VERSION` only `apis` is filled in.
     pub(crate) error: i16,
     /// Lowest and highest version by API key.
@@ -23,7 +23,7 @@ pub(crate) struct Spoken {
     pub(crate) features: BTreeMap<String, i16>,
 }
 
-impl Spoken {
+impl SupportedApis {
     /// The highest version that both sides speak, `most` being our own highest for this very request.
     pub(crate) fn common(&self, api: Api, most: i16) -> Option<i16> {
         let (low, high) = *self.apis.get(&api.key)?;
@@ -41,7 +41,7 @@ impl Request for ApiVersions {
         flexible: 3,
     };
 
-    type Answer = Spoken;
+    type Answer = SupportedApis;
 
     fn write(&self, version: i16, out: &mut Writer) {
         if version >= 3 {
@@ -51,7 +51,7 @@ impl Request for ApiVersions {
         }
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<Spoken, Broken> {
+    fn read(version: i16, from: &mut Reader) -> Result<SupportedApis, DecodeError> {
         let error = from.int16()?;
         let flexible = version >= 3;
         let range = |from: &mut Reader| {
@@ -66,7 +66,7 @@ impl Request for ApiVersions {
         } else {
             from.array(6, range)?
         };
-        let mut spoken = Spoken {
+        let mut supported = SupportedApis {
             error,
             apis: apis.into_iter().collect(),
             throttle_ms: if version >= 1 { from.int32()? } else { 0 },
@@ -82,12 +82,12 @@ impl Request for ApiVersions {
                         from.skip_tags()?;
                         Ok((name, high))
                     })?;
-                    spoken.features = features.into_iter().collect();
+                    supported.features = features.into_iter().collect();
                 }
                 Ok(())
             })?;
         }
-        Ok(spoken)
+        Ok(supported)
     }
 
     fn throttle_ms(answer: &Self::Answer) -> i32 {
@@ -104,7 +104,7 @@ mod tests {
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::{fetch, oracle, read};
-    use super::{ApiVersions, Request as _, Spoken};
+    use super::{ApiVersions, Request as _, SupportedApis};
 
     fn answer() -> ApiVersionsResponse {
         let api = |key, low, high| {
@@ -142,32 +142,32 @@ mod tests {
                 ]),
             4,
         );
-        let spoken = read::<ApiVersions>(4, body.clone()).unwrap();
-        assert_eq!(spoken.features["transaction.version"], 2);
-        assert_eq!(spoken.throttle_ms, 7);
-        assert_eq!(spoken.apis[&18], (0, 5));
+        let supported = read::<ApiVersions>(4, body.clone()).unwrap();
+        assert_eq!(supported.features["transaction.version"], 2);
+        assert_eq!(supported.throttle_ms, 7);
+        assert_eq!(supported.apis[&18], (0, 5));
         oracle::survives_damage::<ApiVersions>(4, &body);
     }
 
     #[test]
     fn the_oldest_answer_is_read_too() {
         let body = oracle::write(&answer().with_error_code(35), 0);
-        let spoken = read::<ApiVersions>(0, body).unwrap();
-        assert_eq!((spoken.error, spoken.apis[&18]), (35, (0, 5)));
+        let supported = read::<ApiVersions>(0, body).unwrap();
+        assert_eq!((supported.error, supported.apis[&18]), (35, (0, 5)));
     }
 
     #[test]
     fn the_common_version_is_the_highest_of_both_or_none() {
-        let spoken = |low, high| Spoken {
+        let supported = |low, high| SupportedApis {
             apis: [(1, (low, high))].into(),
-            ..Spoken::default()
+            ..SupportedApis::default()
         };
         let api = fetch::FetchRequest::API;
-        assert_eq!(spoken(4, 18).common(api, 17), Some(17));
-        assert_eq!(spoken(0, 16).common(api, 17), Some(16));
-        assert_eq!(spoken(4, 18).common(api, 12), Some(12));
-        assert_eq!(spoken(0, 11).common(api, 17), None);
-        assert_eq!(spoken(13, 18).common(api, 12), None);
-        assert_eq!(Spoken::default().common(api, 17), None);
+        assert_eq!(supported(4, 18).common(api, 17), Some(17));
+        assert_eq!(supported(0, 16).common(api, 17), Some(16));
+        assert_eq!(supported(4, 18).common(api, 12), Some(12));
+        assert_eq!(supported(0, 11).common(api, 17), None);
+        assert_eq!(supported(13, 18).common(api, 12), None);
+        assert_eq!(SupportedApis::default().common(api, 17), None);
     }
 }

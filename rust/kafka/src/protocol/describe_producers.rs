@@ -1,7 +1,7 @@
 //! `DescribeProducers`: who has written to a partition, and what of it is still open (KIP-664).
 
 use super::{Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks one leader for the producers of partitions that it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Request for DescribeProducers {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<DescribedProducers, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<DescribedProducers, DecodeError> {
         let throttle_ms = from.int32()?;
         let topics = from.compact_array(3, |from| {
             let topic = from.compact_string()?;
@@ -85,7 +85,7 @@ impl Request for DescribeProducers {
     }
 }
 
-fn producer(from: &mut Reader) -> Result<ActiveProducer, Broken> {
+fn producer(from: &mut Reader) -> Result<ActiveProducer, DecodeError> {
     let producer_id = from.int64()?;
     let epoch = from.int32()?;
     from.int32()?; // last sequence

@@ -1,7 +1,7 @@
 //! `DescribeTransactions`: whose a transactional id is, and whether the end of its transaction is being written (KIP-664).
 
 use super::{Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks the coordinator of one transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Request for DescribeTransaction {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<DescribedTransaction, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<DescribedTransaction, DecodeError> {
         let throttle_ms = from.int32()?;
         let described = from.compact_array(29, |from| {
             let error = from.int16()?;
@@ -57,7 +57,7 @@ impl Request for DescribeTransaction {
         })?;
         from.skip_tags()?;
         let [(error, producer_id, is_ending)] = described[..] else {
-            return Err(Broken {
+            return Err(DecodeError {
                 reason: "it is not about the one transactional id that was asked about",
             });
         };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{Api, IsolationLevel, Request};
 use crate::topic::TopicId;
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks one leader for records of partitions that it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Request for FetchRequest {
         out.no_tags();
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, Broken> {
+    fn read(version: i16, from: &mut Reader) -> Result<FetchAnswer, DecodeError> {
         let throttle_ms = from.int32()?;
         let error = from.int16()?;
         let session_id = from.int32()?;
@@ -219,7 +219,7 @@ impl Request for FetchRequest {
     }
 }
 
-fn partition(from: &mut Reader) -> Result<AnsweredPartition, Broken> {
+fn partition(from: &mut Reader) -> Result<AnsweredPartition, DecodeError> {
     let mut answered = AnsweredPartition {
         index: from.int32()?,
         error: from.int16()?,

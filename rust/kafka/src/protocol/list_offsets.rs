@@ -1,7 +1,7 @@
 //! `ListOffsets`: where a partition begins and ends, and which offset has a time (KIP-79).
 
 use super::{Api, IsolationLevel, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks one leader for offsets of partitions that it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Request for ListOffsetsRequest {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<ListedOffsets, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<ListedOffsets, DecodeError> {
         let throttle_ms = from.int32()?;
         let topics = from.compact_array(3, |from| {
             let name = from.compact_string()?;

@@ -1,7 +1,7 @@
 //! `ListTransactions`: the transactional ids that a broker coordinates, with their producers (KIP-664).
 
 use super::{Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks one broker for the transactional ids of producers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Request for ListTransactions {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<ListedTransactions, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<ListedTransactions, DecodeError> {
         let throttle_ms = from.int32()?;
         let error = from.int16()?;
         from.compact_array(1, Reader::compact_string)?; // unknown states

@@ -2,7 +2,7 @@
 
 use super::{Api, Request};
 use crate::topic::TopicId;
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks for some topics by name; never creates any.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Request for MetadataRequest {
         out.no_tags();
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<ClusterMetadata, Broken> {
+    fn read(version: i16, from: &mut Reader) -> Result<ClusterMetadata, DecodeError> {
         let throttle_ms = from.int32()?;
         let brokers = from.compact_array(11, |from| {
             let broker = Broker {
@@ -106,7 +106,7 @@ impl Request for MetadataRequest {
     }
 }
 
-fn topic(from: &mut Reader) -> Result<TopicMetadata, Broken> {
+fn topic(from: &mut Reader) -> Result<TopicMetadata, DecodeError> {
     let error = from.int16()?;
     // from version 12 on the name is null where an unknown id was asked for, which we never do
     let name = from.nullable_compact_string()?.unwrap_or_default();
@@ -123,7 +123,7 @@ fn topic(from: &mut Reader) -> Result<TopicMetadata, Broken> {
     })
 }
 
-fn partition(from: &mut Reader) -> Result<PartitionMetadata, Broken> {
+fn partition(from: &mut Reader) -> Result<PartitionMetadata, DecodeError> {
     let partition = PartitionMetadata {
         error: from.int16()?,
         index: from.int32()?,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::fetch::NewLeader;
 use super::{Api, Request};
 use crate::topic::TopicId;
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Size of a batch's header.
 pub(crate) const HEADER: usize = 61;
@@ -99,7 +99,7 @@ impl Request for ProduceRequest {
         out.no_tags();
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<ProduceAnswer, Broken> {
+    fn read(version: i16, from: &mut Reader) -> Result<ProduceAnswer, DecodeError> {
         let topics = from.compact_array(3, |from| {
             let (name, id) = if version <= 12 {
                 (from.compact_string()?, TopicId::NONE)
@@ -123,7 +123,7 @@ impl Request for ProduceRequest {
     }
 }
 
-fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenPartition, Broken> {
+fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenPartition, DecodeError> {
     let mut written = WrittenPartition {
         topic: topic.to_owned(),
         id,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Names the mechanism.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl Request for SaslHandshake {
         out.string(self.mechanism);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<Mechanisms, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<Mechanisms, DecodeError> {
         Ok(Mechanisms {
             error: from.int16()?,
             offered: from.array(2, Reader::string)?,
@@ -79,7 +79,7 @@ impl Request for SaslAuthenticate {
         }
     }
 
-    fn read(version: i16, from: &mut Reader) -> Result<Authenticated, Broken> {
+    fn read(version: i16, from: &mut Reader) -> Result<Authenticated, DecodeError> {
         let flexible = version >= 2;
         let error = from.int16()?;
         let reason = if flexible {

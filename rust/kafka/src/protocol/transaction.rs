@@ -3,7 +3,7 @@
 //! without a record (`AddPartitionsToTxn`, KIP-98).
 
 use super::{Api, Request};
-use crate::wire::{Broken, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Asks for the coordinator of a transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Request for FindCoordinator {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<FoundCoordinator, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<FoundCoordinator, DecodeError> {
         let throttle_ms = from.int32()?;
         let found = from.compact_array(14, |from| {
             from.compact_string()?; // key
@@ -52,7 +52,7 @@ impl Request for FindCoordinator {
         })?;
         from.skip_tags()?;
         let [(error, broker)] = found[..] else {
-            return Err(Broken {
+            return Err(DecodeError {
                 reason: "it is not about the one transaction that was asked about",
             });
         };
@@ -86,7 +86,7 @@ pub(crate) struct GivenIdentity {
     pub(crate) epoch: i16,
 }
 
-fn identity(from: &mut Reader) -> Result<GivenIdentity, Broken> {
+fn identity(from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
     let given = GivenIdentity {
         throttle_ms: from.int32()?,
         error: from.int16()?,
@@ -116,7 +116,7 @@ impl Request for InitProducerId {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
         identity(from)
     }
 
@@ -148,7 +148,7 @@ impl Request for EndTxn {
         write_end(self, out);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
         identity(from)
     }
 
@@ -190,7 +190,7 @@ impl Request for EndTxnV1 {
         write_end(&self.0, out);
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<Ended, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<Ended, DecodeError> {
         let ended = Ended {
             throttle_ms: from.int32()?,
             error: from.int16()?,
@@ -243,7 +243,7 @@ impl Request for AddPartitions {
         out.no_tags();
     }
 
-    fn read(_version: i16, from: &mut Reader) -> Result<AddedPartitions, Broken> {
+    fn read(_version: i16, from: &mut Reader) -> Result<AddedPartitions, DecodeError> {
         let throttle_ms = from.int32()?;
         let topics = from.compact_array(3, |from| {
             let topic = from.compact_string()?;

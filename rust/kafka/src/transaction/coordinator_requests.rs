@@ -64,17 +64,17 @@ impl CoordinatorRequests {
 
     /// Begins a transaction; no request is needed.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
-        self.state.begin().map(|_| ()).map_err(misplaced)
+        self.state.begin().map(|_| ()).map_err(invalid_state)
     }
 
     /// Begins to commit. Returns how that ended if the transaction was empty.
     pub(super) fn commit(&mut self) -> Result<Option<Event>, Error> {
-        self.state.commit().map_err(misplaced)
+        self.state.commit().map_err(invalid_state)
     }
 
     /// Begins to abort.
     pub(super) fn abort(&mut self) -> Result<(), Error> {
-        self.state.abort().map_err(misplaced)
+        self.state.abort().map_err(invalid_state)
     }
 
     /// Notes that the transaction cannot be committed.
@@ -129,7 +129,7 @@ impl CoordinatorRequests {
     ) -> Result<(), Error> {
         let network = client.network();
         let unresponsive = |question: &mut Question| {
-            question.ask == Ask::Find && network.is_silent(question.peer, now)
+            question.ask == Ask::Find && network.is_unresponsive(question.peer, now)
         };
         if self.question.take_if(unresponsive).is_some() {
             // any broker can locate the coordinator
@@ -310,8 +310,8 @@ const fn identity(given: GivenIdentity) -> Identity {
     }
 }
 
-fn misplaced(error: Misplaced) -> Error {
-    Error::Misplaced {
+fn invalid_state(error: Misplaced) -> Error {
+    Error::InvalidState {
         call: error.call,
         state: error.state,
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::backoff::Pauses;
+use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::error::Error;
-use crate::network::{Answer, Network, Peer, RequestId, SILENT_AGAIN};
+use crate::network::{Answer, Network, Peer, RequestId, UNRESPONSIVE_RECHECK};
 use crate::properties::Properties;
 use crate::protocol::metadata::MetadataRequest;
 
@@ -20,7 +20,7 @@ const RECHECK: Duration = Duration::from_secs(1);
 pub(super) struct MetadataRefresh {
     asked: Option<(RequestId, Peer)>,
     asked_at: Option<Instant>,
-    pauses: Pauses,
+    backoff: Backoff,
     stale: bool,
     /// When to look again although nothing is known to be out of date.
     recheck: Option<Instant>,
@@ -37,7 +37,7 @@ impl MetadataRefresh {
         Self {
             asked: None,
             asked_at: None,
-            pauses: Pauses::new(properties.metadata_backoff),
+            backoff: Backoff::new(properties.metadata_backoff),
             stale: false,
             recheck: None,
             patience: properties.metadata_refresh,
@@ -63,7 +63,7 @@ impl MetadataRefresh {
 
     /// A transaction was brought to its end, or can begin: whatever was wrong is over.
     pub(super) fn reset_backoff(&mut self) {
-        self.pauses.begin_anew();
+        self.backoff.begin_anew();
     }
 
     /// Notes that a broker is silent, if one is: its work may be done by others, which shows sooner or later. What a silent
@@ -71,10 +71,10 @@ impl MetadataRefresh {
     pub(super) fn note_unresponsive(&mut self, network: &Network, now: Instant) {
         let silent = self
             .asked
-            .take_if(|(_, peer)| network.is_silent(*peer, now));
+            .take_if(|(_, peer)| network.is_unresponsive(*peer, now));
         self.stale |= silent.is_some();
-        if network.misses_broker(now) {
-            let again = self.asked_at.map_or(now, |at| at + SILENT_AGAIN);
+        if network.has_unresponsive_broker(now) {
+            let again = self.asked_at.map_or(now, |at| at + UNRESPONSIVE_RECHECK);
             self.recheck = Some(self.recheck.map_or(again, |at| at.min(again)));
         }
     }
@@ -97,7 +97,7 @@ impl MetadataRefresh {
         topics: BTreeSet<String>,
         now: Instant,
     ) -> Result<Option<Instant>, Error> {
-        if let Some(at) = self.pauses.until().filter(|at| *at > now) {
+        if let Some(at) = self.backoff.until().filter(|at| *at > now) {
             return Ok(Some(at));
         }
         match client.any_ready(now)? {
@@ -108,7 +108,7 @@ impl MetadataRefresh {
                 let id = client.network().ask(peer, &request, now, Duration::ZERO);
                 self.asked = Some((id, peer));
                 self.asked_at = Some(now);
-                self.pauses.asked(client.network().spread(), now);
+                self.backoff.asked(client.network().spread(), now);
                 self.stale = false;
                 Ok(None)
             }
@@ -130,7 +130,7 @@ impl MetadataRefresh {
             .and_then(|(version, body)| client.read::<MetadataRequest>(answer.peer, version, body))
             .and_then(|metadata| client.take_metadata(metadata));
         self.stale |= taken.is_err();
-        let lacking = client.directory().lacks_leaders();
+        let lacking = client.cached_metadata().lacks_leaders();
         self.answered(lacking, client.clock().now());
         Ok(taken)
     }

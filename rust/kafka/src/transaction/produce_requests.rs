@@ -12,7 +12,7 @@ use super::wake_up::WakeUp;
 use super::{Acknowledgement, ProducerSettings};
 use crate::client::Client;
 use crate::error::{Error, ErrorCode};
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::network::{Answer, Peer, RequestId, State};
 use crate::protocol::produce::{FramedBatch, ProduceRequest, WrittenTopic};
 use crate::topic::{TopicId, TopicPartition};
@@ -119,9 +119,9 @@ impl ProduceRequests {
     }
 
     /// Returns a partition with unacknowledged batches whose leader is not known.
-    pub(super) fn leaderless(&self, directory: &Directory) -> Option<&TopicPartition> {
+    pub(super) fn leaderless(&self, metadata: &Metadata) -> Option<&TopicPartition> {
         let mut unsettled = self.sequences.unsettled();
-        unsettled.find(|at| directory.leader(&at.topic, at.partition).is_none())
+        unsettled.find(|at| metadata.leader(&at.topic, at.partition).is_none())
     }
 
     /// Sends queued batches to the leaders that can take them.
@@ -136,18 +136,18 @@ impl ProduceRequests {
         if coordinator.writer().is_none() {
             return Ok(());
         }
-        let leads = |directory: &Directory, at: &TopicPartition| {
-            directory
+        let leads = |metadata: &Metadata, at: &TopicPartition| {
+            metadata
                 .leader(&at.topic, at.partition)
                 .map(|(leader, _)| leader)
         };
-        let directory = client.directory();
-        let brokers = self.sequences.brokers(|at| leads(directory, at), now);
+        let metadata = client.cached_metadata();
+        let brokers = self.sequences.brokers(|at| leads(metadata, at), now);
         for broker in brokers {
             match client.network().open(Peer::Broker(broker), now) {
                 State::Ready => loop {
-                    let directory = client.directory();
-                    let planned = self.sequences.plan(broker, |at| leads(directory, at), now);
+                    let metadata = client.cached_metadata();
+                    let planned = self.sequences.plan(broker, |at| leads(metadata, at), now);
                     let Some(outgoing) = planned else { break };
                     coordinator.wrote();
                     self.send(client, broker, outgoing, now);
@@ -179,7 +179,7 @@ impl ProduceRequests {
             let place = if let Some(place) = places.get(&target.topic) {
                 *place
             } else {
-                let facts = client.directory().topic(&target.topic);
+                let facts = client.cached_metadata().topic(&target.topic);
                 topics.push(WrittenTopic {
                     id: facts.map_or(TopicId::NONE, |facts| facts.id),
                     name: target.topic.clone(),
@@ -242,7 +242,7 @@ impl ProduceRequests {
             let topic = named.map_or(partition.topic, |(_, name)| name.clone());
             if let Some(leader) = partition.leader {
                 client
-                    .directory_mut()
+                    .cached_metadata_mut()
                     .learn(&topic, partition.id, partition.index, leader);
             }
             let accepted = matches!(partition.error, 0 | DUPLICATE);

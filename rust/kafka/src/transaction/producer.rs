@@ -110,7 +110,7 @@ impl TransactionalProducer {
     /// transaction out where a partition has no leader, and nobody would hear of it (docs/adr/0012).
     #[must_use]
     pub fn leaders_moved(&self) -> bool {
-        self.client.directory().moves() > 0
+        self.client.cached_metadata().moves() > 0
     }
 
     /// What the next batch for a partition must carry. A batch that is written anew can carry it from the start.
@@ -221,11 +221,11 @@ impl TransactionalProducer {
     /// What keeps batches from being acknowledged, for messages.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        let directory = self.client.directory();
-        let leaderless = self.produces.leaderless(directory);
-        let why = |at: &TopicPartition| directory.why_leaderless(&at.topic, at.partition);
+        let metadata = self.client.cached_metadata();
+        let leaderless = self.produces.leaderless(metadata);
+        let why = |at: &TopicPartition| metadata.why_leaderless(&at.topic, at.partition);
         // where nobody has told of the topic, it is more that nobody could be asked
-        let told = leaderless.filter(|at| directory.tells_of(&at.topic));
+        let told = leaderless.filter(|at| metadata.tells_of(&at.topic));
         let said = self.hindrance.clone().or_else(|| told.map(why));
         said.or_else(|| self.client.last_trouble().map(ToString::to_string))
             .or_else(|| leaderless.map(why))
@@ -525,14 +525,17 @@ impl TransactionalProducer {
         let network = self.client.network();
         self.refresh.note_lost(network.lost());
         self.refresh.note_unresponsive(network, now);
-        self.wake.add(network.silence_at(now));
-        let lacking = self.produces.leaderless(self.client.directory()).is_some();
+        self.wake.add(network.unresponsive_at(now));
+        let lacking = self
+            .produces
+            .leaderless(self.client.cached_metadata())
+            .is_some();
         if !self.refresh.is_due(lacking, now) {
             self.wake.add(self.refresh.recheck());
             return Ok(());
         }
         // all topics that were ever written to: a committed transaction may still be open in one of them
-        let known = self.client.directory().topics().cloned();
+        let known = self.client.cached_metadata().topics().cloned();
         let topics: BTreeSet<String> = known.chain(self.produces.topics()).collect();
         let again = self.refresh.ask(&mut self.client, topics, now)?;
         self.wake.add(again);
@@ -553,7 +556,7 @@ impl TransactionalProducer {
 
     fn closed(&self, call: &'static str) -> Error {
         let told = self.over.as_ref().or(self.refused.as_ref());
-        told.cloned().unwrap_or(Error::Misplaced {
+        told.cloned().unwrap_or(Error::InvalidState {
             call,
             state: "no transaction is open",
         })

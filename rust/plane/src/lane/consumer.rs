@@ -8,8 +8,8 @@ use bytes::Bytes;
 use eomirror_core::batch::{AbortedTransaction, Batches, Mark};
 use eomirror_core::relay::{Fetched, Holes, Relay, Relayed};
 use eomirror_kafka::{
-    Assignment, Client, Clock, Delay, Error, FetchedPartition, FetchedRecords, Fetcher,
-    IsolationLevel, Limits, Network, Outcome, TopicPartition,
+    Assignment, Client, Clock, Error, FetchedPartition, FetchedRecords, Fetcher, IsolationLevel,
+    Limits, Network, Outcome, StalledPartition, TopicPartition,
 };
 
 use super::Settings;
@@ -349,8 +349,8 @@ impl LaneSource {
         self.fetcher.wakes_at()
     }
 
-    pub(super) fn delays(&self) -> Vec<Delay> {
-        self.fetcher.delays()
+    pub(super) fn stalled(&self) -> Vec<StalledPartition> {
+        self.fetcher.stalled()
     }
 
     pub(super) fn network(&mut self) -> &mut Network {

@@ -376,7 +376,7 @@ fn kind_of(error: &Error) -> FailureKind {
             Kind::Unreachable => FailureKind::Unreachable,
             Kind::Abortable => FailureKind::Abortable,
             Kind::Superseded => FailureKind::Superseded,
-            Kind::Misuse => FailureKind::Bug,
+            Kind::Bug => FailureKind::Bug,
             Kind::Protocol => FailureKind::Protocol,
         },
     }

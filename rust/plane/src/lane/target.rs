@@ -155,7 +155,7 @@ impl LaneTarget {
     ) -> Result<&mut TransactionalProducer, Error> {
         match &mut self.producer {
             Producer::Open(producer) => Ok(producer),
-            _ => Err(Error::Misplaced {
+            _ => Err(Error::InvalidState {
                 call,
                 state: "the lane is not open",
             }),

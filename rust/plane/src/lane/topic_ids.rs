@@ -41,7 +41,7 @@ pub(super) fn check_targets(
     for (id, topic) in producer.written() {
         written.entry(topic.clone()).or_default().push(*id);
     }
-    let directory = producer.client().directory();
+    let directory = producer.client().cached_metadata();
     for number in transaction.numbers() {
         let partition = source.partition(number);
         let Some(meant) = partition.route.target_id else {

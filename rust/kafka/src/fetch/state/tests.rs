@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::{Assignment, Delay, FetchedPartition, Limits, Outcome, Stop};
+use super::super::{Assignment, FetchedPartition, Limits, Outcome, StalledPartition, Stop};
 use super::FetchState;
-use crate::metadata::Directory;
+use crate::metadata::Metadata;
 use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::{AnsweredPartition, AnsweredTopic, FetchAnswer, FetchRequest};
 use crate::protocol::metadata::{Broker, ClusterMetadata, PartitionMetadata, TopicMetadata};
@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Topic `a`: partitions 0 to 3, of which broker 1 leads the even ones and broker 2 the odd ones, in epoch 7.
-fn metadata() -> ClusterMetadata {
+fn cluster() -> ClusterMetadata {
     let partitions = (0..4).map(|index| PartitionMetadata {
         error: 0,
         index,
@@ -61,7 +61,7 @@ fn metadata() -> ClusterMetadata {
 /// A reader in a cluster, at a time.
 struct Reader {
     state: FetchState,
-    directory: Directory,
+    metadata: Metadata,
     silent: Vec<i32>,
     /// Number of the connection to each broker.
     connection: u64,
@@ -75,7 +75,7 @@ fn reading(partitions: &[i32]) -> Reader {
 fn reading_with(partitions: &[i32], limits: Limits) -> Reader {
     let mut reader = Reader {
         state: FetchState::new(IsolationLevel::ReadUncommitted, limits),
-        directory: Directory::default(),
+        metadata: Metadata::default(),
         silent: Vec::new(),
         connection: 1,
         now: Instant::now(),
@@ -86,28 +86,28 @@ fn reading_with(partitions: &[i32], limits: Limits) -> Reader {
         .collect();
     reader.state.assign(&assignments);
     assert!(reader.wants_metadata());
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     assert!(!reader.wants_metadata());
     reader
 }
 
 impl Reader {
     fn learn(&mut self, metadata: ClusterMetadata) -> Vec<FetchedPartition> {
-        self.directory.apply(metadata, self.now);
-        self.state.compare(&self.directory, &self.silent, self.now)
+        self.metadata.apply(metadata, self.now);
+        self.state.compare(&self.metadata, &self.silent, self.now)
     }
 
     fn wants_metadata(&mut self) -> bool {
-        self.state.wants_metadata(&self.directory)
+        self.state.wants_metadata(&self.metadata)
     }
 
-    fn delays(&self) -> Vec<Delay> {
-        self.state.delays(self.now)
+    fn stalled(&self) -> Vec<StalledPartition> {
+        self.state.stalled(self.now)
     }
 
     fn plan(&mut self, broker: i32) -> Option<FetchRequest> {
         self.state
-            .plan(broker, self.connection, &self.directory, self.now)
+            .plan(broker, self.connection, &self.metadata, self.now)
     }
 
     /// Partitions and offsets that a broker would be asked for.
@@ -133,7 +133,7 @@ impl Reader {
             ..FetchAnswer::default()
         };
         self.state
-            .answered(broker, answer, &mut self.directory, self.now)
+            .answered(broker, answer, &mut self.metadata, self.now)
     }
 }
 
@@ -173,7 +173,7 @@ fn stop_of(fetched: &[FetchedPartition]) -> &Stop {
 fn each_leader_is_asked_for_its_own_partitions_in_one_request() {
     let mut reader = reading(&[0, 1, 2]);
     assert_eq!(
-        reader.state.brokers(&reader.directory, reader.now),
+        reader.state.brokers(&reader.metadata, reader.now),
         [1, 2].into()
     );
     let request = reader.plan(1).unwrap();
@@ -192,7 +192,7 @@ fn each_leader_is_asked_for_its_own_partitions_in_one_request() {
     );
     // one request a broker
     assert_eq!(
-        reader.state.brokers(&reader.directory, reader.now),
+        reader.state.brokers(&reader.metadata, reader.now),
         [2].into()
     );
     assert!(reader.plan(1).is_none());
@@ -227,7 +227,7 @@ fn an_answer_is_void_once_the_partition_was_assigned_anew() {
     reader.asked(1);
     reader.state.assign(&[]);
     reader.state.assign(&[Assignment::new("a", 0, 10)]);
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     assert!(reader.answer(1, vec![said(0, b"x")]).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 }
@@ -309,8 +309,8 @@ fn a_broker_is_not_asked_again_while_little_of_it_is_held() {
 fn a_hurried_broker_answers_at_once_and_only_once() {
     let mut reader = reading(&[0, 1]);
     reader.plan(2).unwrap();
-    let (directory, now) = (&reader.directory, reader.now);
-    reader.state.hurry(directory, now);
+    let (metadata, now) = (&reader.metadata, reader.now);
+    reader.state.hurry(metadata, now);
     assert!(reader.state.is_hurrying());
     assert_eq!(reader.plan(1).unwrap().max_wait_ms, 0);
     assert!(
@@ -382,7 +382,7 @@ fn a_broker_of_which_too_much_is_held_is_not_asked() {
     assert!(
         reader
             .state
-            .brokers(&reader.directory, reader.now)
+            .brokers(&reader.metadata, reader.now)
             .is_empty()
     );
     assert!(reader.plan(1).is_none());
@@ -404,10 +404,13 @@ fn an_error_of_the_whole_answer_counts_for_each_partition() {
     assert!(
         reader
             .state
-            .answered(1, answer, &mut reader.directory, reader.now)
+            .answered(1, answer, &mut reader.metadata, reader.now)
             .is_empty()
     );
-    assert_eq!(reader.delays()[0].reason, "FETCH_SESSION_ID_NOT_FOUND (70)");
+    assert_eq!(
+        reader.stalled()[0].reason,
+        "FETCH_SESSION_ID_NOT_FOUND (70)"
+    );
 }
 
 #[test]
@@ -425,7 +428,7 @@ fn an_answer_by_name_counts_as_well() {
     assert_eq!(
         reader
             .state
-            .answered(1, answer, &mut reader.directory, reader.now)
+            .answered(1, answer, &mut reader.metadata, reader.now)
             .len(),
         1
     );
@@ -478,7 +481,7 @@ proptest! {
                 _ => {
                     asked.remove(&broker);
                     reader.state.failed(broker, "lost", reader.now);
-                    prop_assert!(reader.learn(metadata()).is_empty());
+                    prop_assert!(reader.learn(cluster()).is_empty());
                 }
             }
             for (index, offset) in &positions {

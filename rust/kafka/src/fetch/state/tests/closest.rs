@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::super::Stop;
-use super::{Reader, at, error, metadata, reading, said, stop_of};
+use super::{Reader, at, cluster, error, reading, said, stop_of};
 use crate::protocol::fetch::{AnsweredPartition, EpochEnd};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ fn the_leader_is_asked_again_when_its_word_is_old() {
 fn a_new_leader_has_its_own_mind() {
     let mut reader = near();
     redirect(&mut reader);
-    let mut moved = metadata();
+    let mut moved = cluster();
     moved.topics[0].partitions[0].leader_epoch = 8;
     assert!(reader.learn(moved).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
@@ -98,19 +98,19 @@ fn a_replica_that_cannot_be_reached_gives_way_to_the_leader() {
     redirect(&mut reader);
     reader.asked(2);
     reader.state.failed(2, "lost", reader.now);
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 
     let mut reader = near();
     redirect(&mut reader);
     reader
         .state
-        .unreachable(2, "refused", &reader.directory, reader.now);
+        .unreachable(2, "refused", &reader.metadata, reader.now);
     assert_eq!(reader.asked(1), [(0, 10)]);
 
     let mut reader = near();
     redirect(&mut reader);
-    let mut alone = metadata();
+    let mut alone = cluster();
     alone.brokers.truncate(1);
     assert!(reader.learn(alone).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
@@ -136,9 +136,9 @@ fn a_replica_that_is_slow_is_waited_for_and_one_that_sends_nothing_is_not() {
     assert_eq!(reader.asked(2), [(0, 10)]);
     reader.now += Duration::from_secs(20);
     // a long answer over a slow way
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     assert!(reader.asked(1).is_empty());
     reader.silent.push(2);
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 }

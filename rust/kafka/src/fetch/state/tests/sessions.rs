@@ -17,7 +17,7 @@ fn answer(reader: &mut Reader, session_id: i32, partitions: Vec<AnsweredPartitio
     };
     let fetched = reader
         .state
-        .answered(1, answer, &mut reader.directory, reader.now);
+        .answered(1, answer, &mut reader.metadata, reader.now);
     fetched.len()
 }
 
@@ -48,7 +48,7 @@ fn a_reader_that_has_caught_up_names_nothing() {
     for epoch in 1..4 {
         assert_eq!(plan(&mut reader), (9, epoch, vec![], vec![]));
         assert_eq!(answer(&mut reader, 9, vec![]), 0);
-        assert!(reader.delays().is_empty(), "silence is no trouble");
+        assert!(reader.stalled().is_empty(), "silence is no trouble");
     }
 }
 
@@ -70,7 +70,7 @@ fn a_partition_that_is_assigned_anew_is_told_in_a_new_session() {
     reader
         .state
         .assign(&[Assignment::new("a", 0, 10), Assignment::new("a", 2, 50)]);
-    assert!(reader.learn(super::metadata()).is_empty());
+    assert!(reader.learn(super::cluster()).is_empty());
     assert_eq!(plan(&mut reader), (9, 0, vec![0, 2], vec![]));
     answer(&mut reader, 10, vec![said(0, b""), said(2, b"")]);
     assert_eq!(plan(&mut reader), (10, 1, vec![], vec![]));
@@ -84,7 +84,7 @@ fn a_partition_that_is_assigned_besides_is_told_in_the_session_there_is() {
     reader
         .state
         .assign(&[0, 2].map(|index| Assignment::new("a", index, 10)));
-    assert!(reader.learn(super::metadata()).is_empty());
+    assert!(reader.learn(super::cluster()).is_empty());
     assert_eq!(plan(&mut reader), (9, 1, vec![2], vec![]));
 }
 
@@ -98,8 +98,8 @@ fn a_session_that_the_broker_lost_is_opened_again_at_once() {
     };
     let fetched = reader
         .state
-        .answered(1, answer, &mut reader.directory, reader.now);
-    assert!(fetched.is_empty() && reader.delays().is_empty());
+        .answered(1, answer, &mut reader.metadata, reader.now);
+    assert!(fetched.is_empty() && reader.stalled().is_empty());
     assert_eq!(plan(&mut reader), (0, 0, vec![0, 2], vec![]));
 }
 
@@ -108,7 +108,7 @@ fn a_connection_that_is_lost_ends_the_session() {
     let mut reader = in_session();
     plan(&mut reader);
     reader.state.failed(1, "lost", reader.now);
-    assert!(reader.learn(super::metadata()).is_empty());
+    assert!(reader.learn(super::cluster()).is_empty());
     assert_eq!(plan(&mut reader), (9, 0, vec![0, 2], vec![]));
 }
 
@@ -122,7 +122,7 @@ fn an_error_of_a_partition_takes_it_out_of_the_session_until_it_is_tried_again()
     reader.now += super::LIMITS.retry;
     assert_eq!(plan(&mut reader), (9, 3, vec![0], vec![]));
     answer(&mut reader, 9, vec![]);
-    assert!(reader.delays().is_empty(), "no news is that it is well");
+    assert!(reader.stalled().is_empty(), "no news is that it is well");
 }
 
 #[test]
@@ -135,14 +135,14 @@ fn a_broker_that_throttles_says_nothing_and_that_is_no_trouble() {
     };
     reader
         .state
-        .answered(1, throttled, &mut reader.directory, reader.now);
-    assert!(reader.delays().is_empty());
+        .answered(1, throttled, &mut reader.metadata, reader.now);
+    assert!(reader.stalled().is_empty());
     assert_eq!(reader.asked(1), [(0, 10)]);
 }
 
 #[test]
 fn there_is_no_session_where_topics_have_no_id() {
-    let mut nameless = super::metadata();
+    let mut nameless = super::cluster();
     nameless.topics[0].id = TopicId::NONE;
     let mut reader = reading(&[1]);
     reader.state.assign(&[Assignment::new("a", 0, 10)]);

@@ -2,9 +2,9 @@
 
 use super::super::super::{Assignment, Outcome, Stop};
 use super::{
-    A, B, LIMITS, MILLI, Reader, at, error, metadata, reading, reading_with, said, stop_of,
+    A, B, LIMITS, MILLI, Reader, at, cluster, error, reading, reading_with, said, stop_of,
 };
-use crate::network::SILENCE;
+use crate::network::UNRESPONSIVE_AFTER;
 use std::time::Duration;
 
 use crate::error::ErrorCode;
@@ -23,11 +23,11 @@ fn a_broker_that_does_not_lead_is_a_reason_to_ask_who_does() {
             reader.state.next_retry(reader.now),
             Some(reader.now + LIMITS.retry)
         );
-        assert_eq!(reader.delays()[0].reason, ErrorCode(code).to_string());
+        assert_eq!(reader.stalled()[0].reason, ErrorCode(code).to_string());
         reader.now += LIMITS.retry;
         assert_eq!(reader.asked(1), [(0, 10)], "{code}");
         reader.answer(1, vec![said(0, b"x")]);
-        assert!(reader.delays().is_empty());
+        assert!(reader.stalled().is_empty());
     }
 }
 
@@ -87,7 +87,7 @@ fn a_leader_that_cannot_read_is_asked_again_for_a_while_and_then_believed() {
             if !fetched.is_empty() {
                 break fetched;
             }
-            assert_eq!(reader.delays()[0].reason, ErrorCode(code).to_string());
+            assert_eq!(reader.stalled()[0].reason, ErrorCode(code).to_string());
             assert!(!reader.wants_metadata());
             tries += 1;
         };
@@ -101,7 +101,7 @@ fn a_leader_that_cannot_read_is_asked_again_for_a_while_and_then_believed() {
 #[test]
 fn another_leader_and_what_was_read_in_between_give_the_whole_patience_again() {
     let mut reader = reading(&[0]);
-    let mut elected = metadata();
+    let mut elected = cluster();
     elected.topics[0].partitions[0].leader_epoch = 8;
     let almost = LIMITS.patience.checked_sub(MILLI).unwrap();
     let fails = |reader: &mut Reader| {
@@ -143,7 +143,7 @@ fn what_cannot_get_better_stops_the_partition_and_no_other() {
             "a stopped partition has to be assigned again"
         );
         reader.state.assign(&[Assignment::new("a", 0, 12)]);
-        assert!(reader.learn(metadata()).is_empty());
+        assert!(reader.learn(cluster()).is_empty());
         reader.answer(1, vec![]);
         assert_eq!(reader.asked(1), [(0, 12)]);
     }
@@ -170,7 +170,7 @@ fn a_truncated_log_stops_the_partition_with_the_place() {
 
 #[test]
 fn a_topic_that_was_created_anew_stops_its_partitions() {
-    let mut replaced = metadata();
+    let mut replaced = cluster();
     replaced.topics[0].id = B;
     let mut reader = reading(&[0]);
     assert_eq!(
@@ -194,16 +194,16 @@ fn a_topic_that_was_created_anew_stops_its_partitions() {
 
 #[test]
 fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
-    let mut replaced = metadata();
+    let mut replaced = cluster();
     replaced.topics[0].id = B;
     let mut reader = reading(&[0]);
     // a call in between asked for metadata too
-    reader.directory.apply(replaced, reader.now);
+    reader.metadata.apply(replaced, reader.now);
     assert!(reader.asked(1).is_empty());
     assert!(
         reader
             .state
-            .brokers(&reader.directory, reader.now)
+            .brokers(&reader.metadata, reader.now)
             .is_empty()
     );
     assert!(reader.wants_metadata());
@@ -211,7 +211,7 @@ fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
 
 #[test]
 fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
-    let mut unknown = metadata();
+    let mut unknown = cluster();
     unknown.topics[0].error = 3;
     unknown.topics[0].partitions.clear();
     let mut reader = reading(&[0]);
@@ -226,14 +226,14 @@ fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
 
 #[test]
 fn a_topic_of_which_metadata_says_nothing_is_named_and_asked_about_again() {
-    let mut silent = metadata();
+    let mut silent = cluster();
     silent.topics.clear();
     let mut reader = reading(&[1]);
     reader.state.assign(&[Assignment::new("b", 0, 0)]);
     assert!(reader.learn(silent).is_empty());
     assert!(reader.wants_metadata());
     assert_eq!(
-        reader.delays()[0].reason,
+        reader.stalled()[0].reason,
         "metadata says nothing of its topic"
     );
 }
@@ -242,17 +242,20 @@ fn a_topic_of_which_metadata_says_nothing_is_named_and_asked_about_again() {
 fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
     let mut reader = reading(&[0]);
     reader.state.assign(&[Assignment::new("a", 9, 0)]);
-    assert!(reader.learn(metadata()).is_empty());
-    assert_eq!(reader.delays()[0].reason, "the topic has no such partition");
+    assert!(reader.learn(cluster()).is_empty());
+    assert_eq!(
+        reader.stalled()[0].reason,
+        "the topic has no such partition"
+    );
     reader.now += LIMITS.patience;
-    assert_eq!(stop_of(&reader.learn(metadata())), &Stop::Gone);
+    assert_eq!(stop_of(&reader.learn(cluster())), &Stop::Gone);
 }
 
 #[test]
 fn a_partition_that_was_in_trouble_is_waited_for_anew_when_it_is_missing() {
-    let mut without_leader = metadata();
+    let mut without_leader = cluster();
     without_leader.topics[0].partitions[0].leader = -1;
-    let mut without_partition = metadata();
+    let mut without_partition = cluster();
     without_partition.topics[0].partitions.remove(0);
     let mut reader = reading(&[0]);
     assert!(reader.learn(without_leader).is_empty());
@@ -261,7 +264,7 @@ fn a_partition_that_was_in_trouble_is_waited_for_anew_when_it_is_missing() {
     assert!(reader.learn(without_partition.clone()).is_empty());
     reader.now += Duration::from_millis(4999);
     assert!(reader.learn(without_partition.clone()).is_empty());
-    assert!(reader.learn(metadata()).is_empty());
+    assert!(reader.learn(cluster()).is_empty());
     reader.now += MILLI;
     assert!(reader.learn(without_partition.clone()).is_empty());
     reader.now += LIMITS.patience;
@@ -270,7 +273,7 @@ fn a_partition_that_was_in_trouble_is_waited_for_anew_when_it_is_missing() {
 
 #[test]
 fn a_topic_that_may_not_be_seen_stops() {
-    let mut forbidden = metadata();
+    let mut forbidden = cluster();
     forbidden.topics[0].error = 29;
     forbidden.topics[0].partitions.clear();
     let mut reader = reading(&[0]);
@@ -282,14 +285,14 @@ fn a_topic_that_may_not_be_seen_stops() {
 
 #[test]
 fn a_partition_without_leader_is_asked_about_until_it_has_one() {
-    let mut headless = metadata();
+    let mut headless = cluster();
     headless.topics[0].partitions[0].leader = -1;
     headless.topics[0].partitions[0].leader_epoch = 8;
     let mut reader = reading(&[0]);
     assert!(reader.learn(headless).is_empty());
     assert!(reader.wants_metadata());
-    assert_eq!(reader.delays()[0].reason, "it has no leader");
-    let mut elected = metadata();
+    assert_eq!(reader.stalled()[0].reason, "it has no leader");
+    let mut elected = cluster();
     elected.topics[0].partitions[0].leader = 2;
     elected.topics[0].partitions[0].leader_epoch = 9;
     reader.now += LIMITS.retry;
@@ -310,7 +313,7 @@ fn a_broker_that_is_lost_gives_its_partitions_back() {
     reader.asked(2);
     reader.state.failed(1, "the broker closed it", reader.now);
     assert!(reader.wants_metadata());
-    assert_eq!(reader.delays()[0].reason, "the broker closed it");
+    assert_eq!(reader.stalled()[0].reason, "the broker closed it");
     assert_eq!(reader.asked(1), [(0, 10)]);
     assert_eq!(
         reader.answer(2, vec![said(1, b"x")]).len(),
@@ -324,16 +327,16 @@ fn a_broker_that_stands_still_is_named_until_it_answers() {
     let mut reader = reading(&[0, 1]);
     let asked = reader.now;
     reader.asked(1);
-    reader.now += LIMITS.wait + SILENCE;
-    assert!(reader.delays().is_empty(), "it may be on its way");
+    reader.now += LIMITS.wait + UNRESPONSIVE_AFTER;
+    assert!(reader.stalled().is_empty(), "it may be on its way");
     reader.now += MILLI;
-    let delays = reader.delays();
+    let delays = reader.stalled();
     assert_eq!(delays.len(), 1, "broker 2 was asked nothing");
     assert_eq!(delays[0].partition.partition, 0);
     assert_eq!(delays[0].since, asked);
     assert_eq!(delays[0].reason, "broker 1 has not answered");
     reader.answer(1, vec![said(0, b"")]);
-    assert!(reader.delays().is_empty());
+    assert!(reader.stalled().is_empty());
 }
 
 #[test]
@@ -348,18 +351,16 @@ fn what_goes_on_to_be_wrong_is_news_only_once() {
         reader.now += LIMITS.retry;
     }
     for expected in [true, false] {
-        let directory = &reader.directory;
-        reader
-            .state
-            .unreachable(2, "refused", directory, reader.now);
+        let metadata = &reader.metadata;
+        reader.state.unreachable(2, "refused", metadata, reader.now);
         assert_eq!(reader.state.take_news(), expected, "another partition");
     }
-    let mut headless = metadata();
+    let mut headless = cluster();
     headless.topics[0].partitions[0].leader = -1;
     headless.topics[0].partitions[0].leader_epoch = 8;
     assert!(reader.learn(headless).is_empty());
     assert!(!reader.state.take_news(), "it had trouble before");
-    let mut elected = metadata();
+    let mut elected = cluster();
     elected.topics[0].partitions[0].leader_epoch = 9;
     assert!(reader.learn(elected).is_empty());
     reader.now += LIMITS.retry;
