@@ -1,0 +1,128 @@
+"""
+The words of code, documents and help texts: plain technical English (CONTRIBUTING.md, "How we write").
+
+A machine can check two rules.  Some words hide the actor of a sentence and are refused everywhere.  And the first
+line of a docstring says what the thing does or is, so it does not begin with a question word.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = re.compile(r"\b(nobody|somebody|whoever|whom|likewise|in vain|by itself)\b", re.IGNORECASE)
+QUESTION = re.compile(r"(What|Whether|Where|How|Which|Who|Why)\b")
+
+# the page that names the refused words as examples
+EXAMPLES = ROOT / "CONTRIBUTING.md"
+
+# what is left to rewrite, by folder: refused words, first lines.  Counts may only shrink.
+LEFT: dict[str, tuple[int, int]] = {
+    "README.md": (1, 0),
+    "bench/README.md": (4, 0),
+    "docs/configuration.md": (1, 0),
+    "docs/faults.md": (3, 0),
+    "docs/file-map.md": (4, 0),
+    "python/eomirror/__init__.py": (1, 0),
+    "python/eomirror/_core.pyi": (9, 19),
+    "python/eomirror/cache.py": (2, 1),
+    "python/eomirror/cli": (6, 20),
+    "python/eomirror/clock.py": (0, 3),
+    "python/eomirror/config": (5, 23),
+    "python/eomirror/crash.py": (2, 0),
+    "python/eomirror/demo": (18, 21),
+    "python/eomirror/driver": (27, 50),
+    "python/eomirror/errors.py": (4, 1),
+    "python/eomirror/groups": (11, 45),
+    "python/eomirror/kafka": (28, 30),
+    "python/eomirror/lane": (21, 66),
+    "python/eomirror/link": (66, 54),
+    "python/eomirror/localkafka": (7, 11),
+    "python/eomirror/log.py": (2, 3),
+    "python/eomirror/mirror.py": (6, 0),
+    "python/eomirror/mm2": (11, 13),
+    "python/eomirror/plane": (18, 50),
+    "python/eomirror/records": (9, 17),
+    "python/eomirror/recovery": (34, 21),
+    "python/eomirror/spark": (11, 17),
+    "python/eomirror/topics": (18, 18),
+    "python/eomirror/topology": (0, 24),
+    "python/eomirror/types.py": (1, 1),
+    "python/eomirror/verify": (19, 36),
+    "rust/core": (38, 229),
+    "rust/fuzz": (1, 6),
+    "rust/kafka": (68, 247),
+    "rust/plane": (8, 30),
+    "rust/py": (5, 27),
+    "rust/witness": (3, 4),
+}
+
+
+def sources() -> Iterator[Path]:
+    """Yields every file whose words a reader or user meets."""
+    yield from (ROOT / "python").rglob("*.py")
+    yield from (ROOT / "python").rglob("*.pyi")
+    for crate in (ROOT / "rust").glob("*/src"):
+        yield from crate.rglob("*.rs")
+    yield from (page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reports")
+    yield from ROOT.glob("*.md")
+    yield ROOT / "bench" / "README.md"
+
+
+def first_lines(path: Path) -> list[str]:
+    """Returns the first line of every docstring or documentation comment of a source file."""
+    text = path.read_text()
+    if path.suffix in {".py", ".pyi"}:
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        found = (ast.get_docstring(node) for node in ast.walk(ast.parse(text)) if isinstance(node, kinds))
+        return [docstring for docstring in found if docstring]
+    if path.suffix != ".rs":
+        return []
+    lines = [line.strip() for line in text.splitlines()]
+    comment = re.compile(r"(?:///|//!) ?(.*)")
+    return [
+        match.group(1)
+        for before, line in zip(["", *lines], lines, strict=False)
+        if (match := comment.match(line)) and not comment.match(before)
+    ]
+
+
+def folder(path: Path) -> str:
+    """Returns the package, crate or page that a file belongs to."""
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[: 3 if parts[0] == "python" else 2])
+
+
+def test_plain_words() -> None:
+    """No folder has more refused words, or first lines that begin with a question word, than are left to rewrite."""
+    words: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    for path in sources():
+        if path != EXAMPLES:
+            words[folder(path)] += len(REFUSED.findall(path.read_text()))
+        lines[folder(path)] += sum(1 for line in first_lines(path) if QUESTION.match(line))
+    found = {name: (words[name], lines[name]) for name in {*words, *lines} if words[name] or lines[name]}
+    worse = {
+        name: counts
+        for name, counts in found.items()
+        if counts[0] > LEFT.get(name, (0, 0))[0] or counts[1] > LEFT.get(name, (0, 0))[1]
+    }
+    assert worse == {}, "CONTRIBUTING.md, How we write"
+
+
+def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
+    """A refused word and a first line with a question word are found in Python and in Rust."""
+    module = tmp_path / "module.py"
+    module.write_text('"""Whether it is."""\n\n\ndef f():\n    """Returns what is."""\n')
+    assert [bool(QUESTION.match(line)) for line in first_lines(module)] == [True, False]
+    crate = tmp_path / "lib.rs"
+    crate.write_text("//! How it works.\n//! What follows.\n\n/// Returns a value.\nfn f() {}\n")
+    assert [bool(QUESTION.match(line)) for line in first_lines(crate)] == [True, False]
+    assert REFUSED.findall("Nobody waits in vain.") == ["Nobody", "in vain"]
