@@ -25,10 +25,8 @@ EXAMPLES = ROOT / "CONTRIBUTING.md"
 
 # what is left to rewrite, by folder: refused words, first lines.  Counts may only shrink.
 LEFT: dict[str, tuple[int, int]] = {
-    "README.md": (1, 0),
-    "bench/README.md": (4, 0),
+    "bench/README.md": (1, 0),
     "docs/configuration.md": (1, 0),
-    "docs/faults.md": (3, 0),
     "docs/file-map.md": (4, 0),
     "python/eomirror/__init__.py": (1, 0),
     "python/eomirror/_core.pyi": (9, 19),
@@ -37,14 +35,12 @@ LEFT: dict[str, tuple[int, int]] = {
     "python/eomirror/clock.py": (0, 3),
     "python/eomirror/config": (5, 23),
     "python/eomirror/crash.py": (2, 0),
-    "python/eomirror/demo": (18, 21),
     "python/eomirror/driver": (27, 50),
     "python/eomirror/errors.py": (4, 1),
     "python/eomirror/groups": (11, 45),
     "python/eomirror/kafka": (28, 30),
     "python/eomirror/lane": (21, 66),
     "python/eomirror/link": (66, 54),
-    "python/eomirror/localkafka": (7, 11),
     "python/eomirror/log.py": (2, 3),
     "python/eomirror/mirror.py": (6, 0),
     "python/eomirror/mm2": (11, 13),

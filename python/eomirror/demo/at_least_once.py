@@ -2,7 +2,7 @@
 The mirror's counterpart in the demo: a child process that copies a topic with exactly-once off.
 
 ``python -m eomirror.demo.at_least_once FILE`` with a JSON file of `CopierSpec`.  It commits its positions into
-a file once a second, after the target has acknowledged everything before them, and never ends by itself.  It is
+a file once a second, after the target has acknowledged everything before them, and runs until it is stopped.  It is
 not reachable from ``eomirror run``.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["CopierSpec", "main"]
 @dataclass(frozen=True, slots=True)
 class CopierSpec:
     """
-    What to copy.
+    Clusters, topics and files of a copier.
 
     Attributes:
         source: Client properties of the source.

@@ -66,7 +66,7 @@ class ReadRecord:
 
     Attributes:
         partition: Where it lies.
-        offset: Likewise.
+        offset: Offset of the record in that partition.
         key: None for null.
         value: None for a tombstone.
         headers: In order, repeated ones included.
@@ -114,19 +114,19 @@ def create_topic(
 
 
 class Offsets:
-    """Where the partitions of a topic end, for all readers and for read_committed ones."""
+    """End offsets of a topic's partitions: high watermarks and last stable offsets."""
 
     def __init__(self, properties: Mapping[str, str], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._admin = AdminClient({**properties, **_QUIET})
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
+        """Returns the number of a topic's partitions; 0 for an unknown topic."""
         found = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics.get(topic)
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def ends(self, topic: str, partitions: int, *, committed: bool) -> dict[int, int]:
-        """High watermarks; last stable offsets with ``committed``.  Raises ClusterError when nobody answers."""
+        """Returns high watermarks, or last stable offsets with ``committed``; raises ClusterError."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
         deadline = Deadline(_ANSWER_SECONDS, self._clock)
@@ -317,7 +317,7 @@ def read_partition(
     Args:
         properties: Of the cluster.
         topic: What to read.
-        partition: Likewise.
+        partition: Its number.
         end: Where to stop, as `Offsets.ends` told; markers before it count.
         seconds: How long it may take.
 

@@ -1,5 +1,5 @@
 """
-Whether a copy is the original: missing, duplicate, reordered, altered and foreign records, told apart.
+Compares a copy with its original: missing, duplicate, reordered, altered and foreign records.
 
 Pure: records come in, counts come out.  Records are matched by identity, which is the stamp that the demo's
 producer wrote into them, or, where there is none, their content and its how-manieth occurrence::
@@ -47,11 +47,11 @@ class Comparable(Protocol):
 
     @property
     def partition(self) -> int:
-        """Where it lies."""
+        """Returns the partition and offset of the record."""
 
     @property
     def offset(self) -> int:
-        """Likewise."""
+        """Returns the partition and offset of the copy."""
 
     @property
     def key(self) -> bytes | None:
@@ -103,10 +103,10 @@ class Comparison:
         source: Records on the source.
         target: Records on the target.
         missing: See the module.
-        duplicate: Likewise.
-        reordered: Likewise.
-        altered: Likewise.
-        foreign: Likewise.
+        duplicate: Records that appear more than once, counted in the same way.
+        reordered: Records behind a later one of their partition.
+        altered: Records with another key, value, header or timestamp.
+        foreign: Records that the source does not have.
         differences: The first twenty.
     """
 
@@ -121,7 +121,7 @@ class Comparison:
 
     @property
     def perfect(self) -> bool:
-        """Whether the copy is the original."""
+        """Returns true if the copy equals the original."""
         return not (self.missing or self.duplicate or self.reordered or self.altered or self.foreign)
 
     @property
@@ -156,7 +156,7 @@ def compare_partition(
     Args:
         partition: Its number.
         source: Its committed records, in the order of their offsets.
-        target: Likewise.
+        target: All records of the copy, in the same form.
     """
     place_of = {identity: place for place, identity in enumerate(_identities(source))}
     found: list[Difference] = []
@@ -215,7 +215,7 @@ def fingerprint(record: Comparable) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
     """
-    How what a reader saw differs from what lies there in the end.
+    Compares the records that a reader saw with the final log.
 
     Attributes:
         seen: Records that the reader saw.
@@ -231,7 +231,7 @@ class Revision:
 
     @property
     def stable(self) -> bool:
-        """Whether nothing that was shown was ever taken back."""
+        """Returns true if no record that a reader saw was retracted."""
         return not (self.retracted or self.changed or self.inserted)
 
     def plus(self, other: Revision) -> Revision:
@@ -246,7 +246,7 @@ class Revision:
 
 @dataclass(slots=True)
 class History:
-    """What a reader saw of one partition, in 16 bytes a record."""
+    """Records that a reader saw in one partition, in 16 bytes each."""
 
     offsets: array[int] = field(default_factory=lambda: array("Q"))
     fingerprints: array[int] = field(default_factory=lambda: array("Q"))

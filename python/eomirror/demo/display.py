@@ -1,4 +1,4 @@
-"""How the demo goes, on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Progress of the demo on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 A program in a child process whose whole tree can be frozen and killed, wherever its processes have gone.
 
-Spark's JVM has a session of its own, Python workers are forked by a daemon that the JVM started, and whoever
+Spark's JVM has a session of its own, Python workers are forked by a daemon that the JVM started, and any process that
 loses its parent belongs to init from then on.  So processes are found in two ways: as descendants, and by a
 token in the environment, which every process inherits.  Nothing is ever found by name.
 """
@@ -106,7 +106,7 @@ class ProcessTree:
         SIGKILL to the whole tree; returns how many processes were killed, when none is left.
 
         Args:
-            processes: The tree as it was known a moment ago, so that no time is lost; whoever is found
+            processes: The tree as it was known a moment ago, so that no time is lost; a process that is found
                 later is killed as well.
 
         Raises:
@@ -120,7 +120,7 @@ class ProcessTree:
             killed.update((process.pid, process) for process in victims)
             self._child.poll()
             left = [process for process in killed.values() if not has_ended(process)]
-            # whoever was forked after we looked carries the token
+            # a process that was forked after the look carries the token
             victims = [process for process in self._marked() if not has_ended(process)]
             if not left and not victims:
                 break

@@ -1,4 +1,4 @@
-"""What the demo found out, and how it is shown."""
+"""Results of the demo and their rendering."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Copy:
 
     @property
     def perfect(self) -> bool:
-        """Whether it is the original, and nothing that was shown was ever taken back."""
+        """Returns true if the copy equals the original and no record was retracted."""
         return self.comparison.perfect and self.revision.stable and not self.broken
 
 
@@ -124,7 +124,7 @@ class DemoReport:
 
     @property
     def perfect(self) -> bool:
-        """Whether the mirror's copy is the original, and the source holds what the producer says."""
+        """Returns true if the mirror's copy equals the original, and the source holds all produced records."""
         return self.exactly_once.perfect and self.exactly_once.comparison.source == self.produced
 
     @property
@@ -301,7 +301,7 @@ def _marked(text: str, *, good: bool) -> str:
 
 
 def problems(report: DemoReport) -> list[str]:
-    """What is wrong, in words; empty when nothing is."""
+    """Returns the differences in words; empty without any."""
     found = []
     copy = report.exactly_once
     if copy.comparison.source != report.produced:

@@ -66,7 +66,7 @@ _TREE_SECONDS = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     """
-    What to show.
+    Options of a demo run.
 
     Attributes:
         seed: Of the traffic and of the moments of the kills.
@@ -86,7 +86,7 @@ class DemoOptions:
 
 
 class Listener(Protocol):
-    """Who is told how the demo goes."""
+    """Receives the progress of the demo."""
 
     def phase(self, name: str) -> None:
         """Something new begins."""
@@ -401,7 +401,7 @@ class Demo:
             worker.check()
         if mirror is not None and (code := mirror.exit_code) is not None:
             raise MirrorError(
-                f"the mirror ended by itself with exit code {code}:\n{mirror.last_lines()}",
+                f"the mirror ended without a kill, with exit code {code}:\n{mirror.last_lines()}",
                 fix=f"read {mirror.log}",
             )
         self._show()
@@ -410,7 +410,7 @@ class Demo:
         """A comparison with a copier that was already dead would be unfair."""
         if (code := copier.exit_code) is not None:
             raise MirrorError(
-                f"the at-least-once copier ended by itself with exit code {code}:\n{copier.last_lines()}",
+                f"the at-least-once copier ended without a kill, with exit code {code}:\n{copier.last_lines()}",
                 fix=f"read {copier.log}",
             )
 
@@ -452,7 +452,7 @@ class Demo:
         self._listener.note(f"not caught up within {_CATCH_UP_SECONDS:.0f} s; going on")
 
     def _drain(self, watcher: TopicWatcher, records: int) -> None:
-        """Until the at-least-once copy, which nobody stops, has all records."""
+        """Waits until the at-least-once copier, which is not killed, has copied all records."""
         deadline = Deadline(_DRAIN_SECONDS, self._clock)
         calm, before = 0, -1
         while calm < round(2.0 / _LOOK_SECONDS) and not deadline.passed:

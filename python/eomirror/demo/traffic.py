@@ -1,5 +1,5 @@
 """
-What the demo writes: transactions of records in every awkward shape, each record with a stamp.
+Traffic of the demo: transactions of records in every awkward shape, each record with a stamp.
 
 The stamp (one header) says which partition a record belongs to, the how-manieth committed record of that
 partition it is, when it was sent, and a checksum of its key and value.  So a reader of the target can tell by
@@ -46,7 +46,7 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """
-    What a record says about itself.
+    Stamp of a record: its origin and number.
 
     Attributes:
         partition: Where it was written.
@@ -73,7 +73,7 @@ class Stamp:
         return None
 
     def fits(self, partition: int, key: bytes | None, value: bytes | None) -> bool:
-        """Whether a record that carries this stamp is where and what it was when it was written."""
+        """Returns true if a record with this stamp has its original place and content."""
         return self.partition == partition and self.checksum == checksum(key, value)
 
 
@@ -127,7 +127,7 @@ class Ledger:
 @dataclass(frozen=True, slots=True)
 class TrafficPlan:
     """
-    Which transactions to write.
+    Number, sizes and order of the transactions to write.
 
     Attributes:
         seed: Everything but times follows from it.

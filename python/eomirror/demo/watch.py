@@ -27,7 +27,7 @@ _US = 1_000_000
 
 
 class _Worker(threading.Thread):
-    """A thread whose failure is raised where somebody waits for it, and which ends when asked."""
+    """Thread that ends on request; `check` raises its failure in the waiting thread."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(name=name, daemon=True)
@@ -39,7 +39,7 @@ class _Worker(threading.Thread):
         """Work until asked to stop; keeps what goes wrong."""
         try:
             self._work()
-        except Exception as error:  # noqa: BLE001  it is raised again in `check`, by whoever waits
+        except Exception as error:  # noqa: BLE001  `check` raises it again in the waiting thread
             self._failure = error
 
     def _work(self) -> None:
@@ -145,7 +145,7 @@ class TopicWatcher(_Worker):
         return self.arrived[0] / _US if self.arrived else None
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
-        """Whether it has read every partition up to these offsets."""
+        """Returns true once it has read every partition up to these offsets."""
         return all(self._ended.get(number, 0) >= end for number, end in ends.items())
 
     def _work(self) -> None:

@@ -73,7 +73,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, paused or not."""
+        """Returns true while the process exists, paused or not."""
         return self._child is not None and self._child.poll() is None
 
     @property
@@ -184,9 +184,9 @@ def end_processes(processes: list[psutil.Process], *, timeout: float, clock: Clo
 
 def has_ended(process: psutil.Process) -> bool:
     """
-    Whether this very process is gone, or dead and only not yet waited for.
+    Returns true if this very process is gone, or is a zombie.
 
-    The second matters for processes that outlived their program: in a container, nobody may wait for them.
+    The second matters for processes that outlived their program: in a container, no parent may reap them.
     """
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

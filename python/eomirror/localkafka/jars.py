@@ -13,7 +13,7 @@ scala-library and scala-reflect are not fetched: PySpark's folder holds them.
 In the cache folder::
 
     kafka-4.3.1-1a2b3c4d/*.jar   complete and checked: it is renamed into place as the last step
-    kafka-4.3.1-1a2b3c4d.lock    held while somebody fetches, so that a second process waits for the first
+    kafka-4.3.1-1a2b3c4d.lock    held during a fetch, so that a second process waits for the first
     kafka-4.3.1-1a2b3c4d.part/   what a fetch that failed had got; the next one goes on from there
 
 The last part of the name stands for the list of jars, so that another list gets a folder of its own.
@@ -147,7 +147,7 @@ def class_path(kafka_version: str = DEFAULT_KAFKA, *, on_progress: OnProgress = 
 
 
 def kafka_archive(kafka_version: str, class_path: str) -> tuple[str, list[Path]]:
-    """What `eomirror.cache.class_archive` is asked for a broker of a version: its name and its jars."""
+    """Returns the name and the jars of a broker version, for `eomirror.cache.class_archive`."""
     return f"kafka-{exact_version(kafka_version)}", [Path(jar) for jar in class_path.split(os.pathsep)]
 
 

@@ -8,7 +8,7 @@ forked ends, so a cluster started from a worker thread would die with that threa
 that watches a pipe without code of ours in the broker.
 
 Lines on standard input: ``watch PID STARTED``, ``forget PID``, ``remove FOLDER``, ``keep FOLDER``.
-STARTED is the process's start time, so that a pid that the kernel has given to somebody else is left alone.
+STARTED is the process's start time, so that a reused pid is left alone.
 
 Run as a script, so that it costs a few MiB and no import of the package.
 """
@@ -64,7 +64,7 @@ def _kill(watched: dict[int, float]) -> None:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    # in a container nobody may wait for orphans, and they stay as zombies
+    # in a container no parent may reap orphans, and they stay as zombies
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

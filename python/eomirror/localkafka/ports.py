@@ -23,7 +23,7 @@ _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def free_ports(count: int, *, taken: frozenset[int] = frozenset()) -> list[int]:
     """
-    ``count`` different ports that nobody listens on now, none of them in ``taken``.
+    Returns ``count`` different ports without a listener, none of them in ``taken``.
 
     Raises:
         MirrorError: No free port was found.
@@ -43,7 +43,7 @@ def free_ports(count: int, *, taken: frozenset[int] = frozenset()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen on ``port`` of the loopback address now."""
+    """Returns true if a broker can listen on ``port`` of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         # as a broker does: connections of its predecessor that are still in TIME_WAIT do not count
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -55,7 +55,7 @@ def live_brokers(port: int, *, timeout: float = 2.0) -> frozenset[int]:
     """
     Node ids that the broker on a plaintext port of this machine knows to be alive.
 
-    Empty while nobody answers as a broker would, whatever the reason.
+    Empty until a broker answers, whatever the reason.
 
     Args:
         port: Of a listener without TLS or SASL.

@@ -1,5 +1,5 @@
 """
-How far a long step is, and two ways to show it on standard error.
+Progress of a long step, and two ways to show it on standard error.
 
 On a terminal: one live bar that goes away.  Elsewhere: a plain line when a step begins and one when it
 ends, because a log file keeps everything that is ever written to it.
@@ -50,7 +50,7 @@ class Step:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to do."""
+        """Returns true once nothing is left to do."""
         return self.done >= self.total
 
 

@@ -68,7 +68,7 @@ class BrokerRecord:
     folder: str
 
     def process(self) -> psutil.Process | None:
-        """The living process of this broker; None when it is gone, whoever has its pid now."""
+        """The living process of this broker; None when it is gone, even if its pid is in use again."""
         try:
             process = psutil.Process(self.pid)
             if has_ended(process) or process.cmdline()[-1:] != [str(Path(self.folder, "server.properties"))]:
@@ -113,7 +113,7 @@ class ClusterRecord:
         return "degraded" if alive else "stopped"
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``-o json`` shows of it."""
+        """Returns the fields that ``-o json`` shows."""
         rows = []
         for broker in self.brokers:
             process = broker.process()

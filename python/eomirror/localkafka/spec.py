@@ -1,4 +1,4 @@
-"""What an embedded cluster shall be: names and values only, checked when they are made."""
+"""Specification of an embedded cluster: names and values only, checked when they are made."""
 
 from __future__ import annotations
 
@@ -137,10 +137,10 @@ class ClusterSpec:
 
     @property
     def has_tls(self) -> bool:
-        """Whether a listener needs a certificate."""
+        """Returns true if a listener needs a certificate."""
         return any(listener.security.endswith("ssl") for listener in self.listeners)
 
     @property
     def has_sasl(self) -> bool:
-        """Whether a listener needs users."""
+        """Returns true if a listener needs users."""
         return any(listener.security.startswith("sasl") for listener in self.listeners)

@@ -118,6 +118,6 @@ def format_storage(
 
 
 def _without_stack(text: str) -> str:
-    """What a Java program printed, less the lines that say where it was."""
+    """Returns the output of a Java program without its stack trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
     return "\n  ".join(lines[-4:])[:800]
