@@ -443,6 +443,11 @@ def test_what_a_lane_of_an_older_layout_left_open_in_a_copy_is_ended(
             producer_epoch=former.epoch,
             txn=before.txn + 1,
             prev=None,
+            # an advance without records: the record at the target offset is the first lane's
+            records=0,
+            bytes=0,
+            target_producer_id=before.producer_id,
+            target_producer_epoch=before.producer_epoch,
         )
         former.write(flow.names.positions_topic, 1, [(theirs.key(), theirs.value())])
         flow.end(flow.names.positions_topic, commit=True, lane=1)
