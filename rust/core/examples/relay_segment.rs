@@ -16,7 +16,7 @@ use std::path::Path;
 
 use eomirror_core::batch::{AbortedTransaction, Limits, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Fetched, Relay, Target, Treatment};
+use eomirror_core::relay::{Fetched, Relay, Target, TopicPolicy};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Target::default()
     };
     let guard = LoopGuard::new("source", "target", None, false)?;
-    let treatment = Treatment::new("topic", "topic", guard, mode == "header", HashSet::new())?;
+    let policy = TopicPolicy::new("topic", "topic", guard, mode == "header", HashSet::new())?;
     let segment = fs::read(source)?;
     let index = fs::read(Path::new(source).with_extension("txnindex")).unwrap_or_default();
     let fetched = Fetched {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         aborted: &aborted(&index),
         offsets: 0..i64::MAX,
     };
-    let relayed = Relay::new(Limits::default()).relay(&treatment, 0, &limits, &fetched);
+    let relayed = Relay::new(Limits::default()).relay(&policy, 0, &limits, &fetched);
     if let Some(error) = relayed.stopped {
         return Err(error.into());
     }

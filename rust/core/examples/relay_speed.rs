@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use eomirror_core::batch::{BatchWriter, Codec, Limits, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Fetched, Relay, Target, Treatment};
+use eomirror_core::relay::{Fetched, Relay, Target, TopicPolicy};
 
 const RUNS: usize = 9;
 /// Of one answer: what librdkafka asks for per partition.
@@ -72,7 +72,7 @@ fn measure(codec: Codec, size: usize, per_batch: usize, step: Step) {
     let Ok(guard) = LoopGuard::new(cluster, "NkU3OEVBNTcwNTJENDM2Qw", None, enforced) else {
         return;
     };
-    let Ok(treatment) = Treatment::new("orders", "orders", guard, header, HashSet::new()) else {
+    let Ok(policy) = TopicPolicy::new("orders", "orders", guard, header, HashSet::new()) else {
         return;
     };
     let mut relay = Relay::new(Limits::default());
@@ -86,8 +86,8 @@ fn measure(codec: Codec, size: usize, per_batch: usize, step: Step) {
     let mut best = u128::MAX;
     for _ in 0..RUNS {
         let start = Instant::now();
-        let relayed = relay.relay(&treatment, 0, &target, &fetched);
-        assert_eq!(relayed.books.sent, records);
+        let relayed = relay.relay(&policy, 0, &target, &fetched);
+        assert_eq!(relayed.accounting.sent, records);
         sent = relayed.batches.len();
         for mut batch in relayed.batches {
             assert!(batch.stamp(&answer, &Stamp::NONE).is_ok());

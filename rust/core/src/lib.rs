@@ -32,7 +32,7 @@ pub mod verify;
 
 pub use client_plane::ledger::{Ledger, PartitionAccount};
 pub use client_plane::plan::{Planned, Policy};
-pub use client_plane::skip::leave_out;
+pub use client_plane::skip::skip;
 pub use error::{Error, Kind};
 pub use pattern::PatternSet;
 pub use types::{Acks, DropReason, HeaderRef, RecordRef, Written};

@@ -22,7 +22,7 @@
 //!
 //! # What holds for every call
 //!
-//! * Records leave in their order, each once, or are counted under a [`crate::DropReason`]; [`Books`] are checked
+//! * Records leave in their order, each once, or are counted under a [`crate::DropReason`]; [`Accounting`] are checked
 //!   before they are handed out (rule 7).
 //! * No batch is larger than [`Target::max_batch_bytes`].
 //! * One call gives at most [`Target::most_runs`] runs of source offsets; what is left of the answer is fetched again. Where
@@ -58,12 +58,12 @@ use merge::Merge;
 use pass::{Pass, Progress};
 use stop::{Before, Source};
 
-pub use accounting::{Books, Relayed, Skipped};
+pub use accounting::{Accounting, Relayed, Skipped};
 pub use error::RelayError;
 pub use fetched::{Fetched, Holes};
 pub use outgoing::{Content, Outgoing, SourceRun};
 pub use target::Target;
-pub use topic_policy::Treatment;
+pub use topic_policy::TopicPolicy;
 
 /// Working memory of the relay; one for each thread.
 pub struct Relay {
@@ -104,30 +104,27 @@ impl Relay {
         self.producer_id = producer_id;
     }
 
-    /// What is to be sent of `fetched`, the bytes of `partition` of the treatment's source topic.
+    /// What is to be sent of `fetched`, the bytes of `partition` of the policy's source topic.
     pub fn relay(
         &mut self,
-        treatment: &Treatment,
+        policy: &TopicPolicy,
         partition: i32,
         target: &Target,
         fetched: &Fetched<'_>,
     ) -> Relayed {
-        self.relay_with_holes(treatment, partition, target, fetched, Holes::Count)
+        self.relay_with_holes(policy, partition, target, fetched, Holes::Count)
     }
 
     /// As [`Relay::relay`], of a log that may be known to have no holes.
     pub fn relay_with_holes(
         &mut self,
-        treatment: &Treatment,
+        policy: &TopicPolicy,
         partition: i32,
         target: &Target,
         fetched: &Fetched<'_>,
         holes: Holes,
     ) -> Relayed {
-        let source = Source {
-            treatment,
-            partition,
-        };
+        let source = Source { policy, partition };
         let (mut most, mut offsets) = (usize::MAX, fetched.offsets.clone());
         let (mut whole, mut stopped) = (true, None);
         loop {
@@ -142,13 +139,13 @@ impl Relay {
                 }
                 // Batches that were begun before the error was met may hold records behind it, so all is done again up
                 // to there. Each round ends before the one before it.
-                Err(halt) => {
-                    match halt.before {
+                Err(stop) => {
+                    match stop.before {
                         Before::Batch(index) if index < most => most = index,
                         Before::Record(offset) if offset < offsets.end => offsets.end = offset,
-                        _ => return nothing(offsets.start, halt.error),
+                        _ => return nothing(offsets.start, stop.error),
                     }
-                    (whole, stopped) = (false, halt.error);
+                    (whole, stopped) = (false, stop.error);
                 }
             }
         }
@@ -158,12 +155,12 @@ impl Relay {
     /// the error names it. `fetched` are the bytes that the batch was made of.
     pub fn halve(
         &mut self,
-        treatment: &Treatment,
+        policy: &TopicPolicy,
         partition: i32,
         batch: &Outgoing,
         fetched: &[u8],
     ) -> Result<[Outgoing; 2], RelayError> {
-        let topic = treatment.source_topic();
+        let topic = policy.source_topic();
         let (whole, limits) = match batch.content() {
             Content::Written(bytes) => (Some(&bytes[..]), split::OURS),
             // under the source's header, which lies before the body
@@ -206,7 +203,7 @@ impl Relay {
             target,
             limits: self.limits,
             offsets,
-            author: source.treatment.author(self.producer_id),
+            author: source.policy.author(self.producer_id),
             holes,
             memory: &mut self.memory,
             provenance: &mut self.provenance,
@@ -219,7 +216,7 @@ impl Relay {
 fn nothing(position: i64, error: Option<RelayError>) -> Relayed {
     Relayed {
         batches: Vec::new(),
-        books: Books::default(),
+        accounting: Accounting::default(),
         skipped: Skipped::default(),
         mark: None,
         holes: Vec::new(),

@@ -6,7 +6,7 @@
 //!
 //! Both are state machines without I/O: facts and time in, requests out. Neither knows a wire format; error codes are
 //! Kafka's numbers ([`code`]). The two meet in three places only, and the caller is where they meet: a transaction may
-//! be committed when [`sequences::Sequences::is_settled`], an identity that changes restarts all sequences at 0, and a
+//! be committed when [`sequences::InFlight::is_settled`], an identity that changes restarts all sequences at 0, and a
 //! batch that was refused leaves nothing to do but to abort.
 
 pub mod code;
@@ -15,6 +15,6 @@ pub mod in_flight;
 pub mod marker_wait;
 pub mod producer_state;
 
-pub use in_flight::{Acknowledged, Answered, Outgoing, Refused, Sequences, SourceRange, Ticket};
-pub use marker_wait::Markers;
-pub use producer_state::{Ask, Coordinator, Event, Identity};
+pub use in_flight::{Acknowledged, Answered, InFlight, Outgoing, Refused, SourceRange, Ticket};
+pub use marker_wait::MarkerWait;
+pub use producer_state::{Ask, Event, Identity, ProducerState};

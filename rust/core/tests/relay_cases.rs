@@ -14,7 +14,8 @@ use eomirror_core::batch::{BatchError, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::NAME;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{
-    Books, Content, Fetched, Outgoing, Relay, RelayError, Relayed, SourceRun, Target, Treatment,
+    Accounting, Content, Fetched, Outgoing, Relay, RelayError, Relayed, SourceRun, Target,
+    TopicPolicy,
 };
 use eomirror_core::{DropReason, Error};
 use produced::compress;
@@ -107,7 +108,7 @@ fn merged_batches_end_at_the_size_that_is_asked_for_and_never_beyond_the_limit()
         let relayed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
         assert!(relayed.batches.iter().all(|batch| batch.size() <= most));
         assert!(relayed.batches.len() > 5 && relayed.batches.len() < 40);
-        assert_eq!(relayed.books.sent, 200);
+        assert_eq!(relayed.accounting.sent, 200);
     }
 }
 
@@ -226,7 +227,7 @@ fn what_is_malformed_stops_the_partition_before_it_and_what_stands_before_is_sen
         assert!(error.to_string().contains("checksum"), "{error}");
         assert_eq!(error.topic(), Some(TOPIC));
         assert_eq!(relayed.next_position, offset);
-        assert_eq!(relayed.books.sent, u64::try_from(offset).unwrap());
+        assert_eq!(relayed.accounting.sent, u64::try_from(offset).unwrap());
         assert_eq!(relayed.partial, None);
     }
 }
@@ -252,7 +253,7 @@ fn nothing_of_a_batch_with_a_malformed_record_is_sent() {
         })
     ));
     assert_eq!(shape(&relayed), [(false, 0, 3)]);
-    assert_eq!((relayed.next_position, relayed.books.fetched), (4, 4));
+    assert_eq!((relayed.next_position, relayed.accounting.fetched), (4, 4));
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn a_batch_that_would_take_too_much_memory_is_refused_by_name() {
                 header: true,
                 ..Rules::NONE
             };
-            let relayed = Relay::new(limits).relay(&rules.treatment(), 0, &LARGE, &fetched);
+            let relayed = Relay::new(limits).relay(&rules.policy(), 0, &LARGE, &fetched);
             assert!(
                 matches!(
                     relayed.stopped,
@@ -335,8 +336,8 @@ fn large_records_that_are_all_the_same_are_no_attack() {
         aborted: &[],
         offsets: 1..i64::MAX,
     };
-    let relayed = relay.relay(&Rules::NONE.treatment(), 0, &LARGE, &fetched);
-    assert_eq!((relayed.stopped, relayed.books.sent), (None, 199));
+    let relayed = relay.relay(&Rules::NONE.policy(), 0, &LARGE, &fetched);
+    assert_eq!((relayed.stopped, relayed.accounting.sent), (None, 199));
 }
 
 #[test]
@@ -398,8 +399,11 @@ fn what_came_from_the_target_is_dropped_whole_without_looking_into_it() {
     };
     let relayed = run(&bytes, 0..i64::MAX, &rules, &LARGE);
     assert_eq!(relayed.stopped, None);
-    assert_eq!((relayed.books.fetched, relayed.books.sent), (2, 0));
-    assert_eq!(relayed.books.dropped(DropReason::Hop), 2);
+    assert_eq!(
+        (relayed.accounting.fetched, relayed.accounting.sent),
+        (2, 0)
+    );
+    assert_eq!(relayed.accounting.dropped(DropReason::Hop), 2);
     assert_eq!(relayed.next_position, 2);
 }
 
@@ -424,8 +428,8 @@ fn an_answer_with_nothing_in_it_moves_nothing() {
     let relayed = one_batch(&[], 40..i64::MAX);
     assert_eq!(relayed.next_position, 40);
     assert_eq!(
-        (relayed.books, relayed.leader_epoch),
-        (Books::default(), -1)
+        (relayed.accounting, relayed.leader_epoch),
+        (Accounting::default(), -1)
     );
     assert_eq!(relayed.looked_to, -1);
     assert_eq!((relayed.stopped, relayed.max_timestamp), (None, -1));
@@ -447,8 +451,8 @@ fn bytes_that_a_batch_was_not_made_of_are_refused() {
     let mut batch = relayed.batches.remove(0);
     assert!(batch.stamp(&bytes[..70], &Stamp::NONE).is_err());
     assert!(batch.parts(&[]).is_err());
-    let treatment = Rules::NONE.treatment();
-    let halved = Relay::new(LIMITS).halve(&treatment, 0, &batch, &bytes[..70]);
+    let policy = Rules::NONE.policy();
+    let halved = Relay::new(LIMITS).halve(&policy, 0, &batch, &bytes[..70]);
     assert!(halved.is_err());
 }
 
@@ -456,16 +460,16 @@ fn bytes_that_a_batch_was_not_made_of_are_refused() {
 fn a_cluster_that_forwards_only_others_drops_what_is_local() {
     let origins = Some(HashSet::from(["third".to_owned()]));
     let guard = LoopGuard::new("source", "target", origins, true).unwrap();
-    let treatment = Treatment::new(TOPIC, TARGET_TOPIC, guard, true, HashSet::new()).unwrap();
+    let policy = TopicPolicy::new(TOPIC, TARGET_TOPIC, guard, true, HashSet::new()).unwrap();
     let bytes = batches(2, 50);
     let fetched = Fetched {
         records: &bytes,
         aborted: &[],
         offsets: 1..i64::MAX,
     };
-    let relayed = Relay::new(LIMITS).relay(&treatment, 0, &LARGE, &fetched);
-    assert_eq!(relayed.books.dropped(DropReason::Origin), 3);
-    assert_eq!((relayed.books.fetched, relayed.batches.len()), (3, 0));
+    let relayed = Relay::new(LIMITS).relay(&policy, 0, &LARGE, &fetched);
+    assert_eq!(relayed.accounting.dropped(DropReason::Origin), 3);
+    assert_eq!((relayed.accounting.fetched, relayed.batches.len()), (3, 0));
 }
 
 #[test]
@@ -475,7 +479,7 @@ fn buffers_of_batches_that_are_done_with_serve_again() {
         header: true,
         ..Rules::NONE
     };
-    let (treatment, mut relay) = (rules.treatment(), Relay::new(LIMITS));
+    let (policy, mut relay) = (rules.policy(), Relay::new(LIMITS));
     let fetched = Fetched {
         records: &bytes,
         aborted: &[],
@@ -485,12 +489,12 @@ fn buffers_of_batches_that_are_done_with_serve_again() {
         Content::Written(bytes) => bytes.as_ptr(),
         Content::Passed { .. } => panic!("it is written"),
     };
-    let mut first = relay.relay(&treatment, 0, &LARGE, &fetched);
+    let mut first = relay.relay(&policy, 0, &LARGE, &fetched);
     let used = place(&first.batches[0]);
     relay.give_back(first.batches.remove(0));
     let mut places = Vec::new();
     for _ in 0..3 {
-        let again = relay.relay(&treatment, 0, &LARGE, &fetched);
+        let again = relay.relay(&policy, 0, &LARGE, &fetched);
         places.extend(again.batches.iter().map(place));
         for batch in again.batches {
             relay.give_back(batch);

@@ -15,7 +15,7 @@ use batch_forge::Plain;
 use eomirror_core::batch::{AbortedTransaction, Codec, Limits, Stamp, TimestampType};
 use eomirror_core::header::{NAME, Provenance, Reading, read};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Content, Fetched, Relay, Relayed, Target, Treatment};
+use eomirror_core::relay::{Content, Fetched, Relay, Relayed, Target, TopicPolicy};
 use produced::decode;
 
 const SEGMENTS: [&str; 12] = [
@@ -58,9 +58,9 @@ fn aborted(name: &str) -> Vec<AbortedTransaction> {
         .collect()
 }
 
-fn treatment(header: bool) -> Treatment {
+fn policy(header: bool) -> TopicPolicy {
     let guard = LoopGuard::new("source", "target", None, header).unwrap();
-    Treatment::new("t", "x.t", guard, header, HashSet::new()).unwrap()
+    TopicPolicy::new("t", "x.t", guard, header, HashSet::new()).unwrap()
 }
 
 fn relay(name: &str, segment: &[u8], header: bool, target: &Target) -> Relayed {
@@ -69,7 +69,7 @@ fn relay(name: &str, segment: &[u8], header: bool, target: &Target) -> Relayed {
         aborted: &aborted(name),
         offsets: 0..i64::MAX,
     };
-    let relayed = Relay::new(Limits::default()).relay(&treatment(header), 0, target, &fetched);
+    let relayed = Relay::new(Limits::default()).relay(&policy(header), 0, target, &fetched);
     assert_eq!(relayed.stopped, None, "{name}");
     assert_eq!(relayed.partial, None, "{name}");
     relayed
@@ -167,8 +167,8 @@ fn every_segment_arrives_as_librdkafka_read_it() {
             let mut relayed = relay(name, &segment, false, &target);
             let records = arrived(&mut relayed, &segment);
             compare(name, &lines(&records));
-            assert_eq!(relayed.books.sent, records.len() as u64);
-            assert_eq!(relayed.books.fetched, records.len() as u64);
+            assert_eq!(relayed.accounting.sent, records.len() as u64);
+            assert_eq!(relayed.accounting.fetched, records.len() as u64);
         }
     }
 }

@@ -11,7 +11,7 @@ mod relay_log;
 use batch_forge::{Forge, Plain, records};
 use eomirror_core::DropReason;
 use eomirror_core::batch::Codec;
-use eomirror_core::relay::{Books, Fetched, Outgoing, Relay, RelayError, Relayed, Target};
+use eomirror_core::relay::{Accounting, Fetched, Outgoing, Relay, RelayError, Relayed, Target};
 use produced::compress;
 use proptest::prelude::*;
 use relay_log::rules::{Rules, rules};
@@ -20,7 +20,7 @@ use relay_log::{
     one_batch, relay, targets,
 };
 
-/// Everything that holds for one call: what arrives, the books, the position.
+/// Everything that holds for one call: what arrives, the accounting, the position.
 fn check(log: &relay_log::Log, offsets: std::ops::Range<i64>, rules: &Rules, target: &Target) {
     let (mut relayed, fetched) = relay(log, offsets.clone(), rules, target);
     let end = match &relayed.stopped {
@@ -43,13 +43,13 @@ fn check(log: &relay_log::Log, offsets: std::ops::Range<i64>, rules: &Rules, tar
     let (wanted, dropped) = expected(log, offsets.start..end, rules, target);
     for reason in DropReason::ALL {
         let count = dropped.get(&reason).copied().unwrap_or(0);
-        assert_eq!(relayed.books.dropped(reason), count, "{reason}");
+        assert_eq!(relayed.accounting.dropped(reason), count, "{reason}");
     }
     let fetched_records = log.visible(offsets.start..end).count() as u64;
-    assert_eq!(relayed.books.fetched, fetched_records);
-    assert_eq!(relayed.books.sent, wanted.len() as u64);
+    assert_eq!(relayed.accounting.fetched, fetched_records);
+    assert_eq!(relayed.accounting.sent, wanted.len() as u64);
     let copied = copied_headers(log, offsets.start..end, rules);
-    assert_eq!(relayed.books.copied_headers, copied);
+    assert_eq!(relayed.accounting.copied_headers, copied);
     let times = relayed.batches.iter().map(Outgoing::max_timestamp);
     assert_eq!(relayed.max_timestamp, times.max().unwrap_or(-1));
     let arrived = arrive(&mut relayed.batches, &fetched, target, |at| log.codec(at));
@@ -87,7 +87,7 @@ proptest! {
         let fetched = Fetched { records: &bytes[..cut], aborted: &aborted, offsets: start..i64::MAX };
         let mut relay_once = Relay::new(LIMITS);
         relay_once.write_as(rules.writer);
-        let mut first = relay_once.relay(&rules.treatment(), 0, &target, &fetched);
+        let mut first = relay_once.relay(&rules.policy(), 0, &target, &fetched);
         prop_assert_eq!(first.stopped.as_ref(), None);
         let whole: usize = log.batches.iter()
             .take_while(|(_, offsets)| offsets.end <= first.next_position)
@@ -99,11 +99,11 @@ proptest! {
         arrived.extend(arrive(&mut second.batches, &bytes, &target, |at| log.codec(at)));
         let (wanted, dropped) = expected(&log, start..i64::MAX, &rules, &target);
         assert_equal(arrived, &wanted);
-        let mut books = first.books;
-        books.add(&second.books);
-        prop_assert_eq!(books.dropped_in_all(), dropped.values().sum::<u64>());
-        prop_assert_eq!(books.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
-        prop_assert!(books.settle(TOPIC, 0, wanted.len() as u64 + 1).is_err());
+        let mut accounting = first.accounting;
+        accounting.add(&second.accounting);
+        prop_assert_eq!(accounting.dropped_in_all(), dropped.values().sum::<u64>());
+        prop_assert_eq!(accounting.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
+        prop_assert!(accounting.settle(TOPIC, 0, wanted.len() as u64 + 1).is_err());
     }
 
     /// However few runs of offsets a call may give, each gives some, and the next one goes on behind them.
@@ -114,7 +114,7 @@ proptest! {
         let target = Target { max_batch_bytes: 1 << 20, most_runs, ..target };
         let start = log.batches[0].1.start;
         let (wanted, dropped) = expected(&log, start..i64::MAX, &rules, &target);
-        let (mut arrived, mut books, mut position) = (Vec::new(), Books::default(), start);
+        let (mut arrived, mut accounting, mut position) = (Vec::new(), Accounting::default(), start);
         while position < log.end {
             let (mut part, bytes) = relay(&log, position..i64::MAX, &rules, &target);
             prop_assert_eq!(part.stopped, None);
@@ -124,11 +124,11 @@ proptest! {
             prop_assert!(runs == most_runs || part.next_position == log.end, "it might have gone on");
             position = part.next_position;
             arrived.extend(arrive(&mut part.batches, &bytes, &target, |at| log.codec(at)));
-            books.add(&part.books);
+            accounting.add(&part.accounting);
         }
         assert_equal(arrived, &wanted);
-        prop_assert_eq!(books.dropped_in_all(), dropped.values().sum::<u64>());
-        prop_assert_eq!(books.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
+        prop_assert_eq!(accounting.dropped_in_all(), dropped.values().sum::<u64>());
+        prop_assert_eq!(accounting.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
     }
 
     /// A batch that was refused as too large is halved until the record is found that is.
@@ -137,12 +137,12 @@ proptest! {
         let target = Target { max_batch_bytes: 1 << 20, ..target };
         let start = log.batches[0].1.start;
         let (relayed, fetched) = relay(&log, start..i64::MAX, &Rules::NONE, &target);
-        let treatment = Rules::NONE.treatment();
+        let policy = Rules::NONE.policy();
         let mut relay = Relay::new(LIMITS);
         let mut single = Vec::new();
         let mut waiting: Vec<Outgoing> = relayed.batches.into_iter().rev().collect();
         while let Some(batch) = waiting.pop() {
-            match relay.halve(&treatment, 3, &batch, &fetched) {
+            match relay.halve(&policy, 3, &batch, &fetched) {
                 Ok([first, second]) => {
                     prop_assert_eq!(first.count() + second.count(), batch.count());
                     waiting.extend([second, first]);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use eomirror_core::transaction::{
-    Ask, Coordinator, Event, Identity, Sequences, SourceRange, Ticket,
+    Ask, Event, Identity, InFlight, ProducerState, SourceRange, Ticket,
 };
 use proptest::prelude::*;
 
@@ -193,8 +193,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug)]
 struct World {
     now: Instant,
-    coordinator: Coordinator,
-    sequences: Sequences<usize, Wire>,
+    coordinator: ProducerState,
+    sequences: InFlight<usize, Wire>,
     brokers: Brokers,
     /// Requests on the way, in order; each with what the client waits for.
     up: VecDeque<Message>,
@@ -217,7 +217,7 @@ impl World {
             producer_id: 1,
             epoch: 0,
         };
-        let mut coordinator = Coordinator::new();
+        let mut coordinator = ProducerState::new();
         coordinator.asked();
         coordinator.found(0, 1, now);
         coordinator.asked();
@@ -226,7 +226,7 @@ impl World {
         Self {
             now,
             coordinator,
-            sequences: Sequences::new(2_000),
+            sequences: InFlight::new(2_000),
             brokers: Brokers {
                 current: first,
                 before: None,

@@ -10,7 +10,7 @@ use eomirror_core::digest::Digest;
 use eomirror_core::header::{self, Reading};
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::offset_map;
-use eomirror_core::relay::{self, Fetched, Outgoing, Relay, Treatment};
+use eomirror_core::relay::{self, Fetched, Outgoing, Relay, TopicPolicy};
 
 use eomirror_kafka::probe;
 
@@ -144,7 +144,7 @@ fn read(batch: &Batch<'_>, memory: &mut Memory) -> Option<u64> {
 /// The whole relay, with settings of all kinds.
 fn relay(bytes: &[u8], choice: u64) -> bool {
     let bit = |place: u32| choice >> place & 1 == 1;
-    let Some(treatment) = treatment(choice) else {
+    let Some(policy) = policy(choice) else {
         return false;
     };
     let small = if bit(4) { usize::MAX } else { 2000 };
@@ -168,12 +168,12 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
         offsets: start..end,
     };
     let mut relay = Relay::new(LIMITS);
-    let mut relayed = relay.relay(&treatment, 0, &target, &fetched);
-    let again = relay.relay(&treatment, 0, &target, &fetched);
+    let mut relayed = relay.relay(&policy, 0, &target, &fetched);
+    let again = relay.relay(&policy, 0, &target, &fetched);
     assert_eq!(relayed, again, "the same bytes give the same batches");
 
-    let books = relayed.books;
-    assert!(books.settle(TOPIC, 0, books.sent).is_ok());
+    let accounting = relayed.accounting;
+    assert!(accounting.settle(TOPIC, 0, accounting.sent).is_ok());
     assert!(relayed.next_position >= start);
     let (mut sent, mut last) = (0, start - 1);
     for batch in &mut relayed.batches {
@@ -187,7 +187,7 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
         sent += u64::from(batch.count().unsigned_abs());
         well_formed(batch, bytes);
     }
-    assert_eq!(sent, books.sent);
+    assert_eq!(sent, accounting.sent);
     if let Some(error) = &relayed.stopped {
         assert!(!error.to_string().is_empty() && !error.fix().is_empty());
         assert_eq!(error.topic(), Some(TOPIC));
@@ -233,7 +233,7 @@ fn well_formed(batch: &mut Outgoing, fetched: &[u8]) {
 
 /// Batches that the target refuses until they are single records.
 fn halve(bytes: &[u8], choice: u64) -> bool {
-    let Some(treatment) = treatment(choice & 1) else {
+    let Some(policy) = policy(choice & 1) else {
         return false;
     };
     let fetched = Fetched {
@@ -243,11 +243,11 @@ fn halve(bytes: &[u8], choice: u64) -> bool {
     };
     let target = relay::Target::default();
     let mut relay = Relay::new(LIMITS);
-    let relayed = relay.relay(&treatment, 0, &target, &fetched);
+    let relayed = relay.relay(&policy, 0, &target, &fetched);
     let mut waiting: Vec<Outgoing> = relayed.batches.into_iter().rev().collect();
     let (mut next, mut single) = (0, 0);
     while let Some(batch) = waiting.pop() {
-        match relay.halve(&treatment, 0, &batch, bytes) {
+        match relay.halve(&policy, 0, &batch, bytes) {
             Ok([first, second]) => {
                 assert_eq!(first.count() + second.count(), batch.count());
                 assert!(first.count() > 0 && second.count() > 0);
@@ -264,7 +264,7 @@ fn halve(bytes: &[u8], choice: u64) -> bool {
             Err(_) => return false,
         }
     }
-    assert!(relayed.stopped.is_some() || single == relayed.books.sent);
+    assert!(relayed.stopped.is_some() || single == relayed.accounting.sent);
     single > 0
 }
 
@@ -298,12 +298,12 @@ fn offsets(bytes: &[u8], choice: u64) -> bool {
 }
 
 /// One bit for each thing that a link may do with records.
-fn treatment(choice: u64) -> Option<Treatment> {
+fn policy(choice: u64) -> Option<TopicPolicy> {
     let bit = |place: u32| choice >> place & 1 == 1;
     let origins = bit(2).then(|| HashSet::from(["source".to_owned()]));
     let guard = LoopGuard::new("source", "target", origins, bit(1)).ok()?;
     let opposite = bit(3).then_some(0_i64).into_iter().collect();
-    Treatment::new(TOPIC, "x.orders", guard, bit(0), opposite).ok()
+    TopicPolicy::new(TOPIC, "x.orders", guard, bit(0), opposite).ok()
 }
 
 /// Transactions of the first producer ids of a cluster, which are those of the corpus.

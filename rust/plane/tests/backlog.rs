@@ -19,7 +19,7 @@ use bytes::Bytes;
 use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Codec, Stamp};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Target, Treatment};
+use eomirror_core::relay::{Target, TopicPolicy};
 use eomirror_kafka::{Clock as _, ProducerSettings, Properties, SystemClock, TopicPartition};
 use eomirror_plane::lane::{History, Lane, Route, Settings, Start};
 use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
@@ -181,7 +181,7 @@ fn lane(source: Properties, target: Properties) -> Lane {
     let mut lane = Lane::new(settings, Arc::new(SystemClock)).unwrap();
     let guard = LoopGuard::new("S", "T", None, false).unwrap();
     lane.route(Route {
-        treatment: Treatment::new("t", "t", guard, false, HashSet::new()).unwrap(),
+        treatment: TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap(),
         target: Target::default(),
         target_id: None,
     });

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::verify::compacted::FinalState;
+use eomirror_core::verify::compacted::LastByKey;
 use eomirror_core::verify::compare::{Comparison, Difference, Limits, Side};
 use eomirror_core::verify::log_digest::{Counts, Part};
 use eomirror_kafka::{Clock, SystemClock, wait};
@@ -83,10 +83,10 @@ impl PartitionComparison {
         };
         let judge = match by_key {
             None => Judge::InOrder(Comparison::new(Limits { window, history })),
-            Some((most, share, shares)) => Judge::ByKey(FinalState::new(most, (share, shares))),
+            Some((most, share, shares)) => Judge::ByKey(LastByKey::new(most, (share, shares))),
         };
         let mut source = Half::new(source, forwarded, timestamps);
-        source.content.leave_out(letters);
+        source.content.skip_dead_letters(letters);
         Ok(Self {
             work: Mutex::new(Work {
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -178,7 +178,7 @@ impl PartitionComparison {
     ) {
         let mut work = self.lock();
         work.begin_again();
-        work.source.content.leave_out(letters);
+        work.source.content.skip_dead_letters(letters);
         for (side, start, end) in [
             (Side::Source, starts.0, source_end),
             (Side::Target, starts.1, target_end),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use eomirror_core::batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Holes, Target, Treatment};
+use eomirror_core::relay::{Holes, Target, TopicPolicy};
 use eomirror_kafka::{Clock, ProducerSettings, SystemClock, Throttled, TopicId, TopicPartition};
 use eomirror_plane::lane::{
     Account, Failure, FailureKind, History, Lane, Route, Settings, Start, StateRecord,
@@ -138,7 +138,7 @@ impl NativeLane {
             self.guard,
         )
         .map_err(|error| raise(py, &error))?;
-        let treatment = Treatment::new(
+        let treatment = TopicPolicy::new(
             source_topic,
             target_topic,
             guard,

@@ -2,7 +2,7 @@
 
 use eomirror_core::client_plane::plan::{Decision, Planned, plan};
 use eomirror_core::digest::Digest;
-use eomirror_core::{Ledger, header, leave_out};
+use eomirror_core::{Ledger, header, skip};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -84,7 +84,7 @@ impl Planner {
         let headers = batch.header_refs()?;
         let records = batch.record_refs(&headers)?;
         let policy = self.policy.get();
-        leave_out(&policy.policy, &records, &mut self.ledger).map_err(|error| raise(py, &error))
+        skip(&policy.policy, &records, &mut self.ledger).map_err(|error| raise(py, &error))
     }
 
     fn settle(&self, py: Python<'_>, acks: &Acks) -> PyResult<Vec<PartitionAccount>> {

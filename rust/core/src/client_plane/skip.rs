@@ -12,7 +12,7 @@ use crate::types::{DropReason, RecordRef};
 /// Enters records as [`DropReason::DeadLetter`]; gives the digest of each by itself, in hexadecimal.
 ///
 /// On an error the ledger is unchanged.
-pub fn leave_out(
+pub fn skip(
     policy: &Policy,
     records: &[RecordRef<'_>],
     ledger: &mut Ledger,
@@ -50,7 +50,7 @@ pub fn leave_out(
 
 #[cfg(test)]
 mod tests {
-    use super::leave_out;
+    use super::skip;
     use crate::client_plane::ledger::Ledger;
     use crate::client_plane::plan::{Policy, plan};
     use crate::client_plane::route::Routes;
@@ -82,7 +82,7 @@ mod tests {
     fn a_record_that_is_left_out_is_in_the_books_between_its_neighbours() {
         let (policy, mut ledger) = (policy(), Ledger::default());
         plan(&policy, &[record(5), record(6)], &mut ledger).unwrap();
-        let digests = leave_out(&policy, &[record(7)], &mut ledger).unwrap();
+        let digests = skip(&policy, &[record(7)], &mut ledger).unwrap();
         plan(&policy, &[record(8)], &mut ledger).unwrap();
         let acks = Acks {
             partitions: vec![AckedPartition {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn an_offset_that_goes_back_leaves_the_books_alone() {
         let (policy, mut ledger) = (policy(), Ledger::default());
-        let twice = leave_out(&policy, &[record(7), record(7)], &mut ledger);
+        let twice = skip(&policy, &[record(7), record(7)], &mut ledger);
         assert!(matches!(twice, Err(Error::OffsetWentBack { last: 7, .. })));
         assert!(ledger.is_empty());
     }
@@ -119,7 +119,7 @@ mod tests {
             ..record(1)
         };
         assert!(matches!(
-            leave_out(&policy, &[stranger], &mut ledger),
+            skip(&policy, &[stranger], &mut ledger),
             Err(Error::NoRoute { .. })
         ));
     }

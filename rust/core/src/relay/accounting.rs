@@ -1,4 +1,4 @@
-//! What became of the records of a partition: the books of rule 7.
+//! What became of the records of a partition: the accounting of rule 7.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::types::DropReason;
 
 /// Counted records of one source partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Accounting {
     /// Records that a `read_committed` consumer sees.
     pub fetched: u64,
     /// Of them, records in outgoing batches.
@@ -20,7 +20,7 @@ pub struct Books {
     dropped: [u64; DropReason::ALL.len()],
 }
 
-impl Books {
+impl Accounting {
     /// Records that were dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -35,7 +35,7 @@ impl Books {
             .fold(0_u64, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Adds the books of a later answer.
+    /// Adds the accounting of a later answer.
     pub fn add(&mut self, later: &Self) {
         self.fetched = self.fetched.saturating_add(later.fetched);
         self.sent = self.sent.saturating_add(later.sent);
@@ -81,7 +81,7 @@ pub struct Relayed {
     /// In the order in which they must be produced.
     pub batches: Vec<Outgoing>,
     /// What became of the records; they balance.
-    pub books: Books,
+    pub accounting: Accounting,
     /// Batches without anything to mirror.
     pub skipped: Skipped,
     /// The last batch that was looked at, whatever it holds; None when there was none.

@@ -20,7 +20,7 @@ pub enum RelayError {
         error: BatchError,
     },
 
-    /// A record that the loop guard refuses, or books that do not balance.
+    /// A record that the loop guard refuses, or records that are not accounted for.
     #[error(transparent)]
     Record(#[from] Error),
 

@@ -2,7 +2,7 @@
 
 use super::outgoing::{Content, Outgoing, SourceRun, extend};
 use super::split;
-use super::stop::{Halt, Source};
+use super::stop::{Source, Stop};
 use super::target::Target;
 use super::topic_policy::Change;
 use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
@@ -55,7 +55,7 @@ impl<'w> Merge<'w> {
     }
 
     /// Ends the batch that is being collected; the next one has `codec`.
-    pub(super) fn begin(&mut self, codec: Codec) -> Result<(), Halt> {
+    pub(super) fn begin(&mut self, codec: Codec) -> Result<(), Stop> {
         self.flush()?;
         self.writer.restart(codec);
         Ok(())
@@ -67,7 +67,7 @@ impl<'w> Merge<'w> {
         record: &Record<'_>,
         change: Change,
         provenance: &[u8],
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Stop> {
         let mut added = self.write(record, change, provenance);
         if !matches!(added, Ok(true)) && self.writer.count() > 0 {
             // full, or its timestamp lies too far from those that are there
@@ -115,7 +115,7 @@ impl<'w> Merge<'w> {
     }
 
     /// Ends the batch that is being collected, if one is.
-    pub(super) fn flush(&mut self) -> Result<(), Halt> {
+    pub(super) fn flush(&mut self) -> Result<(), Stop> {
         if self.writer.count() == 0 {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl<'w> Merge<'w> {
         Ok(())
     }
 
-    fn halve(&mut self, batch: Outgoing) -> Result<[Outgoing; 2], Halt> {
+    fn halve(&mut self, batch: Outgoing) -> Result<[Outgoing; 2], Stop> {
         let (offset, size) = (batch.first_offset(), batch.size());
         let (source, limit) = (self.source, self.target.max_batch_bytes);
         let runs = batch.runs().to_vec();
@@ -154,7 +154,7 @@ impl<'w> Merge<'w> {
     }
 
     /// All of it, in order.
-    pub(super) fn finish(mut self) -> Result<Vec<Outgoing>, Halt> {
+    pub(super) fn finish(mut self) -> Result<Vec<Outgoing>, Stop> {
         self.flush()?;
         Ok(self.batches)
     }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::accounting::{Books, Relayed, Skipped};
+use super::accounting::{Accounting, Relayed, Skipped};
 use super::fetched::{Fetched, Holes};
 use super::merge::Merge;
 use super::outgoing::{Content, Outgoing, SourceRun};
-use super::stop::{Before, Halt, Source, full, refused};
+use super::stop::{Before, Source, Stop, full, refused};
 use super::target::Target;
 use super::topic_policy::{Author, Decision, Need};
 use crate::batch::{
@@ -59,13 +59,13 @@ pub(super) struct Pass<'w, 'a> {
 pub(super) struct Progress<'a> {
     /// A small batch that waits for a neighbour to be merged with. While there is one, no record is being collected.
     lone: Option<Piece<'a>>,
-    books: Books,
+    accounting: Accounting,
     skipped: Skipped,
 }
 
 impl<'a> Pass<'_, 'a> {
     /// Goes over the answer's first `most` batches.
-    pub(super) fn run(mut self, fetched: &Fetched<'a>, most: usize) -> Result<Relayed, Halt> {
+    pub(super) fn run(mut self, fetched: &Fetched<'a>, most: usize) -> Result<Relayed, Stop> {
         let mut filter = AbortedFilter::new(fetched.aborted.to_vec());
         let mut batches = Batches::new(fetched.records);
         let (mut start, mut next_position) = (0, self.offsets.start);
@@ -117,18 +117,15 @@ impl<'a> Pass<'_, 'a> {
             next_position = next_position.max(looked_to);
         }
         self.pass_lone()?;
-        let Source {
-            treatment,
-            partition,
-        } = self.source;
+        let Source { policy, partition } = self.source;
         let outgoing = self.merge.finish()?;
-        let mut books = self.progress.books;
+        let mut accounting = self.progress.accounting;
         for batch in &outgoing {
-            books.sent += u64::from(batch.count().unsigned_abs());
+            accounting.sent += u64::from(batch.count().unsigned_abs());
         }
-        books
-            .settle(treatment.source_topic(), partition, books.sent)
-            .map_err(|error| Halt {
+        accounting
+            .settle(policy.source_topic(), partition, accounting.sent)
+            .map_err(|error| Stop {
                 before: Before::Batch(0),
                 error: Some(error.into()),
             })?;
@@ -136,7 +133,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(Relayed {
             max_timestamp: times.max().unwrap_or(-1),
             batches: outgoing,
-            books,
+            accounting,
             skipped: self.progress.skipped,
             mark,
             holes,
@@ -159,11 +156,11 @@ impl<'a> Pass<'_, 'a> {
                 .any(|batch| is_compacted(&batch))
     }
 
-    fn data(&mut self, mut piece: Piece<'a>) -> Result<(), Halt> {
+    fn data(&mut self, mut piece: Piece<'a>) -> Result<(), Stop> {
         if piece.batch.last_offset() < self.offsets.start {
             return Ok(());
         }
-        if self.source.treatment.is_opposite(piece.batch.producer_id()) {
+        if self.source.policy.is_opposite(piece.batch.producer_id()) {
             return self.drop_whole(&piece);
         }
         match self.way(&mut piece)? {
@@ -183,10 +180,10 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    fn way(&mut self, piece: &mut Piece<'a>) -> Result<Way, Halt> {
+    fn way(&mut self, piece: &mut Piece<'a>) -> Result<Way, Stop> {
         let batch = &piece.batch;
         let size = batch.bytes().len();
-        let must_write = self.source.treatment.need() == Need::Write
+        let must_write = self.source.policy.need() == Need::Write
             || !self.is_within(batch)
             || batch.obstacle_for(self.target.timestamps).is_some()
             || size > self.target.max_batch_bytes;
@@ -198,7 +195,7 @@ impl<'a> Pass<'_, 'a> {
             // its records are judged when they are written
             return Ok(Way::Join);
         }
-        if self.source.treatment.need() == Need::Read && self.drops_one_of(piece)? {
+        if self.source.policy.need() == Need::Read && self.drops_one_of(piece)? {
             return Ok(Way::Write);
         }
         Ok(if small { Way::Join } else { Way::Pass })
@@ -218,7 +215,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Whether a record of it is dropped; if none is, those that carry the header of another record are counted.
-    fn drops_one_of(&mut self, piece: &mut Piece<'a>) -> Result<bool, Halt> {
+    fn drops_one_of(&mut self, piece: &mut Piece<'a>) -> Result<bool, Stop> {
         let source = self.source;
         let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
@@ -227,7 +224,7 @@ impl<'a> Pass<'_, 'a> {
         for record in records.map_err(malformed)? {
             let record = record.map_err(malformed)?;
             let decision = source
-                .treatment
+                .policy
                 .decide(&record, place, &self.author, self.provenance)
                 .map_err(|error| refused(record.offset, error))?;
             match decision {
@@ -241,7 +238,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Passes the batch that waits, if one does.
-    fn pass_lone(&mut self) -> Result<(), Halt> {
+    fn pass_lone(&mut self) -> Result<(), Stop> {
         match self.progress.lone.take() {
             Some(lone) => self.pass(&lone),
             None => Ok(()),
@@ -249,7 +246,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Sends the batch's body as it is. No record may be being collected.
-    fn pass(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+    fn pass(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         if self.merge.is_full() {
             return Err(full(Before::Batch(piece.index)));
         }
@@ -261,8 +258,8 @@ impl<'a> Pass<'_, 'a> {
             first: batch.base_offset(),
             count: i64::from(batch.record_count()),
         };
-        self.progress.books.fetched += u64::from(batch.record_count().unsigned_abs());
-        self.progress.books.copied_headers += piece.copied;
+        self.progress.accounting.fetched += u64::from(batch.record_count().unsigned_abs());
+        self.progress.accounting.copied_headers += piece.copied;
         self.merge.push(Outgoing::new(
             Content::Passed { head, body },
             vec![run],
@@ -272,7 +269,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Writes the batch's records, together with what waits or is being collected if that is possible.
-    fn write(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+    fn write(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let codec = piece.batch.codec();
         match self.progress.lone.take() {
             Some(lone) if lone.batch.codec() == codec => {
@@ -289,7 +286,7 @@ impl<'a> Pass<'_, 'a> {
         self.collect(piece)
     }
 
-    fn collect(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+    fn collect(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let source = self.source;
         let place = source.place(&piece.batch);
         let malformed = |error| source.malformed(piece.index, error);
@@ -299,14 +296,14 @@ impl<'a> Pass<'_, 'a> {
             if !self.offsets.contains(&record.offset) {
                 continue;
             }
-            self.progress.books.fetched += 1;
+            self.progress.accounting.fetched += 1;
             let decision = source
-                .treatment
+                .policy
                 .decide(&record, place, &self.author, self.provenance)
                 .map_err(|error| refused(record.offset, error))?;
             let change = match decision {
                 Decision::Drop(reason) => {
-                    self.progress.books.drop(reason, 1);
+                    self.progress.accounting.drop(reason, 1);
                     continue;
                 }
                 Decision::Keep(_) | Decision::Copied(_) if self.merge.is_full() => {
@@ -314,7 +311,7 @@ impl<'a> Pass<'_, 'a> {
                 }
                 Decision::Keep(change) => change,
                 Decision::Copied(change) => {
-                    self.progress.books.copied_headers += 1;
+                    self.progress.accounting.copied_headers += 1;
                     change
                 }
             };
@@ -324,7 +321,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Drops a batch that came from the target: its records have been there.
-    fn drop_whole(&mut self, piece: &Piece<'a>) -> Result<(), Halt> {
+    fn drop_whole(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let mut count = u64::from(piece.batch.record_count().unsigned_abs());
         if !self.is_within(&piece.batch) {
             let malformed = |error| self.source.malformed(piece.index, error);
@@ -335,8 +332,8 @@ impl<'a> Pass<'_, 'a> {
                 count += u64::from(self.offsets.contains(&offset));
             }
         }
-        self.progress.books.fetched += count;
-        self.progress.books.drop(DropReason::Hop, count);
+        self.progress.accounting.fetched += count;
+        self.progress.accounting.drop(DropReason::Hop, count);
         Ok(())
     }
 }

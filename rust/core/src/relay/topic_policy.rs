@@ -10,7 +10,7 @@ use crate::types::{DropReason, HeaderRef, RecordRef, Written};
 
 /// What is done with the records of one topic, on all of its partitions.
 #[derive(Debug, Clone)]
-pub struct Treatment {
+pub struct TopicPolicy {
     source_topic: String,
     target_topic: String,
     guard: LoopGuard,
@@ -72,7 +72,7 @@ pub(super) enum Change {
     Replace,
 }
 
-impl Treatment {
+impl TopicPolicy {
     /// For records that are read from `source_topic` and written to `target_topic`.
     ///
     /// `guard` judges every record if it is enforced. With `header` every record gets a provenance header. Batches of

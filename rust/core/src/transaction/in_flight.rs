@@ -164,7 +164,7 @@ struct Flight<K> {
 
 /// The state machine; see the module. `K` names a partition, `B` is a batch, cheap to clone.
 #[derive(Debug)]
-pub struct Sequences<K, B> {
+pub struct InFlight<K, B> {
     lanes: BTreeMap<K, Lane<B>>,
     /// Lanes with entries.
     busy: BTreeSet<K>,
@@ -174,7 +174,7 @@ pub struct Sequences<K, B> {
     request_bytes: usize,
 }
 
-impl<K: Ord + Clone, B: Clone> Sequences<K, B> {
+impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
     /// Nothing to send. `request_bytes` bounds a request, beyond its first batch.
     #[must_use]
     pub const fn new(request_bytes: usize) -> Self {

@@ -40,7 +40,7 @@ pub enum Step {
     Wait(Instant),
     /// They wait for what the coordinator says, until then at most.
     Asked(Instant),
-    /// The coordinator is to be asked; see [`Markers::asked`].
+    /// The coordinator is to be asked; see [`MarkerWait::asked`].
     Ask,
 }
 
@@ -58,20 +58,20 @@ enum Phase {
 
 /// The markers of one producer's last transaction.
 #[derive(Debug, Clone)]
-pub struct Markers {
+pub struct MarkerWait {
     phase: Phase,
     usual: Duration,
     /// The coordinator does not tell this producer.
     silent: bool,
 }
 
-impl Default for Markers {
+impl Default for MarkerWait {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Markers {
+impl MarkerWait {
     /// Of a producer that has no transaction behind it.
     #[must_use]
     pub const fn new() -> Self {
@@ -162,12 +162,12 @@ impl Markers {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Instant, LEAST, MOST, Markers, SURE, Step};
+    use super::{Duration, Instant, LEAST, MOST, MarkerWait, SURE, Step};
 
     const MS: Duration = Duration::from_millis(1);
 
     /// Asks until records may go; markers take `takes`. Gives when that was, and how often the coordinator was asked.
-    fn wait(markers: &mut Markers, takes: Duration, trip: Duration) -> (Duration, u32) {
+    fn wait(markers: &mut MarkerWait, takes: Duration, trip: Duration) -> (Duration, u32) {
         let ended = Instant::now();
         let (mut now, mut asked) = (ended, 0);
         markers.ended(now);
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_first_transaction_waits_for_nothing() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         assert_eq!(markers.wants(Instant::now()), Step::Go);
     }
 
     #[test]
     fn what_markers_take_is_learnt() {
         for takes in [2, 5, 12] {
-            let mut markers = Markers::new();
+            let mut markers = MarkerWait::new();
             let takes = takes * MS;
             let mut asked = 0;
             let mut waited = Duration::ZERO;
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_ever() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         for _ in 0..100 {
             let (gone, asked) = wait(&mut markers, 10_000 * MS, MS / 2);
             assert!(gone <= SURE.max(3 * MOST) + MS);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn records_that_come_late_ask_nobody() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         let now = Instant::now();
         markers.ended(now);
         assert_eq!(markers.wants(now + SURE), Step::Go);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_come_holds_nobody() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         let now = Instant::now();
         markers.ended(now);
         assert_eq!(markers.wants(now), Step::Wait(now + LEAST));
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_coordinator_that_does_not_say_is_asked_once() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         let now = Instant::now();
         markers.ended(now);
         markers.asked();
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_answer_about_a_transaction_that_is_past_changes_nothing() {
-        let mut markers = Markers::new();
+        let mut markers = MarkerWait::new();
         markers.told(true, Instant::now());
         assert_eq!(markers.wants(Instant::now()), Step::Go);
     }

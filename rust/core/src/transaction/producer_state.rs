@@ -11,7 +11,7 @@
 //! An `EndTxn` whose answer was lost may have been carried out or not. The only thing to do is to send the *same*
 //! one again, with the old identity, as often as it takes: the coordinator recognises it (51 while it writes markers,
 //! then 0 with the identity that the first one made). Asking for the opposite in between would be wrong whatever comes
-//! back, so [`Coordinator::abort`] is refused while a commit is unresolved. `INVALID_TXN_STATE` (48) to a commit is
+//! back, so [`ProducerState::abort`] is refused while a commit is unresolved. `INVALID_TXN_STATE` (48) to a commit is
 //! definite: the coordinator has aborted, by its timeout, and a commit that arrives late will be refused as well.
 //!
 //! # Fencing
@@ -24,21 +24,23 @@
 //! # The table
 //!
 //! ```text
-//! state         event                        next           tells
-//! -----------   --------------------------   ------------   ----------------------------
-//! Initializing  InitProducerId 0             Ready          Initialized
-//! Ready         begin()                      Open
-//! Open          commit(), nothing written    Ready          Committed, nobody is asked
-//! Open          commit()                     Ending commit
-//! Open          abort()                      Ending abort
-//! Ending        EndTxn 0                     Ready          Committed or Aborted
-//! Ending        EndTxn 51, 14, lost, ...     Ending         the same again, after a pause
-//! Ending commit EndTxn 120                   Doomed         MustAbort
-//! Ending commit EndTxn 48                    Initializing   NotCommitted
-//! Ending abort  EndTxn 48                    Initializing   Aborted
-//! Doomed        abort()                      Ending abort
-//! any           47, 90                       Over           Fenced
-//! any           everything else              Over           Refused
+//! state          event                        next           tells
+//! ------------   --------------------------   ------------   ----------------------------
+//! Initializing   InitProducerId 0             Ready          Initialized
+//! Ready          begin()                      Open
+//! Open           commit(), nothing written    Ready          Committed, nobody is asked
+//! Open           commit()                     Committing
+//! Open           abort()                      Aborting
+//! Open           require_abort()              AbortRequired
+//! Committing     EndTxn 0                     Ready          Committed
+//! Aborting       EndTxn 0                     Ready          Aborted
+//! either         EndTxn 51, 14, lost, ...     the same       the same again, after a pause
+//! Committing     EndTxn 120                   AbortRequired  MustAbort
+//! Committing     EndTxn 48                    Initializing   NotCommitted
+//! Aborting       EndTxn 48                    Initializing   Aborted
+//! AbortRequired  abort()                      Aborting
+//! any            47, 90                       Fatal          Fenced
+//! any            everything else              Fatal          Refused
 //! ```
 //!
 //! 15, 16 and a lost connection also forget which broker is the coordinator, in every state.
@@ -102,7 +104,7 @@ pub enum Event {
 /// A call that does not fit the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{call} does not fit: {state}")]
-pub struct Misplaced {
+pub struct InvalidState {
     /// What was called.
     pub call: &'static str,
     /// Why it does not fit.
@@ -114,14 +116,15 @@ enum Phase {
     Initializing { previous: Option<Identity> },
     Ready(Identity),
     Open { identity: Identity, written: bool },
-    Doomed(Identity),
-    Ending { identity: Identity, commit: bool },
-    Over,
+    AbortRequired(Identity),
+    Committing(Identity),
+    Aborting(Identity),
+    Fatal,
 }
 
 /// The state machine; see the module.
 #[derive(Debug)]
-pub struct Coordinator {
+pub struct ProducerState {
     phase: Phase,
     broker: Option<i32>,
     asked: bool,
@@ -129,13 +132,13 @@ pub struct Coordinator {
     not_before: Option<Instant>,
 }
 
-impl Default for Coordinator {
+impl Default for ProducerState {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Coordinator {
+impl ProducerState {
     /// A producer that has no identity yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -170,9 +173,10 @@ impl Coordinator {
         match self.phase {
             Phase::Ready(identity)
             | Phase::Open { identity, .. }
-            | Phase::Doomed(identity)
-            | Phase::Ending { identity, .. } => Some(identity.producer_id),
-            Phase::Initializing { .. } | Phase::Over => None,
+            | Phase::AbortRequired(identity)
+            | Phase::Committing(identity)
+            | Phase::Aborting(identity) => Some(identity.producer_id),
+            Phase::Initializing { .. } | Phase::Fatal => None,
         }
     }
 
@@ -190,20 +194,23 @@ impl Coordinator {
     pub const fn in_transaction(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Open { .. } | Phase::Doomed(_) | Phase::Ending { .. }
+            Phase::Open { .. }
+                | Phase::AbortRequired(_)
+                | Phase::Committing(_)
+                | Phase::Aborting(_)
         )
     }
 
     /// Whether a commit was asked for and its outcome is not known yet.
     #[must_use]
     pub const fn is_committing(&self) -> bool {
-        matches!(self.phase, Phase::Ending { commit: true, .. })
+        matches!(self.phase, Phase::Committing(_))
     }
 
     /// Whether a transaction is being ended.
     #[must_use]
     pub const fn is_ending(&self) -> bool {
-        matches!(self.phase, Phase::Ending { .. })
+        matches!(self.phase, Phase::Committing(_) | Phase::Aborting(_))
     }
 
     /// What to ask now; None when nothing is missing, an answer is outstanding, or a pause is on.
@@ -214,8 +221,17 @@ impl Coordinator {
         }
         let ask = match self.phase {
             Phase::Initializing { previous } => Ask::Init { previous },
-            Phase::Ending { identity, commit } => Ask::End { identity, commit },
-            Phase::Ready(_) | Phase::Open { .. } | Phase::Doomed(_) | Phase::Over => return None,
+            Phase::Committing(identity) => Ask::End {
+                identity,
+                commit: true,
+            },
+            Phase::Aborting(identity) => Ask::End {
+                identity,
+                commit: false,
+            },
+            Phase::Ready(_) | Phase::Open { .. } | Phase::AbortRequired(_) | Phase::Fatal => {
+                return None;
+            }
         };
         Some(if self.broker.is_none() {
             Ask::Find
@@ -239,7 +255,7 @@ impl Coordinator {
     pub fn lost(&mut self, now: Instant) {
         self.asked = false;
         self.broker = None;
-        self.rest(now);
+        self.back_off(now);
     }
 
     /// The answer to [`Ask::Find`].
@@ -251,10 +267,10 @@ impl Coordinator {
                 None
             }
             _ if is_passing(error) => {
-                self.rest(now);
+                self.back_off(now);
                 None
             }
-            _ => Some(self.over(Event::Refused(error))),
+            _ => Some(self.fatal(Event::Refused(error))),
         }
     }
 
@@ -268,7 +284,7 @@ impl Coordinator {
             0 if identity.producer_id >= 0 && identity.epoch >= 0 => {
                 Some(self.ready(identity, Event::Initialized))
             }
-            0 => Some(self.over(Event::Refused(code::INVALID_PRODUCER_ID_MAPPING))),
+            0 => Some(self.fatal(Event::Refused(code::INVALID_PRODUCER_ID_MAPPING))),
             _ => self.failed(error, now),
         }
     }
@@ -276,8 +292,10 @@ impl Coordinator {
     /// The answer to [`Ask::End`]; `next` is the identity that it gives.
     pub fn ended(&mut self, error: i16, next: Identity, now: Instant) -> Option<Event> {
         self.asked = false;
-        let Phase::Ending { identity, commit } = self.phase else {
-            return None;
+        let (identity, commit) = match self.phase {
+            Phase::Committing(identity) => (identity, true),
+            Phase::Aborting(identity) => (identity, false),
+            _ => return None,
         };
         match error {
             0 if follows(identity, next) => {
@@ -289,9 +307,9 @@ impl Coordinator {
                 Some(self.ready(next, event))
             }
             // said to be done, under an identity that no later batch could be told from an earlier one by
-            0 => Some(self.over(Event::Refused(code::INVALID_PRODUCER_EPOCH))),
+            0 => Some(self.fatal(Event::Refused(code::INVALID_PRODUCER_EPOCH))),
             code::TRANSACTION_ABORTABLE if commit => {
-                self.phase = Phase::Doomed(identity);
+                self.phase = Phase::AbortRequired(identity);
                 Some(Event::MustAbort(error))
             }
             code::INVALID_TXN_STATE => {
@@ -309,7 +327,7 @@ impl Coordinator {
     }
 
     /// Begins a transaction.
-    pub fn begin(&mut self) -> Result<Identity, Misplaced> {
+    pub fn begin(&mut self) -> Result<Identity, InvalidState> {
         match self.phase {
             Phase::Ready(identity) => {
                 self.phase = Phase::Open {
@@ -318,7 +336,7 @@ impl Coordinator {
                 };
                 Ok(identity)
             }
-            _ => Err(self.misplaced("begin")),
+            _ => Err(self.invalid("begin")),
         }
     }
 
@@ -334,7 +352,7 @@ impl Coordinator {
 
     /// Asks for a commit; everything that was sent must have been acknowledged. An empty transaction is committed at
     /// once: the coordinator does not know it and would answer 48.
-    pub fn commit(&mut self) -> Result<Option<Event>, Misplaced> {
+    pub fn commit(&mut self) -> Result<Option<Event>, InvalidState> {
         match self.phase {
             Phase::Open {
                 identity,
@@ -344,35 +362,35 @@ impl Coordinator {
                 Ok(Some(Event::Committed))
             }
             Phase::Open { identity, .. } => {
-                self.end(identity, true);
+                self.end(Phase::Committing(identity));
                 Ok(None)
             }
-            Phase::Ending { commit: true, .. } => Ok(None),
-            _ => Err(self.misplaced("commit")),
+            Phase::Committing(_) => Ok(None),
+            _ => Err(self.invalid("commit")),
         }
     }
 
     /// Asks for an abort, of an empty transaction too: the new epoch makes void whatever may be on its way.
-    pub fn abort(&mut self) -> Result<(), Misplaced> {
+    pub fn abort(&mut self) -> Result<(), InvalidState> {
         match self.phase {
-            Phase::Open { identity, .. } | Phase::Doomed(identity) => {
-                self.end(identity, false);
+            Phase::Open { identity, .. } | Phase::AbortRequired(identity) => {
+                self.end(Phase::Aborting(identity));
                 Ok(())
             }
-            Phase::Ending { commit: false, .. } => Ok(()),
-            _ => Err(self.misplaced("abort")),
+            Phase::Aborting(_) => Ok(()),
+            _ => Err(self.invalid("abort")),
         }
     }
 
     /// What a leader refused makes this transaction impossible to commit.
-    pub const fn doom(&mut self) {
+    pub const fn require_abort(&mut self) {
         if let Phase::Open { identity, .. } = self.phase {
-            self.phase = Phase::Doomed(identity);
+            self.phase = Phase::AbortRequired(identity);
         }
     }
 
-    const fn end(&mut self, identity: Identity, commit: bool) {
-        self.phase = Phase::Ending { identity, commit };
+    const fn end(&mut self, phase: Phase) {
+        self.phase = phase;
         self.pause = FIRST_PAUSE;
         self.not_before = None;
     }
@@ -384,8 +402,8 @@ impl Coordinator {
         event
     }
 
-    const fn over(&mut self, event: Event) -> Event {
-        self.phase = Phase::Over;
+    const fn fatal(&mut self, event: Event) -> Event {
+        self.phase = Phase::Fatal;
         event
     }
 
@@ -396,32 +414,32 @@ impl Coordinator {
                 None
             }
             _ if is_passing(error) => {
-                self.rest(now);
+                self.back_off(now);
                 None
             }
             code::INVALID_PRODUCER_EPOCH | code::PRODUCER_FENCED => {
-                Some(self.over(Event::Fenced(error)))
+                Some(self.fatal(Event::Fenced(error)))
             }
-            _ => Some(self.over(Event::Refused(error))),
+            _ => Some(self.fatal(Event::Refused(error))),
         }
     }
 
-    fn rest(&mut self, now: Instant) {
+    fn back_off(&mut self, now: Instant) {
         self.not_before = Some(now + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    const fn misplaced(&self, call: &'static str) -> Misplaced {
+    const fn invalid(&self, call: &'static str) -> InvalidState {
         let state = match self.phase {
             Phase::Initializing { .. } => "the producer has no identity yet",
             Phase::Ready(_) => "no transaction is open",
             Phase::Open { .. } => "a transaction is open",
-            Phase::Doomed(_) => "the transaction can only be aborted",
-            Phase::Ending { commit: true, .. } => "a commit is under way and must be finished",
-            Phase::Ending { commit: false, .. } => "an abort is under way and must be finished",
-            Phase::Over => "the producer was fenced or refused",
+            Phase::AbortRequired(_) => "the transaction can only be aborted",
+            Phase::Committing(_) => "a commit is under way and must be finished",
+            Phase::Aborting(_) => "an abort is under way and must be finished",
+            Phase::Fatal => "the producer was fenced or refused",
         };
-        Misplaced { call, state }
+        InvalidState { call, state }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! A reader is slow, and compaction does not wait: it may read an older record of a key, and the last one may be removed
 //! before the reader gets there, for a younger one beyond the compared range. So what differs is read once more
-//! ([`FinalState::again`]). The older record is gone then, too; where it is not, no compaction has been there.
+//! ([`LastByKey::again`]). The older record is gone then, too; where it is not, no compaction has been there.
 //!
 //! Memory is bounded by the number of keys. A larger topic is compared in shares: share `i` of `n` looks at the keys
 //! whose digest is `i` modulo `n`, and reads everything again.
@@ -29,7 +29,7 @@ struct Last {
 
 /// The last record of every key, on both sides.
 #[derive(Debug)]
-pub struct FinalState {
+pub struct LastByKey {
     keys: HashMap<u64, [Last; 2]>,
     most: usize,
     share: (u64, u64),
@@ -38,7 +38,7 @@ pub struct FinalState {
     again: Option<HashSet<u64>>,
 }
 
-/// What [`FinalState::finish`] found.
+/// What [`LastByKey::finish`] found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Keys whose last records agree.
@@ -47,7 +47,7 @@ pub struct Outcome {
     pub differences: Vec<Difference>,
 }
 
-impl FinalState {
+impl LastByKey {
     /// For at most `most` keys of share `share.0` of `share.1`.
     #[must_use]
     pub fn new(most: usize, share: (u64, u64)) -> Self {
@@ -157,7 +157,7 @@ fn difference([source, target]: &[Last; 2]) -> Option<Difference> {
 
 #[cfg(test)]
 mod tests {
-    use super::FinalState;
+    use super::LastByKey;
     use crate::verify::compare::{Difference, Seen, Side};
     use crate::verify::log_digest::Entry;
 
@@ -165,14 +165,14 @@ mod tests {
     type Row = (u64, u64, bool);
 
     fn compare(source: &[Row], target: &[Row]) -> (u64, Vec<Difference>) {
-        let mut state = FinalState::new(100, (0, 1));
+        let mut state = LastByKey::new(100, (0, 1));
         read(&mut state, source, target);
         assert!(!state.is_full());
         let outcome = state.finish();
         (outcome.matched, outcome.differences)
     }
 
-    fn read(state: &mut FinalState, source: &[Row], target: &[Row]) {
+    fn read(state: &mut LastByKey, source: &[Row], target: &[Row]) {
         for (side, rows) in [(Side::Source, source), (Side::Target, target)] {
             for (offset, (key, digest, compared)) in rows.iter().enumerate() {
                 let seen = Seen {
@@ -234,7 +234,7 @@ mod tests {
         // of key 1, 11 was removed for 12 before the reader came to it; 10 had been read
         let source = [(1, 10, true), (2, 20, true), (1, 12, false)];
         let target = [(1, 10, true), (2, 20, true), (1, 11, true)];
-        let mut state = FinalState::new(100, (0, 1));
+        let mut state = LastByKey::new(100, (0, 1));
         read(&mut state, &source, &target);
         assert_eq!(state.finish().differences, [altered]);
         state.again();
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(state.finish().differences, []);
         assert_eq!(state.finish().matched, 1);
         // a copy that was changed differs again
-        let mut state = FinalState::new(100, (0, 1));
+        let mut state = LastByKey::new(100, (0, 1));
         for _ in 0..3 {
             read(&mut state, &source, &target);
             assert_eq!(state.finish().differences, [altered]);
@@ -265,7 +265,7 @@ mod tests {
         };
         let mut matched = 0;
         for share in 0..4 {
-            let mut state = FinalState::new(5, (share, 4));
+            let mut state = LastByKey::new(5, (share, 4));
             for key in 0..20 {
                 state.add(Side::Source, &entry(key), true);
                 state.add(Side::Target, &entry(key), true);
@@ -274,7 +274,7 @@ mod tests {
             matched += state.finish().matched;
         }
         assert_eq!(matched, 20);
-        let mut state = FinalState::new(5, (0, 1));
+        let mut state = LastByKey::new(5, (0, 1));
         for key in 0..6 {
             state.add(Side::Source, &entry(key), true);
         }

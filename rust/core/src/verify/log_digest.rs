@@ -62,13 +62,13 @@ pub struct Entry {
 }
 
 /// Reads a range of one partition, answer after answer.
-pub struct Content {
+pub struct LogDigest {
     topic: String,
     range: Range<i64>,
     next: i64,
     part: Part,
     timestamps: bool,
-    letters: HashMap<i64, u64>,
+    dead_letters: HashMap<i64, u64>,
     counts: Counts,
     holes: Vec<Range<i64>>,
     compacted: bool,
@@ -79,7 +79,7 @@ pub struct Content {
 /// So many holes are kept of a log.
 const MOST_HOLES: usize = 100;
 
-impl Content {
+impl LogDigest {
     /// Over the records of `topic` with offsets in `range`.
     #[must_use]
     pub fn new(topic: &str, range: Range<i64>, part: Part, timestamps: bool) -> Self {
@@ -89,7 +89,7 @@ impl Content {
             range,
             part,
             timestamps,
-            letters: HashMap::new(),
+            dead_letters: HashMap::new(),
             counts: Counts::default(),
             holes: Vec::new(),
             compacted: false,
@@ -99,8 +99,8 @@ impl Content {
     }
 
     /// Leaves out the records at these offsets, each if this is its digest, timestamp included.
-    pub fn leave_out(&mut self, letters: impl IntoIterator<Item = (i64, u64)>) {
-        self.letters.extend(letters);
+    pub fn skip_dead_letters(&mut self, dead_letters: impl IntoIterator<Item = (i64, u64)>) {
+        self.dead_letters.extend(dead_letters);
     }
 
     /// The offset to fetch next; never beyond the end, so that one who moves the end finds what lies behind it also
@@ -237,12 +237,12 @@ impl Content {
     }
 
     fn is_letter(&mut self, record: &RecordRef<'_>) -> bool {
-        let Some(letter) = self.letters.get(&record.offset) else {
+        let Some(dead_letter) = self.dead_letters.get(&record.offset) else {
             return false;
         };
         let mut digest = Digest::default();
         digest.add(record, &mut self.scratch);
-        digest.value() == *letter
+        digest.value() == *dead_letter
     }
 
     fn is_ours(&self, record: &RecordRef<'_>) -> Result<bool, String> {
@@ -280,7 +280,7 @@ fn key_digest(key: Option<&[u8]>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Content, Counts, Part};
+    use super::{Counts, LogDigest, Part};
     use crate::header::{Mark, NAME, Provenance, Writer};
     use crate::loop_guard::LoopGuard;
     use crate::types::{HeaderRef, RecordRef, Written};
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn only_the_range_counts() {
-        let mut content = Content::new("t", 5..7, Part::All, true);
+        let mut content = LogDigest::new("t", 5..7, Part::All, true);
         for offset in 0..10 {
             let taken = content.take(&record(offset, 1, &[])).unwrap();
             assert_eq!(taken.is_some(), (5..7).contains(&offset));
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_lies_behind_the_end_is_there_when_the_end_moves() {
-        let mut content = Content::new("t", 0..5, Part::All, true);
+        let mut content = LogDigest::new("t", 0..5, Part::All, true);
         for offset in 0..10 {
             content.take(&record(offset, 1, &[])).unwrap();
         }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn timestamps_can_be_left_out() {
         let digest = |timestamps, time| {
-            let mut content = Content::new("t", 0..9, Part::All, timestamps);
+            let mut content = LogDigest::new("t", 0..9, Part::All, timestamps);
             content.take(&record(0, time, &[])).unwrap().unwrap().seen
         };
         assert_eq!(digest(false, 1), digest(false, 2));
@@ -338,13 +338,13 @@ mod tests {
     #[test]
     fn a_dead_letter_excuses_the_record_that_it_is_about_and_no_other() {
         let digest = |offset| {
-            let mut content = Content::new("t", 0..9, Part::All, true);
+            let mut content = LogDigest::new("t", 0..9, Part::All, true);
             let entry = content.take(&record(offset, offset, &[])).unwrap().unwrap();
             entry.seen.digest
         };
         for timestamps in [true, false] {
-            let mut content = Content::new("t", 0..9, Part::All, timestamps);
-            content.leave_out([(3, digest(3)), (4, digest(5))]);
+            let mut content = LogDigest::new("t", 0..9, Part::All, timestamps);
+            content.skip_dead_letters([(3, digest(3)), (4, digest(5))]);
             let ours: Vec<_> = (0..9)
                 .map(|offset| {
                     content
@@ -379,7 +379,7 @@ mod tests {
                 })
                 .into_iter()
                 .collect();
-            let mut content = Content::new("t", 0..9, part, true);
+            let mut content = LogDigest::new("t", 0..9, part, true);
             let entry = content.take(&record(0, 1, &headers)).unwrap().unwrap();
             let (records, left_out) = (u64::from(entry.ours), u64::from(!entry.ours));
             let expected = Counts {

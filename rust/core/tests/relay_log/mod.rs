@@ -423,7 +423,7 @@ pub(crate) fn relay(
     };
     let mut relay = Relay::new(LIMITS);
     relay.write_as(rules.writer);
-    let relayed = relay.relay(&rules.treatment(), 0, target, &fetched);
+    let relayed = relay.relay(&rules.policy(), 0, target, &fetched);
     (relayed, records)
 }
 
@@ -448,7 +448,7 @@ pub(crate) fn run(
         aborted: &[],
         offsets,
     };
-    Relay::new(LIMITS).relay(&rules.treatment(), 0, target, &fetched)
+    Relay::new(LIMITS).relay(&rules.policy(), 0, target, &fetched)
 }
 
 pub(crate) fn one_batch(bytes: &[u8], offsets: std::ops::Range<i64>) -> Relayed {

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use eomirror_core::header::{NAME, Writer};
 use eomirror_core::loop_guard::{LoopGuard, Verdict};
-use eomirror_core::relay::Treatment;
+use eomirror_core::relay::TopicPolicy;
 use eomirror_core::{DropReason, HeaderRef, RecordRef, Written};
 use proptest::prelude::*;
 
 use super::{Expected, OPPOSITE, TARGET_TOPIC, TOPIC};
 use crate::batch_forge::Plain;
 
-/// The switches of a treatment.
+/// The switches of a policy.
 // four switches that a link has, in all combinations
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone)]
@@ -40,9 +40,9 @@ impl Rules {
         LoopGuard::new("source", "target", origins, self.enforced).unwrap()
     }
 
-    pub(crate) fn treatment(&self) -> Treatment {
+    pub(crate) fn policy(&self) -> TopicPolicy {
         let opposite = self.opposite.then_some(OPPOSITE).into_iter().collect();
-        Treatment::new(TOPIC, TARGET_TOPIC, self.guard(), self.header, opposite).unwrap()
+        TopicPolicy::new(TOPIC, TARGET_TOPIC, self.guard(), self.header, opposite).unwrap()
     }
 
     /// Whether the record goes on and carries the provenance header of another one.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use eomirror_core::transaction::marker_wait::Step;
-use eomirror_core::transaction::producer_state::Misplaced;
-use eomirror_core::transaction::{Ask, Coordinator, Event, Identity, Markers};
+use eomirror_core::transaction::producer_state::InvalidState;
+use eomirror_core::transaction::{Ask, Event, Identity, MarkerWait, ProducerState};
 
 use super::ProducerSettings;
 use super::metadata_refresh::MetadataRefresh;
@@ -39,13 +39,13 @@ pub(super) struct Answered {
     pub(super) event: Option<Event>,
 }
 
-/// Carries out what [`Coordinator`] and [`Markers`] decide.
+/// Carries out what [`ProducerState`] and [`MarkerWait`] decide.
 pub(super) struct CoordinatorRequests {
     transactional_id: String,
     transaction_timeout: Duration,
-    state: Coordinator,
+    state: ProducerState,
     question: Option<Question>,
-    markers: Markers,
+    markers: MarkerWait,
     /// The in-flight request for the state of the markers.
     markers_question: Option<RequestId>,
 }
@@ -55,9 +55,9 @@ impl CoordinatorRequests {
         Self {
             transactional_id: settings.transactional_id.clone(),
             transaction_timeout: settings.transaction_timeout,
-            state: Coordinator::new(),
+            state: ProducerState::new(),
             question: None,
-            markers: Markers::new(),
+            markers: MarkerWait::new(),
             markers_question: None,
         }
     }
@@ -78,8 +78,8 @@ impl CoordinatorRequests {
     }
 
     /// Notes that the transaction cannot be committed.
-    pub(super) fn doom(&mut self) {
-        self.state.doom();
+    pub(super) fn require_abort(&mut self) {
+        self.state.require_abort();
     }
 
     /// Notes that records were sent in the transaction.
@@ -97,7 +97,7 @@ impl CoordinatorRequests {
         self.state.ready_identity()
     }
 
-    /// Returns the producer id of the next batch, if known; see [`Coordinator::producer_id`].
+    /// Returns the producer id of the next batch, if known; see [`ProducerState::producer_id`].
     pub(super) const fn producer_id(&self) -> Option<i64> {
         self.state.producer_id()
     }
@@ -310,7 +310,7 @@ const fn identity(given: GivenIdentity) -> Identity {
     }
 }
 
-fn invalid_state(error: Misplaced) -> Error {
+fn invalid_state(error: InvalidState) -> Error {
     Error::InvalidState {
         call: error.call,
         state: error.state,
@@ -319,11 +319,11 @@ fn invalid_state(error: Misplaced) -> Error {
 
 #[cfg(test)]
 impl CoordinatorRequests {
-    pub(super) fn state(&mut self) -> &mut Coordinator {
+    pub(super) fn state(&mut self) -> &mut ProducerState {
         &mut self.state
     }
 
-    pub(super) fn markers(&mut self) -> &mut Markers {
+    pub(super) fn markers(&mut self) -> &mut MarkerWait {
         &mut self.markers
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eomirror_core::transaction::{Outgoing, Refused, Sequences, SourceRange, Ticket};
+use eomirror_core::transaction::{InFlight, Outgoing, Refused, SourceRange, Ticket};
 
 use super::coordinator_requests::CoordinatorRequests;
 use super::metadata_refresh::MetadataRefresh;
@@ -21,7 +21,7 @@ use crate::topic::{TopicId, TopicPartition};
 const DUPLICATE: i16 = 46;
 
 /// An in-flight Produce request.
-struct InFlight {
+struct InFlightRequest {
     ticket: Ticket,
     /// Ids of its topics, with their names: the answer has the ids only.
     names: Vec<(TopicId, String)>,
@@ -37,12 +37,12 @@ pub(super) struct Produced {
     pub(super) refused: Option<Error>,
 }
 
-/// Carries out what [`Sequences`] decides.
+/// Carries out what [`InFlight`] decides.
 pub(super) struct ProduceRequests {
     transactional_id: String,
     request_timeout: Duration,
-    sequences: Sequences<TopicPartition, FramedBatch>,
-    in_flight: BTreeMap<RequestId, InFlight>,
+    sequences: InFlight<TopicPartition, FramedBatch>,
+    in_flight: BTreeMap<RequestId, InFlightRequest>,
     acknowledged: Vec<Acknowledgement>,
     /// Ids and names of the topics that accepted batches of the open transaction.
     written: BTreeMap<TopicId, String>,
@@ -55,7 +55,7 @@ impl ProduceRequests {
         Self {
             transactional_id: settings.transactional_id.clone(),
             request_timeout: settings.request_timeout,
-            sequences: Sequences::new(settings.request_bytes),
+            sequences: InFlight::new(settings.request_bytes),
             in_flight: BTreeMap::new(),
             acknowledged: Vec::new(),
             written: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl ProduceRequests {
             .topics
             .into_iter()
             .map(|topic| (topic.id, topic.name));
-        let in_flight = InFlight {
+        let in_flight = InFlightRequest {
             ticket: outgoing.ticket,
             names: names.collect(),
         };
@@ -299,13 +299,13 @@ impl ProduceRequests {
 
 #[cfg(test)]
 impl ProduceRequests {
-    pub(super) fn sequences(&mut self) -> &mut Sequences<TopicPartition, FramedBatch> {
+    pub(super) fn sequences(&mut self) -> &mut InFlight<TopicPartition, FramedBatch> {
         &mut self.sequences
     }
 
     /// Makes it wait for the answer to a request.
     pub(super) fn expect(&mut self, id: RequestId, ticket: Ticket, names: Vec<(TopicId, String)>) {
-        self.in_flight.insert(id, InFlight { ticket, names });
+        self.in_flight.insert(id, InFlightRequest { ticket, names });
     }
 
     pub(super) fn has_in_flight(&self) -> bool {

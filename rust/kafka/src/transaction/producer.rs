@@ -243,7 +243,7 @@ impl TransactionalProducer {
         self.produces.is_settled()
     }
 
-    /// The producer id that the next batch has, as far as known; see [`Coordinator::producer_id`].
+    /// The producer id that the next batch has, as far as known; see [`ProducerState::producer_id`].
     #[must_use]
     pub const fn producer_id(&self) -> Option<i64> {
         self.coordinator.producer_id()
@@ -441,7 +441,7 @@ impl TransactionalProducer {
                     self.refresh.doubt();
                 }
                 if let Some(error) = produced.refused {
-                    self.coordinator.doom();
+                    self.coordinator.require_abort();
                     self.refused.get_or_insert(error);
                 }
                 return Ok(());

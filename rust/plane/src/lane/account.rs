@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eomirror_core::DropReason;
 use eomirror_core::offset_map::{OffsetMap, Range};
-use eomirror_core::relay::{Books, SourceRun};
+use eomirror_core::relay::{Accounting, SourceRun};
 
 use super::failure::Failure;
 use eomirror_kafka::TopicPartition;
@@ -51,7 +51,7 @@ struct Flight {
 /// The open books of a source partition.
 #[derive(Debug)]
 pub(super) struct Book {
-    books: Books,
+    books: Accounting,
     bytes: u64,
     began: i64,
     next: i64,
@@ -68,10 +68,10 @@ pub(super) struct Book {
 pub(super) const MOST_RUNS: usize = 100_000;
 
 impl Book {
-    /// Books of a partition from an offset on.
+    /// Accounting of a partition from an offset on.
     pub(super) fn new(began: i64) -> Self {
         Self {
-            books: Books::default(),
+            books: Accounting::default(),
             bytes: 0,
             began,
             next: began,
@@ -101,7 +101,7 @@ impl Book {
     }
 
     /// All of an answer is sent or dropped.
-    pub(super) fn fetched(&mut self, books: &Books, next: i64, timestamp: i64) {
+    pub(super) fn fetched(&mut self, books: &Accounting, next: i64, timestamp: i64) {
         self.books.add(books);
         self.next = self.next.max(next);
         self.timestamp = self.timestamp.max(timestamp);
@@ -199,14 +199,14 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use eomirror_core::offset_map::{Range, decode};
-    use eomirror_core::relay::{Books, SourceRun};
+    use eomirror_core::relay::{Accounting, SourceRun};
 
     use super::Book;
     use crate::lane::FailureKind;
     use eomirror_kafka::TopicPartition;
 
-    fn sent(count: u64) -> Books {
-        let mut books = Books::default();
+    fn sent(count: u64) -> Accounting {
+        let mut books = Accounting::default();
         (books.fetched, books.sent) = (count, count);
         books
     }
@@ -310,7 +310,7 @@ mod tests {
     fn a_partition_whose_records_were_all_dropped_has_an_account_without_a_map() {
         let (source, target) = ends();
         let mut book = Book::new(7);
-        book.fetched(&Books::default(), 9, -1);
+        book.fetched(&Accounting::default(), 9, -1);
         let account = book.settle(&source, &target).unwrap();
         assert!(account.offset_map.is_empty());
         assert_eq!(

@@ -432,7 +432,7 @@ impl LaneSource {
             self.note_lag(number);
             return;
         }
-        if relayed.books.fetched > 0 {
+        if relayed.accounting.fetched > 0 {
             self.ready = Some(Ready {
                 answer,
                 relayed,

@@ -1,6 +1,6 @@
 //! Where the records of a source topic go.
 
-use eomirror_core::relay::{Target, Treatment};
+use eomirror_core::relay::{Target, TopicPolicy};
 
 use eomirror_kafka::TopicId;
 
@@ -8,7 +8,7 @@ use eomirror_kafka::TopicId;
 #[derive(Debug, Clone)]
 pub struct Route {
     /// Decides about records; names both topics.
-    pub treatment: Treatment,
+    pub treatment: TopicPolicy,
     /// Limits of the target topic.
     pub target: Target,
     /// The target topic that is meant (rule 5); None where that is not known.

@@ -11,7 +11,7 @@ use eomirror_core::HeaderRef;
 use eomirror_core::batch::{self, Batch, BatchWriter, Codec, Memory, Records, Stamp};
 use eomirror_core::header::{self, Mark, Reading, Writer};
 use eomirror_core::loop_guard::LoopGuard;
-use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, Treatment};
+use eomirror_core::relay::{Content, Holes, Relayed, Target as Limits, TopicPolicy};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse};
 use kafka_protocol::protocol::Decodable as _;
@@ -131,7 +131,7 @@ fn lane(source: &str) -> Lane {
     let producer = TransactionalProducer::new(client, producer);
     lane.target = LaneTarget::with(producer);
     let guard = LoopGuard::new("S", "T", None, false).unwrap();
-    let treatment = Treatment::new("t", "t", guard, false, HashSet::new()).unwrap();
+    let treatment = TopicPolicy::new("t", "t", guard, false, HashSet::new()).unwrap();
     lane.route(Route {
         treatment,
         target: Limits::default(),
@@ -229,7 +229,7 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
 
     lane.prepare().unwrap();
     let ready = lane.source.take_ready(None).unwrap();
-    assert_eq!(ready.relayed.books.fetched, 5);
+    assert_eq!(ready.relayed.accounting.fetched, 5);
     lane.source.sent(&ready);
 
     lane.prepare().unwrap();
@@ -243,7 +243,7 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
 fn headers_name_the_producer_that_sends_them() {
     let mut lane = lane("127.0.0.1:1");
     let guard = LoopGuard::new("S", "T", None, true).unwrap();
-    let treatment = Treatment::new("t", "t", guard, true, HashSet::new()).unwrap();
+    let treatment = TopicPolicy::new("t", "t", guard, true, HashSet::new()).unwrap();
     lane.route(Route {
         treatment,
         target: Limits::default(),
@@ -258,7 +258,7 @@ fn headers_name_the_producer_that_sends_them() {
     let ready = lane.source.take_ready(Some(7)).unwrap();
     assert_eq!(marks(&ready.relayed), [mark; 5]);
     assert_eq!((ready.number(), ready.answer.began), (0, 5));
-    assert_eq!(ready.relayed.books.sent, 5);
+    assert_eq!(ready.relayed.accounting.sent, 5);
     assert!(!lane.source.has_ready());
 }
 

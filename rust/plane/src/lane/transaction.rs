@@ -74,7 +74,10 @@ impl OpenTransaction {
         pumped: &mut Pumped,
     ) -> Result<Ready, Error> {
         let (number, began) = (ready.number(), ready.answer.began);
-        let book = self.books.entry(number).or_insert_with(|| Book::new(began));
+        let book = self
+            .books
+            .entry(number)
+            .or_insert_with(|| Book::new(began));
         for batch in std::mem::take(&mut ready.relayed.batches) {
             let (count, size) = (batch.count(), batch.size());
             let range = SourceRange {
@@ -89,7 +92,11 @@ impl OpenTransaction {
             self.bytes += size as u64;
         }
         let relayed = &ready.relayed;
-        book.fetched(&relayed.books, relayed.next_position, relayed.max_timestamp);
+        book.fetched(
+            &relayed.accounting,
+            relayed.next_position,
+            relayed.max_timestamp,
+        );
         self.crowded |= book.is_full();
         Ok(ready)
     }

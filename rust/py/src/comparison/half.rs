@@ -1,9 +1,9 @@
 //! One side of a comparison, and who judges both.
 
 use eomirror_core::batch::AbortedTransaction;
-use eomirror_core::verify::compacted::FinalState;
+use eomirror_core::verify::compacted::LastByKey;
 use eomirror_core::verify::compare::{Comparison, Side};
-use eomirror_core::verify::log_digest::{Content, Entry, Part};
+use eomirror_core::verify::log_digest::{Entry, LogDigest, Part};
 use eomirror_kafka::{
     Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition,
 };
@@ -14,7 +14,7 @@ pub(super) type Range = (String, i32, i64, i64, i64);
 /// One side of a comparison.
 pub(super) struct Half {
     pub(super) partition: TopicPartition,
-    pub(super) content: Content,
+    pub(super) content: LogDigest,
     /// Records from here on are read to excuse what compaction did, and not compared.
     pub(super) end: i64,
     parked: Option<FetchedRecords>,
@@ -23,7 +23,7 @@ pub(super) struct Half {
 /// How records are compared.
 pub(super) enum Judge {
     InOrder(Comparison),
-    ByKey(FinalState),
+    ByKey(LastByKey),
 }
 
 /// Why a step failed.
@@ -39,7 +39,7 @@ impl Half {
         timestamps: bool,
     ) -> Self {
         Self {
-            content: Content::new(&topic, start..tail.max(end), part, timestamps),
+            content: LogDigest::new(&topic, start..tail.max(end), part, timestamps),
             partition: TopicPartition::new(topic, partition),
             end,
             parked: None,

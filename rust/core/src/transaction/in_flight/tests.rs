@@ -1,8 +1,8 @@
 use std::time::{Duration, Instant};
 
-use super::{Acknowledged, Sequences, SourceRange, Ticket, WINDOW, after};
+use super::{Acknowledged, InFlight, SourceRange, Ticket, WINDOW, after};
 
-type Machine = Sequences<&'static str, u32>;
+type Machine = InFlight<&'static str, u32>;
 
 /// A batch of 10 records whose source offsets say which one it is.
 fn push(machine: &mut Machine, partition: &'static str, number: u32) {
@@ -26,7 +26,7 @@ fn plan(machine: &mut Machine, broker: i32, now: Instant) -> Option<(Ticket, Vec
 
 /// A machine with the window of one partition outstanding at broker 1, and a sixth batch that waits.
 fn in_flight(now: Instant) -> (Machine, Vec<Ticket>) {
-    let mut machine = Sequences::new(1_000);
+    let mut machine = InFlight::new(1_000);
     for number in 0..6 {
         push(&mut machine, "a", number);
     }
@@ -99,7 +99,7 @@ fn a_failed_window_is_sent_again_in_order_when_all_of_it_is_answered() {
 #[test]
 fn a_new_leader_gets_nothing_before_the_old_one_has_answered() {
     let now = Instant::now();
-    let mut machine = Sequences::new(1_000);
+    let mut machine = InFlight::new(1_000);
     push(&mut machine, "a", 0);
     push(&mut machine, "a", 1);
     let (ticket, _) = plan(&mut machine, 1, now).unwrap();
@@ -130,7 +130,7 @@ fn what_a_broker_will_never_take_is_named() {
 #[test]
 fn an_answer_that_says_nothing_of_a_partition_counts_as_lost() {
     let now = Instant::now();
-    let mut machine = Sequences::new(1_000);
+    let mut machine = InFlight::new(1_000);
     push(&mut machine, "a", 0);
     push(&mut machine, "b", 1);
     let (ticket, numbers) = plan(&mut machine, 1, now).unwrap();
@@ -143,7 +143,7 @@ fn an_answer_that_says_nothing_of_a_partition_counts_as_lost() {
 #[test]
 fn a_full_request_starves_no_partition() {
     let now = Instant::now();
-    let mut machine = Sequences::new(150);
+    let mut machine = InFlight::new(150);
     for number in 0..3 {
         push(&mut machine, "a", number);
         push(&mut machine, "b", 10 + number);

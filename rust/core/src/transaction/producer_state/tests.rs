@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{Ask, Coordinator, Event, Identity};
+use super::{Ask, Event, Identity, ProducerState};
 
 const ME: Identity = Identity {
     producer_id: 7,
@@ -12,8 +12,8 @@ const NEXT: Identity = Identity {
 };
 
 /// A coordinator that was found and has given an identity.
-fn ready(now: Instant) -> Coordinator {
-    let mut coordinator = Coordinator::new();
+fn ready(now: Instant) -> ProducerState {
+    let mut coordinator = ProducerState::new();
     assert_eq!(coordinator.wants(now), Some(Ask::Find));
     coordinator.asked();
     assert_eq!(coordinator.wants(now), None, "one question at a time");
@@ -28,7 +28,7 @@ fn ready(now: Instant) -> Coordinator {
 }
 
 /// A commit under way.
-fn committing(now: Instant) -> Coordinator {
+fn committing(now: Instant) -> ProducerState {
     let mut coordinator = ready(now);
     assert_eq!(coordinator.begin(), Ok(ME));
     coordinator.wrote();
@@ -130,7 +130,7 @@ fn a_busy_coordinator_is_asked_for_an_identity_again() {
     let now = Instant::now();
     // it reads its log, or still writes the markers of a transaction before
     for error in [14, 51] {
-        let mut coordinator = Coordinator::new();
+        let mut coordinator = ProducerState::new();
         assert_eq!(coordinator.wants(now), Some(Ask::Find));
         coordinator.asked();
         assert_eq!(coordinator.found(0, 1, now), None);
@@ -201,7 +201,7 @@ fn a_doomed_transaction_cannot_be_committed() {
     let mut coordinator = ready(now);
     coordinator.begin().unwrap();
     coordinator.wrote();
-    coordinator.doom();
+    coordinator.require_abort();
     assert!(coordinator.commit().is_err());
     assert!(coordinator.abort().is_ok());
 }
