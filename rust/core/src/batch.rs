@@ -1,27 +1,28 @@
-//! Record batches of version 2, as a Fetch answer brings them and a Produce request takes them.
+//! Record batches of version 2: reads them from a Fetch response, writes them for a Produce request.
 //!
-//! # How the parts fit
+//! # Parts
 //!
 //! ```text
-//! bytes of a partition in a Fetch answer
-//!   | Batches            one Batch after the other; a cut last one is partial, not an error
+//! bytes of a partition in a Fetch response
+//!   | Batches            iterates over batches; an incomplete last one is partial, not an error
 //! Batch                  typed view of the 61-byte header; nothing is copied
-//!   | check_crc          before anything in it is believed; once, then it is carried on (checksum)
-//!   | AbortedFilter      data, aborted or control, and the position behind it
-//!   | rewritten_header   pass: the same body under our producer's header (passing_header, later stamp_header)
-//!   | records            re-encode, verify: records borrowed from the batch or from Memory
+//!   | check_crc          verifies the checksum once, before any field is used; afterwards it is updated (checksum)
+//!   | AbortedFilter      data, aborted or control, and the next fetch position
+//!   | rewritten_header   pass: the same body under the producer's header (passing_header, then stamp_header)
+//!   | Records            re-encode, verify: records borrowed from the batch or from Memory
 //! BatchWriter            records into a new batch
 //! ```
 //!
-//! # What malformed bytes can do
+//! # Malformed input
 //!
-//! Every input gives a value or a [`BatchError`]; none makes this module panic. No number from the input sizes an
-//! allocation unless the bytes that are there could produce that much; decompression stops at [`Limits`].
+//! Every input gives a value or a [`BatchError`]; none causes a panic. A number in the input determines the size of an
+//! allocation only if the bytes that are present can produce that much. Decompression stops at [`Limits`].
 //!
 //! # Source
 //!
-//! The layout is that of Kafka's protocol guide, "Record Batch" and "Control Batches"; transaction markers are
-//! KIP-98, the delete horizon KIP-534, zstd KIP-110. What brokers do beyond the text was tested on Kafka 4.3.
+//! The layout is that of Kafka's protocol guide, "Record Batch" and "Control Batches". Transaction markers are defined
+//! in KIP-98, the delete horizon in KIP-534, zstd in KIP-110. Broker behaviour beyond these texts was tested on Kafka
+//! 4.3.
 
 mod aborted;
 mod bytes;

@@ -1,8 +1,8 @@
 //! A chained content digest per partition: two partitions with equal digests hold equal records in equal order.
 //!
-//! The digest after record n is `xxh3_64(digest after n-1 as 8 bytes, canonical bytes of record n)`, from 0. The
-//! canonical bytes are self-delimiting (lengths before bytes, a marker for null), so no two different sequences of
-//! records have the same input. Whoever wants to check needs nothing but an xxh3 library:
+//! The digest after record n is `xxh3_64(digest after n-1 as 8 bytes, canonical bytes of record n)`, starting from 0.
+//! The canonical bytes are self-delimiting (lengths before bytes, a marker for null), so no two different sequences of
+//! records have the same input. An independent check needs only an xxh3 library:
 //!
 //! ```text
 //! digest    8 bytes, big endian
@@ -13,18 +13,18 @@
 //! field     0xff for null, or 0x00, 8 bytes length, the bytes
 //! ```
 //!
-//! The provenance header is left out: it is ours, and differs between source and target. So are offset, partition
-//! and timestamp type, which a mirror may change.
+//! The provenance header is excluded, because it differs between source and target. So are offset, partition and
+//! timestamp type, which a mirror may change.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::header;
 use crate::types::RecordRef;
 
-/// A scratch buffer above this size is given back after use; one huge record must not stay in memory.
+/// A larger scratch buffer is freed after use, so one huge record does not stay in memory.
 const KEEP: usize = 64 * 1024;
 
-/// The digest of the records that were added so far, in their order.
+/// Digest of the records added so far, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest(u64);
 
@@ -53,20 +53,20 @@ impl Digest {
         }
     }
 
-    /// The digest of 16 hexadecimal digits; None for other text.
+    /// Parses a digest of 16 hexadecimal digits; `None` for other text.
     #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {
         let number = u64::from_str_radix(hex, 16).ok()?;
         (hex.len() == 16).then_some(Self(number))
     }
 
-    /// The digest as a number.
+    /// Returns the digest as a number.
     #[must_use]
     pub const fn value(self) -> u64 {
         self.0
     }
 
-    /// The digest as 16 hexadecimal digits.
+    /// Returns the digest as 16 hexadecimal digits.
     #[must_use]
     pub fn hex(self) -> String {
         format!("{:016x}", self.0)

@@ -1,54 +1,54 @@
-//! Everything that this crate refuses, and what to do about it.
+//! Errors of this crate, each with a fix.
 
 use thiserror::Error as ThisError;
 
-/// What an [`Error`] means for the caller, so that an adapter can map it without listing variants.
+/// Category of an [`Error`], so that an adapter need not list variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An argument is wrong: a programming or configuration error, nothing was read yet.
+    /// An argument is invalid: a programming or configuration error, before anything was read.
     Argument,
-    /// One topic cannot go on as it is; other topics can.
+    /// One topic cannot continue; other topics can.
     Topic,
-    /// A record that librdkafka cannot write unchanged.
+    /// librdkafka cannot write the record unchanged.
     Unrepresentable,
     /// The open transaction must be aborted.
     Transaction,
-    /// Bytes from one of our own topics are unusable.
+    /// Bytes from one of eomirror's own topics are unusable.
     State,
 }
 
-/// A refusal. Messages are lower case and name what and where; [`Error::fix`] says what to do.
+/// An error. Messages are lower case and name the object and the place; [`Error::fix`] returns the action.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
     /// A topic or group pattern does not compile or is too large.
     #[error("pattern {pattern:?} is refused: {reason}")]
     BadPattern {
-        /// The pattern as it was written.
+        /// The configured pattern.
         pattern: String,
-        /// What the regular expression compiler says, on one line.
+        /// Message of the regular expression compiler, on one line.
         reason: String,
     },
 
-    /// A cluster id or topic name does not fit its limits.
+    /// A cluster id or topic name exceeds its limits.
     #[error("{what} {value:?} is refused: {reason}")]
     BadName {
-        /// Which name.
+        /// Kind of name.
         what: &'static str,
-        /// The name, shortened.
+        /// The name, truncated.
         value: String,
-        /// Why.
+        /// Reason.
         reason: &'static str,
     },
 
-    /// A record arrived from a topic that the policy does not route.
+    /// The policy has no route for a record's topic.
     #[error("{at}: this source topic has no route")]
     NoRoute {
         /// topic-partition@offset.
         at: String,
     },
 
-    /// librdkafka takes timestamp 0 as "now".
+    /// librdkafka interprets timestamp 0 as "now".
     #[error(
         "{at}: the record's timestamp is 0, which librdkafka would replace with the present time"
     )]
@@ -57,45 +57,45 @@ pub enum Error {
         at: String,
     },
 
-    /// A record carries a provenance header of a version that this release does not know.
+    /// A provenance header has a version that this release does not support.
     #[error("{at}: the provenance header has version {version}, this release knows {known}")]
     UnknownHeaderVersion {
         /// topic-partition@offset.
         at: String,
-        /// The version that was found.
+        /// Version of the header.
         version: u8,
-        /// The newest version that this release reads.
+        /// Newest version that this release reads.
         known: u8,
     },
 
-    /// A record has travelled through more clusters than a header may hold.
+    /// A record has passed more clusters than a header may hold.
     #[error("{at}: the record has passed {hops} clusters, more than a provenance header may name")]
     TooManyHops {
         /// topic-partition@offset.
         at: String,
-        /// How many clusters.
+        /// Number of clusters.
         hops: usize,
     },
 
-    /// A field of a record is longer than Kafka's own formats can carry, or an offset is negative.
+    /// A field of a record exceeds Kafka's formats, or an offset is negative.
     #[error("{at}: {reason}")]
     BadRecord {
         /// topic-partition@offset.
         at: String,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
 
-    /// The source offsets of one open transaction did not grow.
+    /// The source offsets within a transaction did not increase.
     #[error("{at}: fetched after offset {last} in the same transaction; offsets must grow")]
     OffsetWentBack {
         /// topic-partition@offset.
         at: String,
-        /// The last offset before it.
+        /// Previous offset.
         last: i64,
     },
 
-    /// Rule 7: what was fetched is not what was acknowledged plus what was dropped on purpose.
+    /// Violation of rule 7: the fetched records differ from the acknowledged plus the dropped ones.
     #[error("{topic}-{partition}: fetched {fetched}, acknowledged {acked}, dropped {dropped}: {} not accounted for",
         fetched.abs_diff(acked.saturating_add(*dropped)))]
     Unaccounted {
@@ -103,64 +103,64 @@ pub enum Error {
         topic: String,
         /// Source partition.
         partition: i32,
-        /// Records that were fetched.
+        /// Number of fetched records.
         fetched: u64,
-        /// Records that the target acknowledged.
+        /// Number of records that the target acknowledged.
         acked: u64,
-        /// Records that were dropped on purpose.
+        /// Number of intentionally dropped records.
         dropped: u64,
     },
 
-    /// The target acknowledged data that no plan asked for.
+    /// The target acknowledged records that were not planned.
     #[error("{topic}-{partition} on the target: {surplus} acknowledged records were not planned")]
     UnplannedAcks {
         /// Target topic.
         topic: String,
         /// Target partition.
         partition: i32,
-        /// How many.
+        /// Number of records.
         surplus: u64,
     },
 
-    /// Acknowledged target offsets of a partition did not grow.
+    /// Acknowledged target offsets of a partition did not increase.
     #[error("{topic}-{partition} on the target: acknowledged offset {offset} comes after {last}")]
     AcksOutOfOrder {
         /// Target topic.
         topic: String,
         /// Target partition.
         partition: i32,
-        /// The offending offset.
+        /// Offset of the acknowledgement.
         offset: i64,
-        /// The last offset before it.
+        /// Previous offset.
         last: i64,
     },
 
-    /// Some deliveries failed, or were acknowledged without an offset.
+    /// Deliveries failed, or were acknowledged without an offset.
     #[error("{failed} records were refused by the target or acknowledged without an offset")]
     FailedAcks {
-        /// How many.
+        /// Number of deliveries.
         failed: u64,
     },
 
     /// The bytes are not an offset map chunk.
     #[error("offset map: {reason}")]
     BadOffsetMap {
-        /// What is wrong, and where.
+        /// The fault and its place.
         reason: String,
     },
 
-    /// The chunk has a version that this release does not know.
+    /// An offset map chunk has a version that this release does not support.
     #[error("offset map: the chunk has version {version}, this release knows {known}")]
     UnknownOffsetMapVersion {
-        /// The version that was found.
+        /// Version of the chunk.
         version: u8,
-        /// The newest version that this release reads.
+        /// Newest version that this release reads.
         known: u8,
     },
 }
 
 impl Error {
-    /// What the error means for the caller.
+    /// Returns the category of the error.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -179,7 +179,7 @@ impl Error {
         }
     }
 
-    /// The source topic that the error is about, if it is about one record.
+    /// Returns the source topic, if the error concerns one record.
     #[must_use]
     pub fn topic(&self) -> Option<&str> {
         match self {
@@ -196,7 +196,7 @@ impl Error {
         }
     }
 
-    /// What to do about it, as an imperative.
+    /// Returns the action that resolves the error, as an imperative.
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {
@@ -232,7 +232,7 @@ impl Error {
     }
 }
 
-/// A place in a source log as people write it.
+/// Formats a position in a source log as topic-partition@offset.
 #[must_use]
 pub fn place(topic: &str, partition: i32, offset: i64) -> String {
     format!("{topic}-{partition}@{offset}")

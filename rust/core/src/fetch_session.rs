@@ -1,42 +1,40 @@
-//! Fetch sessions (KIP-227), as a reader keeps one with each broker that it reads from.
+//! Fetch sessions (KIP-227): the state that a consumer keeps with each broker.
 //!
-//! # Why
+//! # Purpose
 //!
-//! Without a session every Fetch names every partition, and every answer speaks of every partition: with thousands of
-//! them a reader that has caught up spends its time on saying again and again what both sides know. In a session the
-//! broker remembers what was asked. A request then names what is new or has changed and what is to be forgotten, and
-//! an answer leaves out what has no news.
+//! Without a session every Fetch request names every partition, and so does every response. With thousands of
+//! partitions a consumer without lag spends its time on repeating what both sides know. In a session the broker
+//! remembers the requested partitions. A request then names only new, changed and removed partitions, and a response
+//! omits partitions without news.
 //!
 //! Measured with `examples/idle.rs` of eomirror-plane, 1,000 partitions without news, one broker on the same machine of
-//! 2 cores, which was busy with other things (2026-11-21), per answer: 48 bytes sent and 12 received in 0.35 ms of
+//! 2 cores, which was busy with other things (2026-11-21), per response: 48 bytes sent and 12 received in 0.35 ms of
 //! processor time in a session, 33,067 and 37,031 bytes in 0.71 ms without.
 //!
-//! # What both sides must agree on
+//! # Agreement of both sides
 //!
-//! The broker's memory is worth something only as long as it is the same as ours. Each request has the epoch that
-//! follows the one before it, so a broker notices a request that was lost, and we notice nothing: whenever we cannot
-//! know that the broker has seen exactly what we have sent, the session is over and everything is named again. That
-//! request carries the old session's id with epoch 0, with which the broker drops the old session, so that no room is
-//! taken by sessions that nobody uses.
+//! The broker's memory is useful only while it equals the client's. Each request carries the epoch after that of the
+//! previous one, so a broker detects a lost request; the client does not. Whenever the client cannot be sure that the
+//! broker has processed exactly the requests it sent, it ends the session and names all partitions again. That request
+//! carries the old session's id with epoch 0, so the broker drops the old session and unused sessions take no space.
 //!
-//! What we believe the broker knows is brought up to date when a request is made and not when it is answered. That is
-//! right because the two ways in which the broker may not have taken it, an error of the whole answer and no answer,
-//! both end the session.
+//! The client updates its view of the broker's memory when it creates a request, not when the response arrives. This is
+//! correct because both failures, an error for the whole response and no response, end the session.
 //!
-//! A broker takes in what is named before it lets go of what is to be forgotten. So one partition under two keys, named
-//! under one and forgotten under the other in the same request, would be gone from its memory, and it would never speak
-//! of it again. Only the caller knows which keys are one partition: where they are, [`FetchSession::ask_anew`].
+//! A broker processes added partitions before removed ones. So a partition with two keys, added under one and removed
+//! under the other in the same request, would disappear from its memory and from all later responses. Only the caller
+//! knows that two keys are the same partition; it then calls [`FetchSession::ask_anew`].
 //!
-//! A broker may have no room for another session. It then answers with session id 0, which is no error: everything is
-//! named again, and every such request is another try.
+//! A broker may have no space for another session. It then responds with session id 0, which is not an error: the
+//! client names all partitions again, and every such request is another attempt.
 //!
 //! # Order
 //!
-//! A broker fills an answer in the order in which it came to know the partitions, and moves those that gave records to
-//! the end. A reader that lets a partition be forgotten while it holds records of it, and names it again later, gets the
-//! same: it goes to the end.
+//! A broker fills a response in the order in which it learned the partitions, and moves those with records to the end.
+//! A consumer that removes a partition while it holds records of it, and adds it again later, gets the same effect: the
+//! partition moves to the end.
 //!
-//! # The table
+//! # Transitions
 //!
 //! ```text
 //! state        fact                                        next         the next request
@@ -48,64 +46,64 @@
 //! Asked        ask_anew(), before that was sent            Asked        id, epoch 0: everything
 //! Asked        0, epoch was 0, id is 0                     None
 //! Asked        0, epoch was 0, id is given                 Open 1
-//! Asked        0, epoch was e, id is ours                  Open e + 1   (after 2^31 - 1 comes 1)
-//! Asked        0, epoch was e, id is another               Stale
+//! Asked        0, epoch was e, same id                     Open e + 1   (after 2^31 - 1 comes 1)
+//! Asked        0, epoch was e, another id                  Stale
 //! Asked        FETCH_SESSION_ID_NOT_FOUND (70)             None
 //! Asked        INVALID_FETCH_SESSION_EPOCH (71),           Stale
 //!              FETCH_SESSION_TOPIC_ID_ERROR (106), others
-//! Apart        any answer                                  None
+//! Apart        any response                                None
 //! Asked, Apart lost()                                      Stale
 //! ```
 //!
-//! [`FetchSession::ask`] with a request outstanding counts as [`FetchSession::lost`]: the caller has given it up.
+//! [`FetchSession::ask`] with a request in flight counts as [`FetchSession::lost`]: the caller has abandoned it.
 
 use std::collections::BTreeMap;
 
-/// `FETCH_SESSION_ID_NOT_FOUND`: the broker was started anew, or it needed the room.
+/// `FETCH_SESSION_ID_NOT_FOUND`: the broker was restarted, or evicted the session.
 pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
-/// `INVALID_FETCH_SESSION_EPOCH`: a request went missing, or came twice.
+/// `INVALID_FETCH_SESSION_EPOCH`: a request was lost or duplicated.
 pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
 /// `FETCH_SESSION_TOPIC_ID_ERROR`: one request named topics by name, another one by id.
 pub const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;
 
 /// The id that stands for no session.
 const NO_SESSION: i32 = 0;
-/// The epoch of a request that names everything, and wants a session.
+/// Epoch of a request that names everything and asks for a session.
 const INITIAL: i32 = 0;
-/// The epoch of a request that names everything, and wants none.
+/// Epoch of a request that names everything and asks for none.
 const FINAL: i32 = -1;
 
-/// What to send.
+/// Session fields of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionAsk<K, V> {
     /// Session id; 0 for none.
     pub id: i32,
-    /// Session epoch: 0 and -1 say that everything is named.
+    /// Session epoch; with 0 and -1 the request names all partitions.
     pub epoch: i32,
-    /// Partitions that the broker has to learn or relearn, in the order in which they were wanted.
+    /// Partitions to add or update, in the order in which they were passed.
     pub named: Vec<(K, V)>,
-    /// Partitions that the broker has to forget, with what it was told of them.
+    /// Partitions to remove, each with its last sent value.
     pub forgotten: Vec<(K, V)>,
 }
 
 impl<K, V> SessionAsk<K, V> {
-    /// Whether every wanted partition is named.
+    /// Returns true if the request names every partition.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.epoch <= INITIAL
     }
 }
 
-/// How to read an answer.
+/// Interpretation of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// It speaks of every partition that was asked for.
+    /// The response covers every requested partition.
     Everything,
-    /// A partition of which it does not speak has no news.
+    /// A partition that is absent from the response has no news.
     News,
-    /// The broker took nothing of it. Everything can be asked for again at once: the next request is of another kind.
+    /// The broker ignored the request. It can be repeated at once, because the next request is of another kind.
     SessionOver,
-    /// The broker took nothing of it, for a reason that is not the session.
+    /// The broker ignored the request, for a reason unrelated to the session.
     Refused,
 }
 
@@ -118,12 +116,12 @@ enum State {
     Apart { id: i32 },
 }
 
-/// The state machine; see the module. `K` names a partition and must not be used again for another one; `V` is what is
-/// said of it.
+/// State machine of a fetch session; see the module. `K` identifies a partition and must not be reused for another one;
+/// `V` is the value sent for it.
 #[derive(Debug)]
 pub struct FetchSession<K, V> {
     state: State,
-    /// What the broker knows, and in which round it was wanted last.
+    /// Values that the broker knows, and the round in which each was last requested.
     known: BTreeMap<K, (V, u64)>,
     round: u64,
 }
@@ -139,7 +137,7 @@ impl<K, V> Default for FetchSession<K, V> {
 }
 
 impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
-    /// The request that makes the broker look at `wanted`, and at nothing else. No partition may be wanted twice.
+    /// Returns the request that makes the broker fetch exactly the partitions `wanted`. No partition may occur twice.
     pub fn ask(&mut self, wanted: impl IntoIterator<Item = (K, V)>) -> SessionAsk<K, V> {
         self.give_up();
         let (id, epoch) = match self.state {
@@ -192,14 +190,14 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
         }
     }
 
-    /// The request to send instead of the last one, which was not sent: it names all that was wanted, by key, in a new
+    /// Returns a replacement for the last request, which was not sent: it names all partitions, by key, in a new
     /// session.
     pub fn ask_anew(&mut self) -> SessionAsk<K, V> {
         let known = std::mem::take(&mut self.known).into_iter();
         self.ask(known.map(|(key, (value, _))| (key, value)))
     }
 
-    /// The request that names everything and leaves no session behind.
+    /// Returns a request that names all partitions and opens no session.
     pub fn ask_without(&mut self, wanted: impl IntoIterator<Item = (K, V)>) -> SessionAsk<K, V> {
         self.give_up();
         let id = self.id();
@@ -213,12 +211,12 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
         }
     }
 
-    /// The request with which the broker drops the session; None when there is none to drop.
+    /// Returns the request that closes the session; `None` if there is none.
     pub fn close(&mut self) -> Option<SessionAsk<K, V>> {
         (self.id() != NO_SESSION).then(|| self.ask_without([]))
     }
 
-    /// Takes what an answer says of itself: its error code and session id.
+    /// Takes a response's error code and session id.
     pub fn answered(&mut self, error: i16, answered: i32) -> Heard {
         let (heard, next) = match (self.state, error) {
             (State::Asked { epoch: INITIAL, .. }, 0) => {
@@ -232,7 +230,7 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
                 let epoch = epoch.checked_add(1).unwrap_or(1);
                 (Heard::News, State::Open { id, epoch })
             }
-            // what it says is said, though nobody knows of which session
+            // the response is valid, although its session is unknown
             (State::Asked { id, .. }, 0) => (Heard::News, State::Stale { id }),
             (State::Asked { epoch, .. }, FETCH_SESSION_ID_NOT_FOUND) => (over(epoch), State::None),
             (
@@ -247,7 +245,7 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
         heard
     }
 
-    /// No answer will come: nobody knows what the broker has taken.
+    /// Records that no response will arrive: it is unknown what the broker has processed.
     pub fn lost(&mut self) {
         self.state = match self.id() {
             NO_SESSION => State::None,
@@ -272,7 +270,7 @@ impl<K: Ord + Copy, V: Clone + PartialEq> FetchSession<K, V> {
     }
 }
 
-/// A session that never was cannot be over: asking again at once would go on for ever.
+/// A session that never existed cannot be over: an immediate repetition would loop for ever.
 const fn over(epoch: i32) -> Heard {
     if epoch == INITIAL {
         Heard::Refused

@@ -1,4 +1,5 @@
-//! The provenance header `eomirror.hops`: where a record was first written and which clusters it has passed.
+//! The provenance header `eomirror.hops`: the cluster that a record was first written to, and all clusters it has
+//! passed.
 //!
 //! # Layout
 //!
@@ -9,18 +10,18 @@
 //! origin   text      cluster id the record was first written to
 //! topic    text      the topic that this header was written to, on the cluster that holds it now
 //! hops     count, then that many texts: every cluster it has passed, the origin first; the mark of the writer, if
-//!          there is one, stands before the last of them
+//!          there is one, precedes the last of them
 //! ```
 //!
-//! A text is a varint length and UTF-8. Magic, version and check keep their places in every later version, so that
-//! an older release can tell "a header of a newer eomirror that belongs to this record" (refuse: to guess would be
-//! a loop or a loss) from "an application copied a header, or invented one" (the record is local).
+//! A text is a varint length and UTF-8. Magic, version and check keep their places in every later version. So an older
+//! release can tell a newer header that belongs to this record (reject: a guess would cause a loop or a loss) from a
+//! header that an application copied or invented (the record is local).
 //!
 //! # The mark
 //!
-//! Key, value and topic do not tell a copy of a record from the record: an application may read a mirrored record and
-//! emit it again, with all headers, to the same topic (retry, redrive of dead letters). The mark ties the header to the
-//! batch that the mirror wrote:
+//! Key, value and topic do not distinguish a record from its copy: an application may read a mirrored record and emit
+//! it again, with all headers, to the same topic (a retry, or a redrive of dead letters). The mark ties the header to
+//! the batch that the mirror wrote:
 //!
 //! ```text
 //! "@"      1 digit    no cluster id begins with it
@@ -29,12 +30,11 @@
 //! producer 1 to 11    producer id of the batch, without leading zeros
 //! ```
 //!
-//! A digit is one of 64 characters. The broker gives a producer id to one `transactional.id` only, so a batch with
-//! another producer id was written by another producer. A reader that is not told producer ids compares the place.
+//! A digit is one of 64 characters. The broker assigns a producer id to a single `transactional.id`, so a batch with
+//! another producer id was written by another producer. A reader that does not know producer ids compares the place.
 //!
-//! A release that knows no marks takes the mark for a cluster that it has never heard of. Such a release keeps it when it
-//! writes its own header and adds its hop behind, so the mark stands before the last hop only in the header that the
-//! marked producer wrote.
+//! A release that does not know marks treats the mark as an unknown cluster. When it writes its own header it keeps the
+//! mark and appends its hop. So the mark precedes the last hop only in the header that the marked producer wrote.
 
 use crate::error::Error;
 use crate::types::{RecordRef, Written};
@@ -42,36 +42,36 @@ use crate::varint::{Reader, put, put_text};
 
 /// Name of the header.
 pub const NAME: &str = "eomirror.hops";
-/// The version that this release writes, and the only one that it reads.
+/// Version that this release writes, and the only one that it reads.
 pub const VERSION: u8 = 1;
-/// Longest cluster id in bytes; Kafka's own have 22.
+/// Maximum length of a cluster id in bytes; Kafka's own have 22.
 pub const MAX_CLUSTER_ID: usize = 255;
-/// Longest topic name; Kafka's own limit.
+/// Maximum length of a topic name; Kafka's own limit.
 pub const MAX_TOPIC: usize = 249;
-/// Most clusters that a header may name.
+/// Maximum number of clusters in a header.
 pub const MAX_HOPS: usize = 64;
 
 const MAGIC: [u8; 2] = *b"EM";
 const PREFIX: usize = 7;
-/// Where the check begins.
+/// Start of the check.
 const CHECK: usize = 3;
-/// A mark begins with it, and a cluster id does not.
+/// First character of a mark; no cluster id begins with it.
 const MARK: u8 = b'@';
-/// Digits of a check.
+/// Number of digits of a check.
 const CHECK_DIGITS: usize = 6;
-/// Digits, of 6 bits each, as in base64 for URLs.
+/// Digits of 6 bits each, as in base64 for URLs.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A record's provenance.
+/// Provenance of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
     /// Cluster id that the record was first written to.
     pub origin: String,
-    /// Clusters that the record has passed, the origin first.
+    /// Clusters that the record has passed, in order from the origin.
     pub hops: Vec<String>,
 }
 
-/// Who wrote a record, as its header says it.
+/// The writer of a record according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     cluster: u32,
@@ -79,7 +79,7 @@ pub struct Mark {
     producer_id: i64,
 }
 
-/// The producer of a lane, which marks what it writes.
+/// The producer of a lane, which marks its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writer {
     cluster: u32,
@@ -87,7 +87,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The producer with this id on the cluster with this id; None where the id is not a producer's.
+    /// Returns the writer for a producer id on a cluster; `None` if the id is negative.
     #[must_use]
     pub fn new(cluster: &str, producer_id: i64) -> Option<Self> {
         (producer_id >= 0).then(|| Self {
@@ -96,7 +96,7 @@ impl Writer {
         })
     }
 
-    /// Its mark for a record of this partition with this timestamp.
+    /// Returns the mark for a record of this partition with this timestamp.
     #[must_use]
     pub fn mark(&self, partition: i32, timestamp: i64) -> Mark {
         Mark {
@@ -108,9 +108,10 @@ impl Writer {
 }
 
 impl Mark {
-    /// Whether `record`, which was found on `cluster`, is certainly not the one that the mark was written for.
+    /// Returns true if `record`, found on `cluster`, is certainly not the one that the mark was written for.
     ///
-    /// A mark of another cluster says nothing: what brought the record to this one also brought the header.
+    /// A mark of another cluster proves nothing: the mirror that brought the record to this cluster also brought the
+    /// header.
     #[must_use]
     pub fn is_of_another(&self, cluster: &str, record: &RecordRef<'_>) -> bool {
         self.cluster == crc32c::crc32c(cluster.as_bytes())
@@ -142,7 +143,7 @@ impl Mark {
             place: check(place)?,
             producer_id: i64::try_from(number(id)?).ok()?,
         };
-        // one mark, one text
+        // every mark has a single text form
         (*mark == MARK && found.encode() == text.as_bytes()).then_some(found)
     }
 }
@@ -174,18 +175,18 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// What a header's bytes say about the record that carries them.
+/// Result of reading a provenance header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// The header belongs to a record with this key and value in this topic; the mark says to which.
+    /// The header was written for this topic, key and value; the mark identifies the record.
     Ours(Provenance, Option<Mark>),
-    /// The header is none of ours, or belongs to another record or topic: the record is local.
+    /// The header is not a provenance header, or belongs to another record or topic: the record is local.
     Foreign,
-    /// The header belongs to this record and is of a version that we do not know.
+    /// The header belongs to this record and has an unknown version.
     UnknownVersion(u8),
 }
 
-/// crc32c of key and value; null, empty, and bytes that move from key to value all differ.
+/// Returns the crc32c of key and value. Null, empty, and bytes moved from key to value all differ.
 #[must_use]
 pub fn check(key: Option<&[u8]>, value: Option<&[u8]>) -> u32 {
     let crc = crc32c::crc32c_append(0, &frame(key));
@@ -204,9 +205,9 @@ fn frame(field: Option<&[u8]>) -> [u8; 9] {
 }
 
 impl Provenance {
-    /// The header's bytes for a record with this `key` and `value` that is about to be written to `topic`.
+    /// Returns the header's bytes for a record with this `key` and `value` to be written to `topic`.
     ///
-    /// The fields must be within the limits of this module; [`crate::loop_guard`] and [`crate::Policy`] see to it.
+    /// The fields must be within the limits of this module; [`crate::loop_guard`] and [`crate::Policy`] ensure this.
     #[must_use]
     pub fn encode(
         &self,
@@ -235,7 +236,7 @@ impl Provenance {
     }
 }
 
-/// A header's bytes, from which those of other records follow that differ in key, value, partition and timestamp only.
+/// Bytes of a header, as a template for records that differ only in key, value, partition and timestamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -243,12 +244,12 @@ pub struct Template {
 }
 
 impl Template {
-    /// Of records that come from the place that `provenance` says, and are written to `topic` by `writer`.
+    /// Returns the template for records with `provenance` that `writer` writes to `topic`.
     #[must_use]
     pub fn new(provenance: &Provenance, topic: &str, writer: Option<&Writer>) -> Self {
         let mark = writer.map(|writer| writer.mark(0, 0));
         let bytes = provenance.encode(topic, None, None, mark.as_ref());
-        // nothing but the last hop stands behind the mark
+        // only the last hop follows the mark
         let behind = provenance.hops.last().map_or(0, |hop| {
             let mut text = Vec::new();
             put_text(&mut text, hop);
@@ -284,7 +285,7 @@ impl Template {
     }
 }
 
-/// Reads the header of a record that was found in `topic`. Never fails: what is not readable is not ours.
+/// Reads the header of a record found in `topic`. Never fails: unreadable bytes are a foreign header.
 #[must_use]
 pub fn read(bytes: &[u8], topic: &str, key: Option<&[u8]>, value: Option<&[u8]>) -> Reading {
     let Some((prefix, body)) = bytes.split_at_checked(PREFIX) else {
@@ -318,7 +319,7 @@ fn body_v1(bytes: &[u8]) -> Option<(Provenance, Option<Mark>, &str)> {
         let text = reader.text(MAX_CLUSTER_ID)?;
         match Mark::decode(text) {
             Some(found) if index + 2 == count => mark = Some(found),
-            // of a header that an older release has written again
+            // an older release has rewritten the header
             Some(_) => mark = None,
             None => hops.push(text.to_owned()),
         }
@@ -330,7 +331,7 @@ fn body_v1(bytes: &[u8]) -> Option<(Provenance, Option<Mark>, &str)> {
     (reader.remaining() == 0).then_some((provenance, mark, topic))
 }
 
-/// Checks a cluster id that is to stand in headers.
+/// Checks a cluster id for use in headers.
 pub fn check_cluster_id(what: &'static str, id: &str) -> Result<(), Error> {
     let reason = if id.is_empty() {
         "it is empty"
@@ -396,7 +397,7 @@ mod tests {
         );
     }
 
-    /// The layout is in logs for years, and releases that know no marks read it as hops.
+    /// The layout is stored in logs for years, and releases without marks read it as hops.
     #[test]
     fn a_marked_header_has_these_bytes() {
         let mark = Writer::new("MkU3OEVBNTcwNTJENDM2Qg", 4_711)
@@ -467,7 +468,7 @@ mod tests {
             prop_assert_eq!(reading, Reading::Ours(provenance, mark));
         }
 
-        /// Only what the mark was written for passes, as far as the reader is told.
+        /// Only the record that the mark was written for passes, as far as the reader knows its writer.
         #[test]
         fn a_mark_fits_the_record_that_it_was_written_for(
             id in 0..=i64::MAX, other in -1..=i64::MAX, partition: i32, timestamp: i64, later in 1_i64..1 << 40,

@@ -2,16 +2,15 @@
 //!
 //! # Contract
 //!
-//! * **Facts in, decision out.** No I/O, no clock, no threads, no randomness, no global state: the same calls with
-//!   the same arguments give the same answers, in any process, at any time.
-//! * **No panic on any input.** Bytes that came from a broker or from a state topic are decoded with full
-//!   validation; what does not fit is an [`Error`] that says what to do next.
-//! * **Nothing is dropped silently.** Every record that enters [`client_plane::plan::plan`] is either in the plan, counted under a
-//!   [`DropReason`], or the whole call is an error and the [`Ledger`] is as it was before.
-//! * **The caller's bytes stay the caller's.** Records are borrowed ([`RecordRef`]); keys and values are never copied
-//!   except into a hash.
+//! * **Facts in, decision out.** No I/O, no clock, no threads, no randomness, no global state: equal calls with equal
+//!   arguments give equal results, in any process, at any time.
+//! * **No panic on any input.** Bytes from a broker or a state topic are decoded with full validation. Malformed input
+//!   gives an [`Error`] with a fix.
+//! * **Nothing is dropped silently.** Every record that enters [`client_plane::plan::plan`] is in the plan or counted
+//!   under a [`DropReason`]. Otherwise the call fails and the [`Ledger`] is unchanged.
+//! * **Records are borrowed** ([`RecordRef`]); keys and values are never copied except into a hash.
 //!
-//! The crate knows Kafka's words (topic, partition, offset, leader epoch) and none of its clients.
+//! The crate knows Kafka's terms (topic, partition, offset, leader epoch) but no Kafka client.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,13 @@
-//! Which records a link forwards when names are equal on several clusters.
+//! Selects the records that a link forwards when topic names are equal on several clusters.
 //!
 //! Two lines of defence. *Origin*: a link forwards only origins of its own tree, because in a mesh a record would
-//! otherwise reach a cluster directly and through a third one. *Hop*: a record never returns to a cluster that it
-//! has passed; this holds even where the trees of two processes disagree.
+//! otherwise reach a cluster both directly and through a third one. *Hop*: a record never returns to a cluster that it
+//! has passed; this holds even if the trees of two processes disagree.
 //!
 //! A record without a header of its own is local: it originates in the cluster that it was read from. A header is a
-//! record's own if it was written for this topic, key and value, and if its mark, where it has one, names the producer of
-//! the record's batch ([`crate::header::Mark`]). What an application has written is local, whatever headers it copied.
+//! record's own if it was written for this topic, key and value. Its mark, if it has one, must also name the producer
+//! of the record's batch ([`crate::header::Mark`]). Records that an application writes are local, whatever headers it
+//! copied.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::header::{self, MAX_HOPS, Provenance, Reading, check_cluster_id};
 use crate::types::{DropReason, RecordRef};
 
-/// What a link knows about itself.
+/// A link's cluster ids and forwarded origins.
 #[derive(Debug, Clone)]
 pub struct LoopGuard {
     source: String,
@@ -23,22 +24,22 @@ pub struct LoopGuard {
     enforced: bool,
 }
 
-/// The decision about one record.
+/// Decision about one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Forward; a provenance header, where one is written, says this.
+    /// Forward. A provenance header, if one is written, has this content.
     Keep(Provenance),
-    /// Forward likewise, as a local record: the provenance header that it carries was written for another record.
+    /// Forward as a local record: the provenance header that it carries was written for another record.
     Copied(Provenance),
-    /// Leave out, and count.
+    /// Drop and count.
     Drop(DropReason),
 }
 
 impl LoopGuard {
-    /// A guard for the link from cluster `source` to cluster `target`.
+    /// Returns a guard for the link from cluster `source` to cluster `target`.
     ///
-    /// `origins` are the cluster ids that may be forwarded, `None` for any. A guard that is not `enforced` never
-    /// drops: it only carries provenance on.
+    /// `origins` are the cluster ids that may be forwarded, `None` for any. A guard that is not `enforced` never drops:
+    /// it only extends provenance.
     pub fn new(
         source: &str,
         target: &str,
@@ -58,20 +59,20 @@ impl LoopGuard {
         })
     }
 
-    /// Id of the cluster that the link writes to.
+    /// Returns the id of the target cluster.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Whether records may be dropped.
+    /// Returns true if records may be dropped.
     #[must_use]
     pub fn enforced(&self) -> bool {
         self.enforced
     }
 
-    /// Decides about `record`. When a record has several provenance headers the last one counts, as in
-    /// `Headers.lastHeader` of Kafka's own client.
+    /// Decides about `record`. If a record has several provenance headers the last one counts, as in
+    /// `Headers.lastHeader` of Kafka's Java client.
     pub fn judge(&self, record: &RecordRef<'_>) -> Result<Verdict, Error> {
         let found = record
             .headers
@@ -110,7 +111,7 @@ impl LoopGuard {
             }
         }
         if !provenance.hops.contains(&self.source) {
-            // the mark of the writer is one more
+            // the mark of the writer takes one more entry
             if provenance.hops.len() + 1 >= MAX_HOPS {
                 return Err(Error::TooManyHops {
                     at: record.place(),
@@ -173,7 +174,7 @@ mod tests {
         Writer::new(cluster, 7).unwrap().mark(0, 1)
     }
 
-    /// A record with the marked header of `y`'s copy on `x`, which `written` wrote.
+    /// Returns a record with the marked header of `y`'s copy on `x`, which `written` wrote.
     fn emitted(
         written: Written,
         partition: i32,
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_an_older_release_passed_on_says_nothing() {
-        // it takes the mark for a cluster, and writes its own hop behind
+        // the older release takes the mark for a cluster, and appends its own hop
         let marked = provenance("y", &["y"]).encode("t", None, Some(b"v"), Some(&mark("x")));
         let header::Reading::Ours(_, Some(_)) = header::read(&marked, "t", None, Some(b"v")) else {
             panic!("it has a mark");
@@ -345,7 +346,7 @@ mod tests {
     }
 
     proptest! {
-        /// However clusters are linked, a record that is forwarded hop by hop never meets a cluster twice.
+        /// However clusters are linked, a record that is forwarded hop by hop never passes a cluster twice.
         #[test]
         fn no_walk_visits_a_cluster_twice(walk in proptest::collection::vec(0_u8..6, 2..20)) {
             let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! Which source offset became which target offset.
+//! Maps source offsets to target offsets.
 //!
-//! A chunk is the value of one record in the offset map topic: a target partition and ranges in which source and
-//! target offsets run side by side. Both sides grow from range to range, because a partition's order is kept.
+//! A chunk is the value of one record in the offset map topic: a target partition, and ranges in which source and
+//! target offsets advance together. Both sides increase from range to range, because a partition's order is preserved.
 //!
 //! # Layout of a chunk
 //!
@@ -13,16 +13,16 @@
 //! ranges     per range: source gap, target gap, length - 1
 //! ```
 //!
-//! The gaps are the distance from the end of the range before it (from 0 for the first), as unsigned varints: a
-//! transaction marker between two batches costs three bytes. Numbers have one encoding only, so equal maps are
-//! equal bytes, and a compacted topic holds one.
+//! A gap is the distance from the end of the previous range (from 0 for the first), as an unsigned varint: a
+//! transaction marker between two batches costs three bytes. Every number has a single encoding. So equal maps are
+//! equal bytes, and a compacted topic holds one of them.
 //!
 //! # Many chunks
 //!
-//! A partition's map is its chunks, taken in one after the other in log order ([`OffsetMap::take_in`]). One query does
-//! not need all of them: the chunks from any place in the log to its end are a part of the map that holds in the whole
-//! ([`OffsetMap::part_to_target`]), because a later chunk counts where two disagree. A reader goes backwards from the
-//! end until the part answers.
+//! A partition's map is the sequence of its chunks, applied in log order ([`OffsetMap::take_in`]). A query does not
+//! need all of them: the chunks from any place in the log to its end are a valid part of the map
+//! ([`OffsetMap::part_to_target`]), because a later chunk overrides an earlier one. A reader goes backwards from the
+//! end until the part gives an answer.
 
 mod answer;
 mod chunks;
@@ -33,17 +33,17 @@ use crate::error::Error;
 use crate::header::MAX_TOPIC;
 use crate::varint::{Reader, put, put_text};
 
-/// The version that this release writes, and the only one that it reads.
+/// Version that this release writes, and the only one that it reads.
 pub const VERSION: u8 = 1;
 
-/// `count` consecutive source offsets that became as many consecutive target offsets.
+/// `count` consecutive source offsets with as many consecutive target offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First source offset.
     pub source: i64,
     /// First target offset.
     pub target: i64,
-    /// How many, at least 1.
+    /// Number of offsets, at least 1.
     pub count: i64,
 }
 
@@ -57,14 +57,14 @@ impl Range {
     }
 }
 
-/// Where an offset is on the other side.
+/// Translation of an offset to the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Translation {
-    /// The record at this offset is that record.
+    /// The record at the offset has this offset on the other side.
     Exact(i64),
-    /// No record was mirrored from this offset; going on there neither skips nor repeats a record of this map.
+    /// No record was mirrored from the offset; resuming at this one neither skips nor repeats a record of this map.
     Next(i64),
-    /// This map does not say.
+    /// This map has no answer.
     Unknown,
 }
 
@@ -75,33 +75,33 @@ pub struct OffsetMap {
 }
 
 impl OffsetMap {
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// Whether the map says nothing.
+    /// Returns true if the map has no ranges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// First and last target offset.
+    /// Returns the first and last target offset.
     #[must_use]
     pub fn target_bounds(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.ranges.first()?, self.ranges.last()?);
         Some((first.target, last.target_end() - 1))
     }
 
-    /// First source offset, and the one behind the last.
+    /// Returns the first source offset, and the one after the last.
     #[must_use]
     pub fn source_bounds(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.ranges.first()?, self.ranges.last()?);
         Some((first.source, last.source_end()))
     }
 
-    /// A map of the given ranges, which must be positive and grow on both sides.
+    /// Returns a map of the given ranges, which must be positive and increase on both sides.
     pub fn from_ranges(ranges: &[Range]) -> Result<Self, Error> {
         let mut map = Self::default();
         for range in ranges {
@@ -110,7 +110,7 @@ impl OffsetMap {
         Ok(map)
     }
 
-    /// Adds a range behind the last one, and joins the two where nothing lies between them on either side.
+    /// Appends a range. Joins it with the last one if nothing lies between them on either side.
     pub fn push(&mut self, range: Range) -> Result<(), Error> {
         let within = range.source >= 0
             && range.target >= 0
@@ -133,19 +133,19 @@ impl OffsetMap {
         Ok(())
     }
 
-    /// Where source offset `offset` is on the target.
+    /// Translates source offset `offset` to the target.
     #[must_use]
     pub fn to_target(&self, offset: i64) -> Translation {
         translate(&self.ranges, offset, |range| (range.source, range.target))
     }
 
-    /// Where target offset `offset` is on the source.
+    /// Translates target offset `offset` to the source.
     #[must_use]
     pub fn to_source(&self, offset: i64) -> Translation {
         translate(&self.ranges, offset, |range| (range.target, range.source))
     }
 
-    /// The chunk's bytes.
+    /// Encodes the map as a chunk.
     pub fn encode(&self, topic: &str, partition: i32) -> Result<Vec<u8>, Error> {
         if topic.is_empty() || topic.len() > MAX_TOPIC {
             return Err(bad("the topic's name has no or too many characters".into()));
@@ -178,11 +178,11 @@ pub struct Chunk {
     pub topic: String,
     /// Target partition.
     pub partition: i32,
-    /// The ranges.
+    /// Ranges of the chunk.
     pub map: OffsetMap,
 }
 
-/// Reads a chunk; every byte is accounted for.
+/// Decodes a chunk; every byte is accounted for.
 pub fn decode(bytes: &[u8]) -> Result<Chunk, Error> {
     let mut reader = Reader::new(bytes);
     match reader.byte() {
@@ -206,7 +206,7 @@ pub fn decode(bytes: &[u8]) -> Result<Chunk, Error> {
         .ok_or_else(|| bad("the target partition is not readable".into()))?;
     let count = reader
         .number()
-        // a range has three bytes at least, so that a forged count cannot make us reserve memory
+        // a range takes at least three bytes, so a forged count cannot cause a large allocation
         .filter(|count| *count >= 1 && *count <= (reader.remaining() / 3) as u64)
         .ok_or_else(|| bad("the number of ranges does not fit the chunk".into()))?;
     let mut map = OffsetMap::default();
@@ -260,7 +260,7 @@ fn translate(ranges: &[Range], offset: i64, sides: impl Fn(&Range) -> (i64, i64)
         return Translation::Exact(to + distance);
     }
     match ranges.get(after) {
-        // in a hole: everything before it is in `range`, everything behind it from the next one on
+        // in a hole: everything before it is in `range`, everything after it starts with the next range
         Some(next) => Translation::Next(sides(next).1),
         None if distance == range.count => Translation::Next(to + range.count),
         None => Translation::Unknown,
@@ -335,7 +335,7 @@ mod tests {
             }
         }
 
-        /// A group that goes on at the translated offset skips no record and repeats none.
+        /// A group that resumes at the translated offset neither skips nor repeats a record.
         #[test]
         fn translation_neither_skips_nor_repeats(map in maps(), ahead in -3_i64..80) {
             let mirrored: Vec<(i64, i64)> = map

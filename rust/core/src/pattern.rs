@@ -1,15 +1,15 @@
-//! Which names a filter takes: full match, include minus exclude, in linear time.
+//! Filters names by patterns: full match, include minus exclude, in linear time.
 //!
-//! The `regex` crate has no back-references and no look-around, so that no pattern can take exponential time
-//! on a topic name that somebody else chose.
+//! The `regex` crate has neither back-references nor look-around, so no pattern takes exponential time on a topic name
+//! that another party chose.
 
 use regex::{Regex, RegexBuilder};
 
 use crate::error::Error;
 
-/// Longest pattern in bytes.
+/// Maximum length of a pattern in bytes.
 pub const MAX_PATTERN: usize = 4096;
-/// Largest compiled pattern in bytes; `(a{1000}){1000}` is refused, every sane list of names fits.
+/// Maximum size of a compiled pattern in bytes; `(a{1000}){1000}` is rejected, every realistic list of names fits.
 pub const MAX_COMPILED: usize = 1 << 20;
 
 /// Full-match patterns, include minus exclude.
@@ -20,7 +20,7 @@ pub struct PatternSet {
 }
 
 impl PatternSet {
-    /// Compiles the patterns; the error names the first one that is refused.
+    /// Compiles the patterns; the error names the first one that is rejected.
     pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self, Error> {
         let compile_all = |patterns: &[S]| {
             patterns
@@ -34,7 +34,7 @@ impl PatternSet {
         })
     }
 
-    /// Whether a whole `name` matches an included pattern and no excluded one.
+    /// Returns true if the whole `name` matches an included pattern and no excluded one.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.include.iter().any(|pattern| pattern.is_match(name))
@@ -50,7 +50,7 @@ fn compile(pattern: &str) -> Result<Regex, Error> {
     if pattern.len() > MAX_PATTERN {
         return Err(refused(format!("it is longer than {MAX_PATTERN} bytes")));
     }
-    // alone first: `a)(b` must not become well-formed inside of our parentheses
+    // compiled alone first: `a)(b` must not become valid inside of the added parentheses
     build(pattern).map_err(&refused)?;
     build(&format!(r"\A(?:{pattern})\z")).map_err(&refused)
 }
@@ -63,7 +63,7 @@ fn build(pattern: &str) -> Result<Regex, String> {
             regex::Error::CompiledTooBig(limit) => {
                 format!("compiled it is larger than {limit} bytes")
             }
-            // the last line of a syntax error is the reason; the lines before it draw a picture
+            // the last line of a syntax error is the reason; the lines before it are a drawing
             other => other
                 .to_string()
                 .lines()

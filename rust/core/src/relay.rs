@@ -1,43 +1,42 @@
-//! Which batches the native plane sends: the bytes of a Fetch answer become batches for Produce requests.
+//! Turns the bytes of a Fetch response into batches for Produce requests (native plane).
 //!
-//! # One batch, step by step
+//! # Decision per batch
 //!
 //! ```text
-//! whole, checksum right?                 no: stop before it, with its name
-//! marker, aborted, without records?      skip; the position goes on behind it
-//! written by the opposite link?          drop it whole, by its producer id
-//! one of these?                          re-encode: new batches of its records
-//!   - it begins before the position, or reaches beyond the end
+//! incomplete, or wrong checksum?         stop before it and name it
+//! marker, aborted, without records?      skip; the position moves past it
+//! written by the reverse link?           drop the whole batch, by its producer id
+//! one of these?                          re-encode: its records go into new batches
+//!   - it begins before the position, or extends past the end
 //!   - compaction left gaps
-//!   - the log's append times, and a target that keeps the producers' times
-//!   - larger than the target takes
+//!   - log append times, and a target that keeps producers' timestamps
+//!   - larger than the target accepts
 //!   - every record gets a provenance header
 //!   - the loop guard drops one of its records
 //! small, and a neighbour that is small or re-encoded?    re-encode both into one
 //! otherwise                              pass: its body under a new header, nothing is copied
 //! ```
 //!
-//! Merging is not a luxury: a Produce request takes one batch of a partition, so batches of ten records would cost a
-//! request each. A small batch between two large ones is passed, since there is nothing to win.
+//! Merging matters because a Produce request takes one batch per partition: batches of ten records would need a request
+//! each. A small batch between two large ones is passed, because merging it gains nothing.
 //!
-//! # What holds for every call
+//! # Guarantees of every call
 //!
-//! * Records leave in their order, each once, or are counted under a [`crate::DropReason`]; [`Accounting`] are checked
-//!   before they are handed out (rule 7).
+//! * Records keep their order. Each is sent once or counted under a [`crate::DropReason`]; the [`Accounting`] is
+//!   checked before it is returned (rule 7).
 //! * No batch is larger than [`Target::max_batch_bytes`].
-//! * One call gives at most [`Target::most_runs`] runs of source offsets; what is left of the answer is fetched again. Where
-//!   compaction left gaps everywhere, an answer of well compressed records has millions, and each is a range of the
-//!   offset map, which goes into one record of the transaction.
-//! * Whatever stands in the bytes: no panic, and memory as [`crate::batch::Limits`] and [`Target`] say. What cannot go
-//!   on is [`Relayed::stopped`], and all before it is there.
-//! * Who sends a batch, and where it stands in that producer's sequence, is written when it is sent:
-//!   [`Outgoing::stamp`].
+//! * A call returns at most [`Target::most_runs`] runs of source offsets; the rest of the response is fetched again. A
+//!   compacted, well compressed log can have millions of runs in one response. Each is a range of the offset map, and
+//!   the map goes into one record of the transaction.
+//! * No input causes a panic. Memory is limited by [`crate::batch::Limits`] and [`Target`]. An error is returned in
+//!   [`Relayed::stopped`], together with all batches before it.
+//! * Producer and sequence are written when a batch is sent: [`Outgoing::stamp`].
 //!
 //! # Source
 //!
-//! What brokers accept was tested on Kafka 4.3: a batch whose offsets are not consecutive is refused
-//! (`INVALID_RECORD`); the timestamp type in a produced batch is refused or ignored; `max.message.bytes` is compared
-//! with the batch as it is sent, compressed. The `read_committed` reader is KIP-98's.
+//! Broker behaviour was tested on Kafka 4.3. A broker rejects a batch whose offsets are not consecutive
+//! (`INVALID_RECORD`), rejects or ignores the timestamp type of a produced batch, and compares `max.message.bytes` with
+//! the compressed batch. The `read_committed` reader follows KIP-98.
 
 mod accounting;
 mod error;
@@ -65,7 +64,7 @@ pub use outgoing::{Content, Outgoing, SourceRun};
 pub use target::Target;
 pub use topic_policy::TopicPolicy;
 
-/// Working memory of the relay; one for each thread.
+/// Working memory of the relay; one per thread.
 pub struct Relay {
     limits: Limits,
     memory: Memory,
@@ -84,7 +83,7 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay that decompresses no batch beyond `limits`.
+    /// Returns a relay that decompresses batches within `limits`.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -97,14 +96,13 @@ impl Relay {
         }
     }
 
-    /// Names the producer on the target that will send what is relayed from here on. Headers that are written carry its
-    /// mark; they carry none while it is not known. Sent by another producer, a marked record would look like a copy that
-    /// an application made.
+    /// Sets the target's producer that will send the relayed batches. Written headers carry its mark; without an id
+    /// they carry none. Sent by another producer, a marked record would look like a copy that an application made.
     pub const fn write_as(&mut self, producer_id: Option<i64>) {
         self.producer_id = producer_id;
     }
 
-    /// What is to be sent of `fetched`, the bytes of `partition` of the policy's source topic.
+    /// Relays `fetched`, the bytes of `partition` of the policy's source topic.
     pub fn relay(
         &mut self,
         policy: &TopicPolicy,
@@ -115,7 +113,7 @@ impl Relay {
         self.relay_with_holes(policy, partition, target, fetched, Holes::Count)
     }
 
-    /// As [`Relay::relay`], of a log that may be known to have no holes.
+    /// Relays like [`Relay::relay`], with a choice of how to treat holes in the log.
     pub fn relay_with_holes(
         &mut self,
         policy: &TopicPolicy,
@@ -137,8 +135,8 @@ impl Relay {
                     relayed.stopped = stopped;
                     return relayed;
                 }
-                // Batches that were begun before the error was met may hold records behind it, so all is done again up
-                // to there. Each round ends before the one before it.
+                // Batches that were started before the error may hold records past it, so the pass is repeated up to
+                // that place. Each round ends before the previous one.
                 Err(stop) => {
                     match stop.before {
                         Before::Batch(index) if index < most => most = index,
@@ -151,8 +149,8 @@ impl Relay {
         }
     }
 
-    /// Two batches of the records of one that the target has refused as too large. A single record cannot be halved:
-    /// the error names it. `fetched` are the bytes that the batch was made of.
+    /// Splits a batch that the target rejected as too large into two. A single record cannot be split: the error names
+    /// it. `fetched` are the bytes that the batch was made of.
     pub fn halve(
         &mut self,
         policy: &TopicPolicy,
@@ -163,7 +161,7 @@ impl Relay {
         let topic = policy.source_topic();
         let (whole, limits) = match batch.content() {
             Content::Written(bytes) => (Some(&bytes[..]), split::OURS),
-            // under the source's header, which lies before the body
+            // the source's header precedes the body
             Content::Passed { body, .. } => {
                 let start = body.start.checked_sub(HEADER_SIZE);
                 let whole = start.and_then(|start| fetched.get(start..body.end));
@@ -184,7 +182,7 @@ impl Relay {
             })
     }
 
-    /// Takes back the memory of a batch that the target has acknowledged.
+    /// Takes back the buffer of a batch that the target has acknowledged.
     pub fn give_back(&mut self, batch: Outgoing) {
         if let Content::Written(bytes) = batch.into_content() {
             self.writer.give_back(bytes);

@@ -1,13 +1,13 @@
-//! How batches get into a transaction: who the producer is, which batch goes when, and where each one landed.
+//! Writes batches in transactions: the producer's identity, the order of batches, and their acknowledged offsets.
 //!
-//! * [`coordinator`]: identity, commit and abort, as the transaction coordinator sees them (protocol V2, KIP-890).
-//! * [`markers`]: when the first records of the next transaction may go;
-//! * [`sequences`]: batches to partition leaders, in order, each of them exactly once.
+//! * [`producer_state`]: identity, commit and abort, as seen by the transaction coordinator (protocol V2, KIP-890).
+//! * [`marker_wait`]: delays the first records of a transaction until the previous transaction's markers are written.
+//! * [`in_flight`]: sends batches to partition leaders, in order, each exactly once.
 //!
-//! Both are state machines without I/O: facts and time in, requests out. Neither knows a wire format; error codes are
-//! Kafka's numbers ([`code`]). The two meet in three places only, and the caller is where they meet: a transaction may
-//! be committed when [`sequences::InFlight::is_settled`], an identity that changes restarts all sequences at 0, and a
-//! batch that was refused leaves nothing to do but to abort.
+//! All are state machines without I/O: they take facts and time, and return requests. None knows a wire format; error
+//! codes are Kafka's numbers ([`code`]). The caller connects them in three places. It commits a transaction when
+//! [`in_flight::InFlight::is_settled`]. It restarts all sequences at 0 when the identity changes. It aborts after a
+//! rejected batch.
 
 pub mod code;
 mod error_class;

@@ -1,30 +1,30 @@
-//! Values that all decisions share.
+//! Types that all decisions share.
 
 use std::fmt;
 
 use crate::error::place;
 
-/// One header of a record, borrowed.
+/// A borrowed header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderRef<'a> {
-    /// The key's bytes; UTF-8 by convention, not by the wire format.
+    /// Bytes of the key; UTF-8 by convention, not by the wire format.
     pub key: &'a [u8],
-    /// The value; null is not the same as empty.
+    /// Value; null differs from empty.
     pub value: Option<&'a [u8]>,
 }
 
-/// What a reader is told about who wrote a record.
+/// Information about the writer of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// The producer id of the record's batch, -1 for a producer that has none.
+    /// Producer id of the record's batch, -1 for a producer without one.
     By(i64),
-    /// The timestamp that the producer gave the record, in ms; of a client that does not tell producer ids.
+    /// Timestamp set by the producer, in ms, for a client that does not report producer ids.
     At(i64),
-    /// Neither.
+    /// Neither is known.
     Unknown,
 }
 
-/// One consumed record, borrowed from whoever fetched it.
+/// A borrowed record that was consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordRef<'a> {
     /// Source topic.
@@ -33,28 +33,28 @@ pub struct RecordRef<'a> {
     pub partition: i32,
     /// Source offset.
     pub offset: i64,
-    /// Leader epoch of the record's batch, -1 when the client does not tell.
+    /// Leader epoch of the record's batch, -1 if the client does not report it.
     pub leader_epoch: i32,
-    /// Milliseconds since the epoch, -1 for "not available".
+    /// Timestamp in ms since the epoch, -1 if not available.
     pub timestamp: i64,
-    /// The key; null is not the same as empty.
+    /// Key; null differs from empty.
     pub key: Option<&'a [u8]>,
-    /// The value; null (a tombstone) is not the same as empty.
+    /// Value; null (a tombstone) differs from empty.
     pub value: Option<&'a [u8]>,
-    /// Headers in their order, duplicates included. The wire knows no null list, only an empty one.
+    /// Headers in their order, duplicates included. The wire format has no null list, only an empty one.
     pub headers: &'a [HeaderRef<'a>],
-    /// Who wrote it, as far as the reader is told.
+    /// Writer of the record, if known.
     pub written: Written,
 }
 
 impl RecordRef<'_> {
-    /// Where the record is, for an error.
+    /// Returns topic, partition and offset for an error message.
     #[must_use]
     pub fn place(&self) -> String {
         place(self.topic, self.partition, self.offset)
     }
 
-    /// Size of key, value and headers in bytes, as they were read.
+    /// Returns the size of key, value and headers in bytes, as they were read.
     #[must_use]
     pub fn size(&self) -> u64 {
         let mut size = length(self.key) + length(self.value);
@@ -69,14 +69,14 @@ fn length(bytes: Option<&[u8]>) -> u64 {
     bytes.map_or(0, |bytes| bytes.len() as u64)
 }
 
-/// Why a record was left out on purpose. The names are part of position records: add, never rename.
+/// Reason to drop a record intentionally. The names are part of position records: add new ones, never rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
-    /// The record's hops contain the target: it has been there.
+    /// The record's hops contain the target: the record has been there.
     Hop,
     /// The link does not forward records of this origin.
     Origin,
-    /// The target refuses the record for what it is, and the link's policy says to go on without it.
+    /// The target rejects the record for its content, and the link's policy is to continue without it.
     DeadLetter,
 }
 
@@ -84,7 +84,7 @@ impl DropReason {
     /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Hop, Self::Origin, Self::DeadLetter];
 
-    /// The reason's name in position records and metrics.
+    /// Returns the reason's name in position records and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,11 +106,11 @@ impl fmt::Display for DropReason {
 pub struct AckRun {
     /// First offset.
     pub first: i64,
-    /// How many, at least 1.
+    /// Number of offsets, at least 1.
     pub count: i64,
 }
 
-/// What one target partition acknowledged, in delivery order.
+/// Acknowledgements of one target partition, in delivery order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckedPartition {
     /// Target topic.
@@ -121,10 +121,10 @@ pub struct AckedPartition {
     pub runs: Vec<AckRun>,
 }
 
-/// What the target acknowledged since somebody last asked.
+/// Acknowledgements of the target since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acks {
-    /// Deliveries that failed, or that carried no offset.
+    /// Number of deliveries that failed, or that carried no offset.
     pub failed: u64,
     /// One entry per target partition.
     pub partitions: Vec<AckedPartition>,

@@ -1,12 +1,12 @@
-//! Unsigned LEB128 integers, as Kafka's record format uses them, with a reader that cannot run over its end.
+//! Unsigned LEB128 integers, as in Kafka's record format, and a reader that cannot exceed its input.
 //!
-//! Zigzag (a sign in the lowest bit) is not used: every number that we store is a count, a length, or the distance
-//! to something that must be larger, so a negative one would be an error anyway.
+//! Zigzag encoding is not used: every stored number is a count, a length, or the distance to a larger number, so a
+//! negative one would be an error in any case.
 
 /// Appends `value`.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        // the cast keeps the low seven bits, which is what is meant
+        // the cast intentionally keeps the low seven bits
         #[allow(clippy::cast_possible_truncation)]
         out.push((value as u8 & 0x7f) | 0x80);
         value >>= 7;
@@ -15,7 +15,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads fields off the front of a byte slice; every method answers `None` where bytes are missing or wrong.
+/// Reads fields from the front of a byte slice; every method returns `None` if bytes are missing or malformed.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// A number in its shortest form: one value has one encoding, so equal chunks are equal bytes.
+    /// Reads a number in its shortest form: one value has one encoding, so equal chunks are equal bytes.
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A length-prefixed UTF-8 string of at most `limit` bytes.
+    /// Reads a length-prefixed UTF-8 string of at most `limit` bytes.
     pub(crate) fn text(&mut self, limit: usize) -> Option<&'a str> {
         let length = usize::try_from(self.number()?).ok()?;
         if length > limit {

@@ -1,11 +1,11 @@
-//! Which batches of a Fetch answer a `read_committed` reader may see.
+//! Removes aborted transactions from a Fetch response, as a `read_committed` consumer does.
 //!
-//! With isolation level `read_committed` the broker sends everything below the last stable offset and, beside it, a
-//! list of aborted transactions: producer id and the first offset of the transaction on this partition. The reader
-//! removes what they wrote (KIP-98). One state for each producer:
+//! With isolation level `read_committed` the broker sends all batches below the last stable offset, and a list of
+//! aborted transactions: the producer id and the transaction's first offset on this partition. The consumer discards
+//! the batches of these transactions (KIP-98). The filter keeps one state per producer:
 //!
 //! ```text
-//!            batch ends at or beyond the first offset of a listed transaction
+//!            batch ends at or after the first offset of a listed transaction
 //! quiet ------------------------------------------------------------------------> aborting
 //!   ^                                                                                |
 //!   +---- ABORT marker of this producer <--------------------------------------------+
@@ -13,8 +13,8 @@
 //! quiet:     its batches are data        aborting:  its transactional batches are aborted
 //! ```
 //!
-//! The list belongs to one answer: it names every aborted transaction that reaches into the answer, also those that
-//! began before. A filter must therefore not outlive its answer.
+//! The list is valid for one response: it names every aborted transaction that overlaps the response, including earlier
+//! ones that are still open at its start. A filter must therefore not outlive its response.
 
 use std::collections::HashSet;
 
@@ -22,47 +22,47 @@ use super::control::{Control, Marker};
 use super::error::BatchError;
 use super::view::Batch;
 
-/// An entry of a Fetch answer's list.
+/// An entry of the response's list of aborted transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
-    /// Who wrote it.
+    /// The transaction's producer id.
     pub producer_id: i64,
-    /// Offset of its first batch on this partition.
+    /// Offset of the transaction's first batch on this partition.
     pub first_offset: i64,
 }
 
-/// What to do with a batch.
+/// Classification of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Committed, or written outside of a transaction. It may hold no records.
+    /// Committed, or written outside of a transaction. The batch may hold no records.
     Data,
-    /// Part of an aborted transaction, whole.
+    /// The whole batch belongs to an aborted transaction.
     Aborted,
-    /// The broker's own; `None` where compaction has removed the marker and kept the batch.
+    /// A control batch; `None` if compaction has removed the marker and kept the batch.
     Control(Option<Control>),
 }
 
-/// A verdict, and where to go on.
+/// A verdict and the next fetch position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
-    /// What to do with the batch.
+    /// Classification of the batch.
     pub verdict: Verdict,
-    /// The position when this batch is done, whatever the verdict: behind its last offset, which compaction leaves
-    /// as it was when it removes records, the last one included.
+    /// The offset after the batch's last offset. Compaction does not change the last offset, even if it removes the
+    /// last record.
     pub next_offset: i64,
 }
 
-/// Judges the batches of one partition in one Fetch answer, in their order.
+/// Classifies the batches of one partition in one Fetch response, in order.
 #[derive(Debug, Clone)]
 pub struct AbortedFilter {
-    /// By falling first offset: the next one is at the end.
+    /// Sorted by descending first offset, so the next entry is the last element.
     listed: Vec<AbortedTransaction>,
     aborting: HashSet<i64>,
     next_offset: i64,
 }
 
 impl AbortedFilter {
-    /// With the answer's list, in any order; an empty one for a `read_uncommitted` fetch.
+    /// Returns a filter for the response's list, in any order; the list is empty for a `read_uncommitted` fetch.
     #[must_use]
     pub fn new(mut aborted: Vec<AbortedTransaction>) -> Self {
         aborted.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.first_offset));
@@ -73,7 +73,7 @@ impl AbortedFilter {
         }
     }
 
-    /// Judges the next batch. On an error the filter is as it was before.
+    /// Classifies the next batch. On an error the filter is unchanged.
     pub fn judge(&mut self, batch: &Batch<'_>) -> Result<Judged, BatchError> {
         if batch.base_offset() < self.next_offset {
             return Err(BatchError::OffsetWentBack {

@@ -1,16 +1,16 @@
-//! The layout of a batch header, and access to its fields.
+//! Layout of a batch header, and access to its fields.
 
-/// Size of the header; the records follow it.
+/// Size of the header in bytes; the records follow it.
 pub const HEADER_SIZE: usize = 61;
-/// The version of the format that this module reads and writes.
+/// Version of the record batch format.
 pub const MAGIC: u8 = 2;
 
-/// The length field counts from behind itself.
+/// Number of bytes that the length field does not count: base offset and the length itself.
 pub(super) const LENGTH_BASE: usize = 12;
-/// The checksum covers everything from the attributes on: what a broker changes at append time lies before.
+/// Start of the bytes that the checksum covers. A broker changes only fields before it when it appends a batch.
 pub(super) const CRC_FROM: usize = 21;
 
-/// Where a field starts.
+/// Offsets of the header's fields.
 pub(super) mod at {
     pub(in crate::batch) const BASE_OFFSET: usize = 0;
     pub(in crate::batch) const LENGTH: usize = 8;
@@ -27,7 +27,7 @@ pub(super) mod at {
     pub(in crate::batch) const RECORD_COUNT: usize = 57;
 }
 
-/// Bits of the attributes.
+/// Bits of the attributes field.
 pub(super) mod bit {
     pub(in crate::batch) const CODEC: i16 = 0x07;
     pub(in crate::batch) const LOG_APPEND_TIME: i16 = 0x08;
@@ -36,14 +36,14 @@ pub(super) mod bit {
     pub(in crate::batch) const DELETE_HORIZON: i16 = 0x40;
 }
 
-/// Returns `N` bytes of a header. Panics beyond its end, so `start` is a constant of [`at`].
+/// Returns `N` bytes of a header. Panics if they exceed the header, so `start` must be a constant of [`at`].
 pub(super) fn array<const N: usize>(head: &[u8], start: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&head[start..start + N]);
     bytes
 }
 
-/// Writes a field. Panics beyond the header's end, so `start` is a constant of [`at`].
+/// Writes a field. Panics if it exceeds the header, so `start` must be a constant of [`at`].
 pub(super) fn put<const N: usize>(head: &mut [u8; HEADER_SIZE], start: usize, bytes: [u8; N]) {
     head[start..start + N].copy_from_slice(&bytes);
 }

@@ -1,31 +1,31 @@
-//! Checksums of batches: computed once over the records, and carried on when a header changes.
+//! Checksums of batches: computed once over the records, and updated when a header changes.
 //!
-//! CRC-32C is linear. Where two batches of one length differ in a few bytes of their headers and in nothing behind them,
-//! their checksums differ by the remainder of that difference, moved to the left by the bytes behind it; what those
-//! bytes are does not matter. [`carry`] needs the old checksum and both headers, and never the records. That is cheaper
-//! than to read them again, and it is safer: a checksum that is computed anew vouches for whatever lies in memory by
-//! then, while one that is carried still says what the source's producer wrote. If a bit of the records changes between
-//! source and target, the target's broker refuses the batch (`CORRUPT_MESSAGE`).
+//! CRC-32C is linear. If two batches of equal length differ only in a few header bytes, their checksums differ by the
+//! remainder of that difference, shifted by the number of bytes after it. The value of those bytes does not matter:
+//! [`carry`] needs the old checksum and both headers, but not the records. This is cheaper than reading the records
+//! again. It is also safer: a recomputed checksum covers the bytes as they are in memory at that time, while an updated
+//! checksum still covers the bytes that the source's producer wrote. If a bit of the records changes between source and
+//! target, the target's broker rejects the batch (`CORRUPT_MESSAGE`).
 //!
-//! Polynomials over GF(2) stand in 32 bits with the constant term in the highest one, as the checksum has them.
+//! Polynomials over GF(2) are stored in 32 bits with the constant term in the highest bit, as in the checksum.
 
 use super::bytes::{CRC_FROM, HEADER_SIZE, LENGTH_BASE, at, put};
 
-/// Castagnoli's polynomial without its highest term (RFC 3720, 12.1; the order of bits as above).
+/// Castagnoli's polynomial without its highest term (RFC 3720, 12.1), in the bit order described above.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The polynomial 1.
 const ONE: u32 = 1 << 31;
-/// One byte moved by 2^k bytes: x to the power of 8 times 2^k. A batch has less than 2^32 bytes.
+/// Shift by 2^k bytes: x to the power of 8 times 2^k. A batch has fewer than 2^32 bytes.
 const MOVES: [u32; 32] = moves();
 
-/// Writes the checksum of the finished header and `body`.
+/// Writes the checksum of a complete header and `body`.
 pub(super) fn seal(head: &mut [u8; HEADER_SIZE], body: &[u8]) {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head[CRC_FROM..]), body);
     put(head, at::CRC, crc.to_be_bytes());
 }
 
-/// Writes the checksum of the finished header, which belongs to the same records as `before`, a sealed one. Wrong if,
-/// and only if, that of `before` is.
+/// Writes the checksum of a complete header that belongs to the same records as `before`, a sealed header. The result
+/// is wrong if and only if the checksum of `before` is wrong.
 pub(super) fn carry(before: &[u8; HEADER_SIZE], head: &mut [u8; HEADER_SIZE]) {
     let mut change = [0; HEADER_SIZE - CRC_FROM];
     for (place, byte) in change.iter_mut().enumerate() {
@@ -41,7 +41,7 @@ fn crc_of(head: &[u8; HEADER_SIZE]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// How many bytes of records the header announces; none if it announces less than itself.
+/// Returns the number of record bytes according to the length field; 0 if the field is smaller than a header.
 fn body_size(head: &[u8; HEADER_SIZE]) -> u32 {
     let mut bytes = [0; 4];
     bytes.copy_from_slice(&head[at::LENGTH..at::LENGTH + 4]);
@@ -52,12 +52,12 @@ fn body_size(head: &[u8; HEADER_SIZE]) -> u32 {
     u32::try_from(rest).unwrap_or(0)
 }
 
-/// The remainder of `bytes` alone: the checksum without the ones that are put before and added behind.
+/// Returns the remainder of `bytes` alone: the checksum without its initial and final inversion.
 fn remainder(bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(u32::MAX, bytes)
 }
 
-/// `remainder` with `bytes` zeros behind what it is the remainder of.
+/// Returns `remainder` after appending `bytes` zeros to the input it was computed from.
 fn moved(mut remainder: u32, mut bytes: u32) -> u32 {
     let mut power = 0;
     while bytes != 0 && remainder != 0 {
@@ -70,7 +70,7 @@ fn moved(mut remainder: u32, mut bytes: u32) -> u32 {
     remainder
 }
 
-/// The product of two polynomials, modulo Castagnoli's.
+/// Returns the product of two polynomials, modulo Castagnoli's.
 const fn product(factor: u32, other: u32) -> u32 {
     let (mut sum, mut shifted, mut term) = (0, other, ONE);
     while term != 0 {

@@ -1,13 +1,13 @@
 //! The compression codecs of the batch format.
 
-/// How records are compressed.
+/// Compression codec of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Not at all.
+    /// No compression.
     None,
     /// gzip, RFC 1952.
     Gzip,
-    /// Snappy, bare (librdkafka) or in the framing of xerial's Java library (Kafka's own clients).
+    /// Snappy, raw (librdkafka) or framed as in xerial's Java library (Kafka's Java clients).
     Snappy,
     /// The LZ4 frame format.
     Lz4,
@@ -16,10 +16,10 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All codecs, in the order of their numbers on the wire.
+    /// All codecs, in the order of their numbers in the protocol.
     pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
 
-    /// The codec's name in `compression.type`.
+    /// Returns the codec's name in `compression.type`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Compression of a batch's records, with limits on what decompression may give.
+//! Compression and decompression of a batch's records, with limits on the decompressed size.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -14,20 +14,20 @@ use super::error::{BatchError, Fault};
 use super::view::Batch;
 use super::{xerial, zstd_bound};
 
-/// zstd's own default, and Kafka's.
+/// The default level of zstd, and of Kafka.
 const ZSTD_LEVEL: i32 = 3;
-/// A buffer above this size is given back before the next batch; one huge batch must not stay in memory.
+/// A larger buffer is freed before the next batch, so one huge batch does not stay in memory.
 const KEEP: usize = 16 * 1024 * 1024;
 
-/// How large a batch's records may be, decompressed.
+/// Limits on the size of a batch's decompressed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes, whatever the ratio.
+    /// Maximum number of bytes, whatever the ratio.
     pub bytes: usize,
-    /// Most bytes for one compressed byte. Records that repeat compress 50 times in practice, and large ones that are
-    /// all the same some thousand times with zstd; gzip ends at 1032, zstd's format at about 30,000.
+    /// Maximum number of bytes per compressed byte. Repetitive records compress 50-fold in practice, and large
+    /// identical ones some thousandfold with zstd. gzip's maximum is 1032, that of zstd's format about 30,000.
     pub ratio: usize,
-    /// The ratio is not looked at up to this many bytes: a small batch of zeros is no attack.
+    /// The ratio is not checked up to this many bytes: a small batch of zeros is not an attack.
     pub unchecked: usize,
 }
 
@@ -35,7 +35,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             bytes: 256 * 1024 * 1024,
-            // what a codec can do is no sign of an attack, and `bytes` holds for the largest batches in any case
+            // a ratio within a codec's range does not indicate an attack, and `bytes` limits the largest batches in any
+            // case
             ratio: 32 * 1024,
             unchecked: 8 * 1024 * 1024,
         }
@@ -43,7 +44,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Most bytes that `compressed` bytes may become.
+    /// Returns the maximum decompressed size of a body of `compressed` bytes.
     #[must_use]
     pub fn for_body(&self, compressed: usize) -> usize {
         compressed
@@ -53,11 +54,11 @@ impl Limits {
     }
 }
 
-/// Buffers and codec contexts that callers keep between batches, one for each thread.
+/// Buffers and codec contexts that a thread reuses for all batches.
 #[derive(Default)]
 pub struct Memory {
     plain: Vec<u8>,
-    /// Creating one costs more than decompressing a small batch.
+    /// Creating a context costs more than decompressing a small batch.
     zstd: Option<DCtx<'static>>,
 }
 
@@ -89,7 +90,7 @@ impl Memory {
             }
             Codec::Gzip => read_all(MultiGzDecoder::new(body), limit, &mut self.plain),
             Codec::Snappy => xerial::decompress(body, limit, &mut self.plain),
-            // allocates by the frame's block size, of which the format knows none above 8 MiB
+            // allocates one block; the frame format has no block size above 8 MiB
             Codec::Lz4 => read_all(FrameDecoder::new(body), limit, &mut self.plain),
             Codec::Zstd => self.unzstd(body, limit),
         };
@@ -109,8 +110,8 @@ impl Memory {
         }
     }
 
-    /// In one call, into a buffer that is large enough: the streaming interface would allocate a frame's window,
-    /// which is the sender's number (Kafka's own clients write 128 MiB at level 22, for batches of any size).
+    /// Decompresses in one call, into a sufficiently large buffer. The streaming interface would allocate the frame's
+    /// window, whose size is set by the sender (Kafka's clients write 128 MiB at level 22, for batches of any size).
     fn unzstd(&mut self, body: &[u8], limit: usize) -> Result<(), Fault> {
         let most = zstd_bound::most_bytes(body)
             .ok_or_else(|| Fault::Malformed("no complete zstd frame".to_owned()))?;
@@ -120,7 +121,7 @@ impl Memory {
         };
         self.plain.reserve(most.min(limit));
         match context.decompress(&mut self.plain, body) {
-            // what the buffer had before may be larger than the limit
+            // the buffer's existing capacity may exceed the limit
             Ok(size) if size > limit => Err(Fault::TooLarge),
             Ok(_) => Ok(()),
             Err(_) if most > self.plain.capacity() => Err(Fault::TooLarge),
@@ -142,7 +143,7 @@ fn read_all(reader: impl Read, limit: usize, out: &mut Vec<u8>) -> Result<(), Fa
     Ok(())
 }
 
-/// Compresses, with what is worth keeping between batches.
+/// Compresses batches; keeps contexts and buffers between them.
 #[derive(Default)]
 pub(super) struct Compressor {
     packed: Vec<u8>,
@@ -150,7 +151,7 @@ pub(super) struct Compressor {
 }
 
 impl Compressor {
-    /// Appends `plain` to `out`, compressed the way Kafka's own clients do.
+    /// Appends `plain` to `out`, compressed the way Kafka's clients do.
     pub(super) fn compress(
         &mut self,
         codec: Codec,
@@ -166,7 +167,7 @@ impl Compressor {
             }
             Codec::Snappy => xerial::compress(plain, out)?,
             Codec::Lz4 => {
-                // Kafka's reader takes independent blocks only
+                // Kafka's reader accepts only independent blocks
                 let frame = FrameInfo::new()
                     .block_mode(BlockMode::Independent)
                     .block_size(BlockSize::Max64KB);

@@ -1,29 +1,29 @@
-//! Whether the batches of a log follow each other without a hole, and what tells one batch from another.
+//! Detects holes between the batches of a log, and identifies batches.
 //!
-//! A broker gives consecutive offsets to all that it appends: data, aborted data and markers. So in a log that was never
-//! compacted each batch begins where the one before it ends. A jump there means that part of the log is lost, for
-//! example a segment file. In a compacted log a jump means nothing.
+//! A broker assigns consecutive offsets to all batches that it appends: data, aborted data and markers. So in a log
+//! that was never compacted, each batch begins at the end of the previous one. A jump means that a part of the log is
+//! lost, for example a segment file. In a compacted log a jump has no meaning.
 
 use std::ops::Range;
 
 use super::view::Batch;
 
-/// Tells a batch from every other that could stand at its offset.
+/// Identifies a batch among all batches that could have the same offset.
 ///
-/// A broker does not change a batch after it has appended it, and all replicas hold the same bytes. Only the log cleaner
-/// writes a batch anew, in a compacted topic.
+/// A broker does not change a batch after it has appended it, and all replicas hold the same bytes. Only the log
+/// cleaner rewrites batches, in a compacted topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its base offset.
+    /// Base offset of the batch.
     pub base_offset: i64,
-    /// Its checksum.
+    /// Checksum of the batch.
     pub crc: u32,
-    /// Its largest timestamp, in ms.
+    /// Largest timestamp of the batch, in ms since the epoch.
     pub max_timestamp: i64,
 }
 
 impl Mark {
-    /// The mark of a batch.
+    /// Returns the mark of a batch.
     #[must_use]
     pub fn of(batch: &Batch<'_>) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Mark {
     }
 }
 
-/// Follows the batches of a log in their order.
+/// Tracks the offsets of a log's batches, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Continuity {
     next: i64,
@@ -43,7 +43,7 @@ pub struct Continuity {
 }
 
 impl Continuity {
-    /// Begins at an offset; batches that end before it are passed over.
+    /// Starts at an offset; ignores batches that end before it.
     #[must_use]
     pub const fn new(start: i64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Continuity {
         }
     }
 
-    /// Looks at the next batch; the offsets between it and the one before it, if there are any.
+    /// Takes the next batch and returns the offsets between the previous batch and this one, if any.
     pub fn look(&mut self, batch: &Batch<'_>) -> Option<Range<i64>> {
         self.compacted |= is_compacted(batch);
         let jump = (batch.base_offset() > self.next).then(|| self.next..batch.base_offset());
@@ -64,20 +64,20 @@ impl Continuity {
         jump
     }
 
-    /// Offsets that no batch had.
+    /// Returns the number of offsets that no batch had.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// Whether a batch shows that the log cleaner has worked on the log.
+    /// Returns true if a batch shows that the log cleaner has rewritten a part of the log.
     #[must_use]
     pub const fn is_compacted(&self) -> bool {
         self.compacted
     }
 }
 
-/// Whether a batch has lost records, which happens to the log cleaner's batches only: a broker appends none with holes.
+/// Returns true if a batch has lost records. Only the log cleaner writes such batches: a broker appends none with gaps.
 #[must_use]
 pub fn is_compacted(batch: &Batch<'_>) -> bool {
     i64::from(batch.record_count()) <= i64::from(batch.last_offset_delta())
@@ -88,7 +88,7 @@ mod tests {
     use super::{Continuity, Mark};
     use crate::batch::Batch;
 
-    /// A batch of these offsets.
+    /// Returns a batch with these offsets.
     fn batch(offsets: std::ops::Range<i64>) -> Vec<u8> {
         let count = i32::try_from(offsets.end - offsets.start).unwrap();
         let mut bytes = vec![0; 61];

@@ -1,11 +1,11 @@
-//! Transaction markers: the one record of a control batch (KIP-98).
+//! Transaction markers: the single record of a control batch (KIP-98).
 //!
 //! ```text
 //! key    version i16, type i16 (0 abort, 1 commit)
 //! value  version i16, coordinator epoch i32
 //! ```
 //!
-//! Later versions of either may add fields behind these.
+//! Later versions of either may append fields.
 
 use super::codec::Codec;
 use super::compression::{Limits, Memory};
@@ -14,38 +14,38 @@ use super::error::BatchError;
 use super::records::{Record, Records};
 use super::view::Batch;
 
-/// What a control batch says.
+/// Type of a transaction marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
-    /// The producer's transaction on this partition ends without effect.
+    /// Aborts the producer's transaction on this partition.
     Abort {
-        /// Epoch of the coordinator that decided.
+        /// Epoch of the coordinator that wrote the marker.
         coordinator_epoch: i32,
     },
-    /// The producer's transaction on this partition takes effect.
+    /// Commits the producer's transaction on this partition.
     Commit {
-        /// Epoch of the coordinator that decided.
+        /// Epoch of the coordinator that wrote the marker.
         coordinator_epoch: i32,
     },
-    /// Another type, of the cluster's metadata log or of a later Kafka. It ends no transaction.
+    /// Another type, from the cluster's metadata log or a later Kafka version. It ends no transaction.
     Other {
-        /// Its number.
+        /// Number of the type.
         number: i16,
     },
 }
 
-/// A marker and whose transaction it ends.
+/// A marker and the transaction that it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
     /// Offset of the marker.
     pub offset: i64,
-    /// When it was written, in ms since the epoch.
+    /// Time of the marker, in ms since the epoch.
     pub timestamp: i64,
-    /// The producer whose transaction ends.
+    /// Producer id of the transaction.
     pub producer_id: i64,
-    /// Its epoch; under protocol V2 already the next transaction's.
+    /// Producer epoch; under transaction protocol V2 already that of the next transaction.
     pub producer_epoch: i16,
-    /// What was decided.
+    /// Commit or abort.
     pub marker: Marker,
 }
 
@@ -72,7 +72,7 @@ impl Control {
         let Some(number) = record.key.and_then(numbers) else {
             return wrong("its key is not a version and a type");
         };
-        // other types have values of their own, and as many records as they like
+        // other types have values of their own, and any number of records
         if number > 1 {
             return Ok(Some(control(batch, &record, Marker::Other { number })));
         }
@@ -101,7 +101,7 @@ fn control(batch: &Batch<'_>, record: &Record<'_>, marker: Marker) -> Control {
     }
 }
 
-/// The type, behind a version that is not negative.
+/// Returns the type, if the version is not negative.
 fn numbers(key: &[u8]) -> Option<i16> {
     let mut cursor = Cursor::new(key);
     let version = i16::from_be_bytes(cursor.array()?);

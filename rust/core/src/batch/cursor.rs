@@ -1,9 +1,10 @@
-//! Reads and writes the fields of a record: zigzag varints and byte strings with a length that may mean null.
+//! Reads and writes the fields of a record: zigzag varints, and byte strings with a length that may mean null.
 //!
-//! Kafka's own reader takes overlong varints, so this one does, up to the bytes that the type may have; bits beyond
-//! the type, which Kafka drops, are refused. [`crate::varint`] is stricter because we write what it reads.
+//! Kafka's reader accepts overlong varints, and so does this one, up to the number of bytes of the type. It rejects
+//! bits beyond the type, which Kafka drops. [`crate::varint`] is stricter, because it reads only bytes that eomirror
+//! wrote.
 
-/// The front of a byte slice; every method answers `None` where bytes are missing or wrong.
+/// A position in a byte slice. Every method returns `None` if bytes are missing or malformed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
@@ -18,7 +19,7 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
-    /// All that is left.
+    /// Returns the remaining bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -35,16 +36,16 @@ impl<'a> Cursor<'a> {
         Some(taken)
     }
 
-    /// Fixed-size bytes, for big-endian integers.
+    /// Reads a fixed number of bytes, for big-endian integers.
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;
         Some(*taken)
     }
 
-    /// A signed 32-bit varint.
+    /// Reads a signed 32-bit varint.
     pub(super) fn varint(&mut self) -> Option<i32> {
-        // most lengths and deltas of a record have one byte
+        // most lengths and deltas of a record take one byte
         if let Some((&byte, rest)) = self.rest.split_first() {
             if byte < 0x80 {
                 self.rest = rest;
@@ -55,7 +56,7 @@ impl<'a> Cursor<'a> {
         i32::try_from(unzigzag(self.unsigned(5)?)).ok()
     }
 
-    /// A signed 64-bit varint.
+    /// Reads a signed 64-bit varint.
     pub(super) fn varlong(&mut self) -> Option<i64> {
         self.unsigned(10).map(unzigzag)
     }
@@ -76,8 +77,8 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A byte string; length -1 is null, a smaller one is wrong.
-    // malformed, null and present are three cases, and callers take them apart one by one with `?`
+    /// Reads a byte string; length -1 is null, a smaller one is malformed.
+    // malformed, null and present are three cases, which callers separate with `?`
     #[allow(clippy::option_option)]
     pub(super) fn field(&mut self) -> Option<Option<&'a [u8]>> {
         match self.varint()? {
@@ -88,31 +89,31 @@ impl<'a> Cursor<'a> {
 }
 
 fn unzigzag(value: u64) -> i64 {
-    // both casts only rename the bits: the shift has made room for the sign
+    // both casts only reinterpret the bits: the shift has made room for the sign
     #[allow(clippy::cast_possible_wrap)]
     let (half, sign) = ((value >> 1) as i64, (value & 1) as i64);
     half ^ -sign
 }
 
 fn zigzag(value: i64) -> u64 {
-    // the cast only renames the bits
+    // the cast only reinterprets the bits
     #[allow(clippy::cast_sign_loss)]
     let zigzag = ((value << 1) ^ (value >> 63)) as u64;
     zigzag
 }
 
-/// Bytes that [`put`] appends for `value`.
+/// Returns the number of bytes that [`put`] appends for `value`.
 pub(super) fn size(value: i64) -> usize {
     let bits = 64 - (zigzag(value) | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Appends a varint; one of 32 and one of 64 bits look the same.
+/// Appends a varint; 32-bit and 64-bit values have the same encoding.
 pub(super) fn put(out: &mut Vec<u8>, value: i64) {
     crate::varint::put(out, zigzag(value));
 }
 
-/// Bytes that [`put_field`] appends; `None` when the field is longer than the format can say.
+/// Returns the number of bytes that [`put_field`] appends; `None` if the field is too long for the format.
 pub(super) fn field_size(field: Option<&[u8]>) -> Option<usize> {
     match field {
         None => Some(1),
@@ -123,7 +124,7 @@ pub(super) fn field_size(field: Option<&[u8]>) -> Option<usize> {
     }
 }
 
-/// Appends a byte string or null. Lengths are checked by [`field_size`].
+/// Appends a byte string or null. [`field_size`] checks the length.
 pub(super) fn put_field(out: &mut Vec<u8>, field: Option<&[u8]>) {
     match field {
         None => put(out, -1),

@@ -1,4 +1,4 @@
-//! The content digest of a batch's records.
+//! Content digest of a batch's records.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use super::view::Batch;
 use crate::digest::Digest;
 use crate::types::{HeaderRef, Written};
 
-/// Adds the batch's records with offsets in `offsets` to `digest`, and tells how many they were.
+/// Adds the batch's records with offsets in `offsets` to `digest`, and returns their number.
 ///
-/// On an error the digest holds the records before the malformed one; throw it away. `scratch` is working memory that
-/// callers keep, like `memory`. No memory is allocated for a record; headers take one list for the batch.
+/// On an error the digest holds the records before the malformed one and must be discarded. `scratch` is working memory
+/// that callers keep, like `memory`. Records are not allocated; headers take one list per batch.
 pub fn digest_batch(
     batch: &Batch<'_>,
     offsets: Range<i64>,
@@ -30,7 +30,7 @@ pub fn digest_batch(
         }
         headers.clear();
         headers.extend(record.headers.clone());
-        // the digest leaves out where a record is
+        // the digest does not cover a record's position
         digest.add(
             &record.at("", 0, batch.leader_epoch(), &headers, Written::Unknown),
             scratch,

@@ -1,4 +1,4 @@
-//! Why bytes are not a record batch, or cannot become one.
+//! Errors of reading, re-encoding and writing record batches.
 
 use std::io;
 
@@ -7,168 +7,169 @@ use thiserror::Error as ThisError;
 use super::codec::Codec;
 use crate::error::Kind;
 
-/// What keeps a batch's body from being produced as it is, under a new header.
+/// Reason that a batch's body cannot be produced unchanged under a new header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ThisError)]
 pub enum Obstacle {
-    /// Markers are written by coordinators; a broker refuses them from producers.
+    /// Coordinators write markers; brokers reject them from producers.
     #[error("it is a control batch")]
     Control,
-    /// Compaction has removed every record. There is nothing to produce.
+    /// Compaction has removed all records, so there is nothing to produce.
     #[error("it holds no records")]
     Empty,
-    /// Compaction has removed some records; a broker refuses a batch whose offsets are not consecutive
-    /// (`INVALID_RECORD`), and one whose header pretends that they are would be stored with wrong offsets.
+    /// Compaction has removed some records. A broker rejects a batch whose offsets are not consecutive
+    /// (`INVALID_RECORD`), and would store one whose header hides the gaps with wrong offsets.
     #[error("its offsets are not consecutive")]
     Gaps,
-    /// The records' own times are not those that consumers see, and the broker would show them.
+    /// Consumers see the log's append time, but the target's broker would show the records' own timestamps.
     #[error("its timestamps are the log's append time")]
     LogAppendTime,
 }
 
-/// A refusal. `offset` is the base offset of the batch as its header has it; the caller knows the partition.
+/// A malformed batch, or one that cannot be written. `offset` is the base offset in the batch's header; the caller
+/// knows the partition.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Fewer bytes than the batch says that it has. In a Fetch answer that is normal: see [`super::Partial`].
+    /// The batch is incomplete. This is normal at the end of a Fetch response: see [`super::Partial`].
     #[error("the batch is cut: {have} bytes of {need}")]
     Truncated {
-        /// Bytes that are there.
+        /// Number of bytes present.
         have: usize,
-        /// Bytes that are needed, as far as the bytes that are there tell.
+        /// Number of bytes needed, as far as the present bytes tell.
         need: usize,
     },
 
-    /// Bytes follow where one batch was expected.
+    /// Bytes follow a single batch.
     #[error("batch at offset {offset}: {bytes} bytes follow its end")]
     Trailing {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
 
-    /// A header field has a value that no batch can have, or that contradicts another field.
+    /// A header field has an invalid value, or contradicts another field.
     #[error("batch at offset {offset}: {field} is {value}")]
     BadField {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The field.
+        /// Description of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: i64,
     },
 
-    /// A message set of Kafka before 0.11.
+    /// A message set of the format before Kafka 0.11.
     #[error(
         "batch at offset {offset}: message format {magic} of Kafka before 0.11, this release reads 2"
     )]
     OldMagic {
-        /// Base offset.
+        /// Base offset of the message set.
         offset: i64,
-        /// 0 or 1.
+        /// Format version, 0 or 1.
         magic: u8,
     },
 
-    /// A format that nobody has defined yet, or no batch at all.
+    /// An unknown format version, or not a batch at all.
     #[error("batch at offset {offset}: message format {magic} is not known")]
     UnknownMagic {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The version that was found.
+        /// Format version in the header.
         magic: u8,
     },
 
-    /// A compression codec that nobody has defined yet.
+    /// An unknown compression codec.
     #[error("batch at offset {offset}: compression codec {codec} is not known")]
     UnknownCodec {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The number that was found.
+        /// Codec number in the header.
         codec: u8,
     },
 
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("batch at offset {offset}: checksum {computed:08x}, its header says {stored:08x}")]
     WrongCrc {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// In the header.
+        /// Checksum in the header.
         stored: u32,
-        /// Of the bytes.
+        /// Checksum of the bytes.
         computed: u32,
     },
 
-    /// The body is not what its codec writes.
+    /// The body cannot be decompressed.
     #[error("batch at offset {offset}: {} data is malformed: {reason}", codec.name())]
     BadCompression {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The codec.
+        /// Codec of the batch.
         codec: Codec,
-        /// What the codec says.
+        /// Error message of the codec.
         reason: String,
     },
 
-    /// The records would take more memory than the limits allow.
+    /// The decompressed records would exceed the limits.
     #[error("batch at offset {offset}: more than {limit} bytes of records in {compressed} bytes of {}", codec.name())]
     TooLarge {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The codec.
+        /// Codec of the batch.
         codec: Codec,
-        /// Size of the compressed body.
+        /// Size of the compressed body in bytes.
         compressed: usize,
-        /// What [`super::Limits`] allows for a body of this size.
+        /// Limit of [`super::Limits`] for a body of this size, in bytes.
         limit: usize,
     },
 
     /// A record does not fit its batch, or its fields do not fit the record.
     #[error("batch at offset {offset}, record {index}: {reason}")]
     BadRecord {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// The record's place in the batch, from 0.
+        /// Index of the record in the batch, from 0.
         index: i32,
-        /// What is wrong.
+        /// The fault, as a clause whose subject is the record.
         reason: &'static str,
     },
 
-    /// A control batch is not one marker.
+    /// A control batch does not hold exactly one marker.
     #[error("control batch at offset {offset}: {reason}")]
     BadControl {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// What is wrong.
+        /// The fault, as a clause whose subject is the batch.
         reason: &'static str,
     },
 
-    /// Batches of one Fetch answer must grow.
+    /// The offsets of a Fetch response's batches do not increase.
     #[error("batch at offset {offset}: it comes after offset {last} of the same answer")]
     OffsetWentBack {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// Last offset of the batch before it.
+        /// Last offset of the previous batch.
         last: i64,
     },
 
     /// The batch must be re-encoded to be produced.
     #[error("batch at offset {offset} cannot be passed on as it is: {obstacle}")]
     CannotPass {
-        /// Base offset.
+        /// Base offset of the batch.
         offset: i64,
-        /// Why.
+        /// Reason.
         obstacle: Obstacle,
     },
 
-    /// What is to be written does not fit the format.
+    /// The records do not fit the batch format.
     #[error("a batch cannot be written: {reason}")]
     Unwritable {
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// Why decompression stopped.
+/// Reason that decompression failed.
 pub(super) enum Fault {
     Malformed(String),
     TooLarge,
@@ -181,8 +182,7 @@ impl From<io::Error> for Fault {
 }
 
 impl BatchError {
-    /// What the error means for the caller: the topic cannot go on, or (for what we write ourselves) an argument
-    /// is wrong.
+    /// Returns the category: the topic cannot continue, or an argument of the writer is invalid.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -191,7 +191,7 @@ impl BatchError {
         }
     }
 
-    /// What to do about it, as an imperative.
+    /// Returns the action that resolves the error, as an imperative.
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The records of a batch, borrowed.
+//! Iterates over the records of a batch, borrowed.
 
 use super::codec::Codec;
 use super::compression::{Limits, Memory};
@@ -7,36 +7,37 @@ use super::error::BatchError;
 use super::view::{Batch, TimestampType};
 use crate::types::{HeaderRef, RecordRef, Written};
 
-/// One record of a batch.
+/// A record of a batch.
 #[derive(Debug, Clone)]
 pub struct Record<'a> {
-    /// Its offset in the log.
+    /// Offset in the log.
     pub offset: i64,
-    /// What consumers see, in ms since the epoch: the record's own time or the batch's append time; -1 for "not
-    /// available".
+    /// Timestamp that consumers see, in ms since the epoch: the record's own or the batch's append time; -1 if not
+    /// available.
     pub timestamp: i64,
-    /// The key; null is not the same as empty.
+    /// Key; null differs from empty.
     pub key: Option<&'a [u8]>,
-    /// The value; null (a tombstone) is not the same as empty.
+    /// Value; null (a tombstone) differs from empty.
     pub value: Option<&'a [u8]>,
-    /// The headers in their order, duplicates included.
+    /// Headers in their order, duplicates included.
     pub headers: Headers<'a>,
-    /// The same once more, as bytes: what a writer copies that changes neither.
+    /// Encoded fields, which a writer copies if it changes neither key, value nor headers.
     pub(super) raw: Raw<'a>,
 }
 
-/// What a record holds behind its timestamp and offset, as it was read.
+/// The encoded bytes of a record after its timestamp and offset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw<'a> {
     /// Key and value with their lengths.
     pub(super) fields: &'a [u8],
-    /// The headers without their count.
+    /// Headers without their count.
     pub(super) headers: &'a [u8],
     pub(super) header_count: i32,
 }
 
 impl<'a> Record<'a> {
-    /// The record as the decisions of this crate take it; `headers` are [`Record::headers`], collected.
+    /// Returns the record in the form that the decisions of this crate take; `headers` are the collected
+    /// [`Record::headers`].
     #[must_use]
     pub fn at<'r>(
         &self,
@@ -63,7 +64,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Headers of one record. They were checked when the record was read, so iterating cannot fail.
+/// Headers of one record. Reading the record validated them, so iteration cannot fail.
 #[derive(Debug, Clone)]
 pub struct Headers<'a> {
     rest: Cursor<'a>,
@@ -87,14 +88,14 @@ impl ExactSizeIterator for Headers<'_> {}
 
 fn header<'a>(cursor: &mut Cursor<'a>) -> Option<HeaderRef<'a>> {
     Some(HeaderRef {
-        // a header's key may be empty but not null
+        // the key of a header may be empty but not null
         key: cursor.field()??,
         value: cursor.field()?,
     })
 }
 
-/// Iterates over a batch's records; ends after the first error. Having ended without one it has checked that the
-/// records are as many as the header says, with growing offsets inside of the batch, and that no byte is left over.
+/// Iterates over a batch's records; ends after the first error. If it ends without one, the number of records equals
+/// the header's count, the offsets increase within the batch, and no byte is left over.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: Cursor<'a>,
@@ -152,7 +153,7 @@ impl<'a> Records<'a> {
             .and_then(|length| self.rest.bytes(length))
             .ok_or("it ends outside of the batch")?;
         let mut body = Cursor::new(body);
-        // attributes: no bit of them is used
+        // attributes: all bits are unused
         body.byte().ok_or("it is empty")?;
         let timestamp_delta = body.varlong().ok_or("its timestamp is malformed")?;
         let delta = body.varint().ok_or("its offset is malformed")?;

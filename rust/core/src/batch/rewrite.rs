@@ -1,32 +1,35 @@
-//! Passing a batch on: the same body under another producer's header.
+//! Passes a batch on: the same body under another producer's header.
 //!
-//! Of the 61 bytes only these change: base offset (0; the target's broker assigns offsets), leader epoch (-1), the
-//! transactional bit, the delete horizon bit, the timestamp type (a broker refuses or ignores one that says append
-//! time), producer id, producer epoch, base sequence and, because of them, the checksum, which is carried on from the
-//! source's ([`checksum`]). The codec stays. The delete horizon is the source's decision about its own tombstones and
-//! would mark the target's for removal; without the bit the base timestamp is what it was all along, the base of the
-//! deltas (KIP-534).
+//! Of the 61 header bytes only these change:
+//!
+//! * base offset (0: the target's broker assigns offsets) and leader epoch (-1);
+//! * the transactional bit, the delete horizon bit, and the timestamp type (brokers reject or ignore append time);
+//! * producer id, producer epoch and base sequence;
+//! * the checksum, which is updated from the source's ([`checksum`]).
+//!
+//! The codec stays. The delete horizon belongs to the source's compaction and would mark the target's tombstones for
+//! removal. Without its bit the base timestamp is again the base of the timestamp deltas (KIP-534).
 
 use super::bytes::{HEADER_SIZE, at, bit, put};
 use super::checksum;
 use super::error::{BatchError, Obstacle};
 use super::view::{Batch, TimestampType};
 
-/// Who writes a batch, and where in the producer's sequence it stands.
+/// Producer of a batch, and the batch's place in the producer's sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// From `InitProducerId`; -1 for a producer that is not idempotent.
+    /// Producer id from `InitProducerId`; -1 for a producer that is not idempotent.
     pub producer_id: i64,
-    /// From `InitProducerId` or `EndTxn`; -1 for a producer that is not idempotent.
+    /// Producer epoch from `InitProducerId` or `EndTxn`; -1 for a producer that is not idempotent.
     pub producer_epoch: i16,
     /// Sequence number of the first record; -1 for a producer that is not idempotent.
     pub base_sequence: i32,
-    /// Whether the batch belongs to the producer's open transaction.
+    /// True if the batch belongs to the producer's open transaction.
     pub transactional: bool,
 }
 
 impl Stamp {
-    /// A producer that is not idempotent.
+    /// The stamp of a producer that is not idempotent.
     pub const NONE: Self = Self {
         producer_id: -1,
         producer_epoch: -1,
@@ -34,14 +37,14 @@ impl Stamp {
         transactional: false,
     };
 
-    /// The stamp of the same producer's batch behind one of `records` records. Sequence numbers follow 2^31 - 1 with
-    /// 0 (KIP-98).
+    /// Returns the stamp of the same producer's next batch, after one of `records` records. Sequence number 2^31 - 1 is
+    /// followed by 0 (KIP-98).
     #[must_use]
     pub fn after(self, records: i32) -> Self {
         if self.base_sequence < 0 {
             return self;
         }
-        // below 2^31 after the mask, so nothing is cut
+        // the mask keeps the value below 2^31, so the conversion cannot fail
         let sum = i64::from(self.base_sequence) + i64::from(records.max(0));
         let wrapped = sum & i64::from(i32::MAX);
         Self {
@@ -59,15 +62,16 @@ impl Stamp {
     }
 }
 
-/// The header under which the batch's body may be produced by `stamp`'s producer. The body need not be copied: send
-/// these bytes, then [`Batch::body`]. If the batch's own checksum is wrong, so is this one.
+/// Returns the header under which `stamp`'s producer may produce the batch's body. The body need not be copied: send
+/// these bytes, then [`Batch::body`]. If the batch's checksum is wrong, so is the new one.
 pub fn rewritten_header(batch: &Batch<'_>, stamp: &Stamp) -> Result<[u8; HEADER_SIZE], BatchError> {
     let mut head = passing_header(batch, TimestampType::CreateTime)?;
     stamp_header(&mut head, stamp);
     Ok(head)
 }
 
-/// The same for a target topic with `timestamps`, before it is known who sends it and when: [`stamp_header`] says that.
+/// Returns the header for a target topic with `timestamps`, before its producer and sequence are known: see
+/// [`stamp_header`].
 pub fn passing_header(
     batch: &Batch<'_>,
     timestamps: TimestampType,
@@ -84,8 +88,8 @@ pub fn passing_header(
     Ok(head)
 }
 
-/// Writes into the header of a batch who sends it, and the checksum, which was right before. A header may be stamped
-/// again, for another producer or a later place in the sequence.
+/// Writes producer, sequence and checksum into the header of a batch whose checksum is correct. A header may be stamped
+/// again, for another producer or a later sequence number.
 pub fn stamp_header(head: &mut [u8; HEADER_SIZE], stamp: &Stamp) {
     let before = *head;
     let mut attributes =
@@ -98,7 +102,7 @@ pub fn stamp_header(head: &mut [u8; HEADER_SIZE], stamp: &Stamp) {
     checksum::carry(&before, head);
 }
 
-/// The same in place; `bytes` are exactly one batch, and stay as they are on an error.
+/// Rewrites the header in place. `bytes` hold exactly one batch, and are unchanged on an error.
 pub fn rewrite(bytes: &mut [u8], stamp: &Stamp) -> Result<(), BatchError> {
     let head = rewritten_header(&Batch::parse(bytes)?, stamp)?;
     bytes[..HEADER_SIZE].copy_from_slice(&head);

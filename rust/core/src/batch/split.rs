@@ -1,18 +1,18 @@
-//! The batches of a Fetch answer.
+//! Splits the bytes of a Fetch response into batches.
 
 use super::bytes::HEADER_SIZE;
 use super::error::BatchError;
 use super::view::Batch;
 
-/// Bytes of a batch that the answer had no room for. Normal at the end of an answer: fetch from that batch on.
+/// An incomplete batch at the end of a Fetch response, which is normal: the next fetch starts with it.
 ///
-/// When it is all that an answer holds, the batch is larger than the answer may be; a broker sends a first batch
-/// whole however large it is (KIP-74), so that cannot happen with a limit above zero.
+/// If the response holds nothing else, the batch is larger than the response may be. A broker sends the first batch of
+/// a response whole, whatever its size (KIP-74), so this cannot happen with a limit above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partial {
-    /// Bytes that are there.
+    /// Number of bytes present.
     pub have: usize,
-    /// Bytes that the batch needs; no more than a header's when too little is there to tell.
+    /// Number of bytes that the batch needs; the size of a header if the length field is missing.
     pub need: usize,
 }
 
@@ -24,7 +24,7 @@ pub struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// Over `records`, the bytes of one partition in a Fetch answer.
+    /// Returns an iterator over `records`, the bytes of one partition in a Fetch response.
     #[must_use]
     pub fn new(records: &'a [u8]) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl<'a> Batches<'a> {
         }
     }
 
-    /// What was left at the end, once the iteration has ended.
+    /// Returns the incomplete batch at the end, once the iteration has ended.
     #[must_use]
     pub fn partial(&self) -> Option<Partial> {
         self.partial

@@ -1,19 +1,19 @@
-//! One batch, seen through its header.
+//! A typed view of a batch through its header.
 
 use super::bytes::{CRC_FROM, HEADER_SIZE, LENGTH_BASE, MAGIC, array, at, bit};
 use super::codec::Codec;
 use super::error::{BatchError, Obstacle};
 
-/// Who set the timestamps that consumers see.
+/// Origin of the timestamps that consumers see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimestampType {
-    /// The producer; each record has its own.
+    /// The producer; each record has its own timestamp.
     CreateTime,
-    /// The broker; all records of the batch have the batch's largest.
+    /// The broker; all records have the batch's largest timestamp.
     LogAppendTime,
 }
 
-/// A whole batch, borrowed. Its header is consistent; its checksum and its records are not checked yet.
+/// A complete, borrowed batch. Its header is consistent; its checksum and records are not yet checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
     head: &'a [u8; HEADER_SIZE],
@@ -21,7 +21,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Takes `bytes` for exactly one batch.
+    /// Parses `bytes` as exactly one batch.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
         let batch = Self::first(bytes)?;
         match bytes.len() - batch.bytes.len() {
@@ -33,7 +33,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The batch that `bytes` begin with.
+    /// Parses the batch at the start of `bytes`.
     pub(super) fn first(bytes: &'a [u8]) -> Result<Self, BatchError> {
         let have = bytes.len();
         let Some(start) = bytes.first_chunk::<{ at::CRC }>() else {
@@ -43,7 +43,7 @@ impl<'a> Batch<'a> {
             });
         };
         let offset = i64::from_be_bytes(array(start, at::BASE_OFFSET));
-        // first of all, because in the old formats what follows means something else
+        // checked first, because the fields that follow have another meaning in the old formats
         match start[at::MAGIC] {
             MAGIC => (),
             magic @ (0 | 1) => return Err(BatchError::OldMagic { offset, magic }),
@@ -115,56 +115,56 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The batch as it was read, header included.
+    /// Returns the bytes of the batch, header included.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The header as it was read.
+    /// Returns the bytes of the header.
     #[must_use]
     pub fn header(&self) -> &'a [u8; HEADER_SIZE] {
         self.head
     }
 
-    /// The records, compressed or not.
+    /// Returns the bytes of the records, compressed or not.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[HEADER_SIZE..]
     }
 
-    /// Offset that deltas count from. Of the first record, unless compaction has removed it.
+    /// Returns the offset that deltas are relative to: that of the first record, unless compaction has removed it.
     #[must_use]
     pub fn base_offset(&self) -> i64 {
         i64::from_be_bytes(array(self.head, at::BASE_OFFSET))
     }
 
-    /// Epoch of the partition's leader that appended the batch, -1 before it is appended.
+    /// Returns the epoch of the leader that appended the batch, -1 before it is appended.
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
         i32::from_be_bytes(array(self.head, at::LEADER_EPOCH))
     }
 
-    /// The stored checksum.
+    /// Returns the stored checksum.
     #[must_use]
     pub fn crc(&self) -> u32 {
         u32::from_be_bytes(array(self.head, at::CRC))
     }
 
-    /// All attribute bits, the unused ones included.
+    /// Returns all attribute bits, including unused ones.
     #[must_use]
     pub fn attributes(&self) -> i16 {
         i16::from_be_bytes(array(self.head, at::ATTRIBUTES))
     }
 
-    /// How the records are compressed.
+    /// Returns the compression codec.
     #[must_use]
     pub fn codec(&self) -> Codec {
-        // `first` refuses unknown numbers
+        // `first` rejects unknown numbers
         Codec::from_bits(self.attributes() & bit::CODEC).unwrap_or(Codec::None)
     }
 
-    /// Whose timestamps the records have.
+    /// Returns the origin of the records' timestamps.
     #[must_use]
     pub fn timestamp_type(&self) -> TimestampType {
         if self.attributes() & bit::LOG_APPEND_TIME == 0 {
@@ -174,82 +174,83 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the batch belongs to a transaction (markers do, too).
+    /// Returns true if the batch belongs to a transaction; markers do, too.
     #[must_use]
     pub fn is_transactional(&self) -> bool {
         self.attributes() & bit::TRANSACTIONAL != 0
     }
 
-    /// Whether the batch is the broker's own: a marker, never data.
+    /// Returns true for a control batch, which holds a marker and no data.
     #[must_use]
     pub fn is_control(&self) -> bool {
         self.attributes() & bit::CONTROL != 0
     }
 
-    /// When compaction may remove the batch's tombstones, in ms since the epoch, if compaction has decided.
+    /// Returns the time at which compaction may remove the batch's tombstones, in ms since the epoch, if compaction has
+    /// set it.
     ///
-    /// It stands in the place of the base timestamp, and compaction has rewritten the records' deltas to count from
-    /// it: their timestamps follow from the same sum as ever.
+    /// It is stored in place of the base timestamp. Compaction has rewritten the records' deltas relative to it, so
+    /// their timestamps are computed as in other batches.
     #[must_use]
     pub fn delete_horizon(&self) -> Option<i64> {
         (self.attributes() & bit::DELETE_HORIZON != 0).then(|| self.base_timestamp())
     }
 
-    /// Distance of the batch's last offset from its first; compaction leaves it as it was.
+    /// Returns the distance of the batch's last offset from its first. Compaction does not change it.
     #[must_use]
     pub fn last_offset_delta(&self) -> i32 {
         i32::from_be_bytes(array(self.head, at::LAST_OFFSET_DELTA))
     }
 
-    /// Last offset of the batch, whether or not a record still has it.
+    /// Returns the batch's last offset, even if compaction has removed the record there.
     #[must_use]
     pub fn last_offset(&self) -> i64 {
         self.base_offset() + i64::from(self.last_offset_delta())
     }
 
-    /// The position behind the batch: where to fetch next when all of it is done.
+    /// Returns the offset after the batch, which is the next fetch position.
     #[must_use]
     pub fn next_offset(&self) -> i64 {
         self.last_offset() + 1
     }
 
-    /// Time that deltas count from, in ms since the epoch; -1 for "not available".
+    /// Returns the timestamp that deltas are relative to, in ms since the epoch; -1 if not available.
     #[must_use]
     pub fn base_timestamp(&self) -> i64 {
         i64::from_be_bytes(array(self.head, at::BASE_TIMESTAMP))
     }
 
-    /// Largest timestamp of the batch, or its append time.
+    /// Returns the largest timestamp of the batch, or its append time.
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
         i64::from_be_bytes(array(self.head, at::MAX_TIMESTAMP))
     }
 
-    /// The idempotent producer, -1 for none.
+    /// Returns the idempotent producer's id, -1 for none.
     #[must_use]
     pub fn producer_id(&self) -> i64 {
         i64::from_be_bytes(array(self.head, at::PRODUCER_ID))
     }
 
-    /// The producer's epoch, -1 for none.
+    /// Returns the producer's epoch, -1 for none.
     #[must_use]
     pub fn producer_epoch(&self) -> i16 {
         i16::from_be_bytes(array(self.head, at::PRODUCER_EPOCH))
     }
 
-    /// Sequence number of the first record, -1 for none.
+    /// Returns the sequence number of the first record, -1 for none.
     #[must_use]
     pub fn base_sequence(&self) -> i32 {
         i32::from_be_bytes(array(self.head, at::BASE_SEQUENCE))
     }
 
-    /// How many records are left; 0 in a batch that compaction has emptied and keeps for its offsets.
+    /// Returns the number of records; 0 in a batch that compaction has emptied and keeps for its offsets.
     #[must_use]
     pub fn record_count(&self) -> i32 {
         i32::from_be_bytes(array(self.head, at::RECORD_COUNT))
     }
 
-    /// Compares the checksum with the bytes.
+    /// Compares the stored checksum with that of the bytes.
     pub fn check_crc(&self) -> Result<(), BatchError> {
         let (stored, computed) = (self.crc(), crc32c::crc32c(&self.bytes[CRC_FROM..]));
         if stored == computed {
@@ -262,14 +263,15 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Why the body cannot be produced as it is, if so. What the caller may want besides (a start offset inside of
-    /// the batch, a filter, another header) is the caller's to know.
+    /// Returns the reason that the body cannot be produced unchanged, if any. The caller's own reasons to re-encode (a
+    /// start offset within the batch, a filter, another header) are not considered.
     #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle_for(TimestampType::CreateTime)
     }
 
-    /// The same for a target topic with `timestamps`: one that sets its own times replaces the records' anyway.
+    /// Returns the obstacle for a target topic with `timestamps`. A topic that sets append times replaces the records'
+    /// timestamps in any case.
     #[must_use]
     pub fn obstacle_for(&self, timestamps: TimestampType) -> Option<Obstacle> {
         let count = i64::from(self.record_count());

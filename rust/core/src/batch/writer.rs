@@ -1,4 +1,4 @@
-//! Records into a new batch.
+//! Writes records into a new batch.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ use super::records::Record;
 use super::rewrite::{self, Stamp};
 use crate::types::HeaderRef;
 
-/// A buffer above this size is given back after use; one huge batch must not stay in memory.
+/// A larger buffer is freed after use, so one huge batch does not stay in memory.
 const KEEP: usize = 16 * 1024 * 1024;
-/// A finished batch above this size is not kept for reuse, and no more than [`SPARES`] are.
+/// Larger batches are not kept for reuse, and at most [`SPARES`] are.
 const KEEP_SPARE: usize = 2 * 1024 * 1024;
 const SPARES: usize = 8;
 
-/// Collects records and writes them as one batch, as often as wanted. Offsets are consecutive from 0, as a Produce
-/// request must have them; timestamps are the producer's (`CreateTime`).
+/// Collects records and writes them as one batch, repeatedly. Offsets are consecutive from 0, as a Produce request
+/// requires. Timestamps are the producer's (`CreateTime`).
 pub struct BatchWriter {
     codec: Codec,
     compressor: Compressor,
-    /// Room for a header and then the records; a batch without compression is moved out of here, not copied.
+    /// Space for a header, then the records. A batch without compression is moved out of here, not copied.
     bytes: Vec<u8>,
     spare: Vec<Vec<u8>>,
     count: i32,
@@ -31,13 +31,13 @@ pub struct BatchWriter {
     max_timestamp: i64,
 }
 
-/// Sizes and numbers of a record that is to be added, all of them representable.
+/// Sizes and deltas of a record to add, all of them representable.
 struct Place {
     length: i64,
     timestamp_delta: i64,
     offset_delta: i64,
     count: i32,
-    /// Of the whole record, its length included.
+    /// Size of the whole record, its length included.
     size: usize,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for BatchWriter {
 }
 
 impl BatchWriter {
-    /// A writer without records.
+    /// Returns a writer without records.
     #[must_use]
     pub fn new(codec: Codec) -> Self {
         Self {
@@ -66,25 +66,25 @@ impl BatchWriter {
         }
     }
 
-    /// How the batch will be compressed.
+    /// Returns the codec of the batch.
     #[must_use]
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// How many records have been added since the last batch.
+    /// Returns the number of records added since the last batch.
     #[must_use]
     pub fn count(&self) -> i32 {
         self.count
     }
 
-    /// Size in bytes that the batch would have without compression, header included.
+    /// Returns the size in bytes that the batch would have without compression, header included.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len().max(HEADER_SIZE)
     }
 
-    /// Largest timestamp of the records since the last batch, -1 without records.
+    /// Returns the largest timestamp of the records since the last batch, -1 without records.
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
         if self.count == 0 {
@@ -94,8 +94,8 @@ impl BatchWriter {
         }
     }
 
-    /// Adds a record; a refused one changes nothing. `headers` are counted and walked twice, so a slice's iterator or
-    /// [`super::Headers`] serves.
+    /// Adds a record; an error changes nothing. `headers` are counted and iterated twice, so a slice's iterator or
+    /// [`super::Headers`] is suitable.
     pub fn add<'h>(
         &mut self,
         timestamp: i64,
@@ -107,8 +107,8 @@ impl BatchWriter {
             .map(|_| ())
     }
 
-    /// Adds a record unless the batch would then have more than `most` bytes, header included and not compressed.
-    /// Tells whether it was added; a first record always is.
+    /// Adds a record unless the uncompressed batch would exceed `most` bytes, header included. Returns true if it was
+    /// added; a first record always is.
     pub fn add_within<'h>(
         &mut self,
         most: usize,
@@ -144,8 +144,8 @@ impl BatchWriter {
         Ok(true)
     }
 
-    /// As [`BatchWriter::add_within`], for a record that was read: key, value and headers are copied as the bytes
-    /// that they were, and `own` goes behind the last header.
+    /// Adds a record that was read, like [`BatchWriter::add_within`]. Key, value and headers are copied as encoded
+    /// bytes, and `own` is appended as the last header.
     pub fn copy_within(
         &mut self,
         most: usize,
@@ -179,7 +179,7 @@ impl BatchWriter {
         Ok(true)
     }
 
-    /// Appends the batch to `out` and begins a new one. On an error `out` and the records stay as they were.
+    /// Appends the batch to `out` and begins a new one. On an error `out` and the records are unchanged.
     pub fn finish(&mut self, stamp: &Stamp, out: &mut Vec<u8>) -> Result<(), BatchError> {
         if self.count == 0 {
             return Err(unwritable("it has no records"));
@@ -194,8 +194,8 @@ impl BatchWriter {
         written
     }
 
-    /// The batch in a buffer of its own, and begins a new one. It has no producer yet: see
-    /// [`super::stamp_header`]. On an error the records stay as they were.
+    /// Returns the batch in its own buffer and begins a new one. It has no producer yet: see [`super::stamp_header`].
+    /// On an error the records are unchanged.
     pub fn take(&mut self) -> Result<Vec<u8>, BatchError> {
         if self.count == 0 {
             return Err(unwritable("it has no records"));
@@ -224,7 +224,7 @@ impl BatchWriter {
         }
     }
 
-    /// Takes the buffer of a batch that is done with, for a later one.
+    /// Takes the buffer of a finished batch for reuse.
     pub fn give_back(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < SPARES && (1..=KEEP_SPARE).contains(&buffer.capacity()) {
             buffer.clear();
@@ -232,7 +232,7 @@ impl BatchWriter {
         }
     }
 
-    /// Forgets the records.
+    /// Discards the records.
     pub fn clear(&mut self) {
         self.bytes.clear();
         if self.bytes.capacity() > KEEP {
@@ -241,7 +241,7 @@ impl BatchWriter {
         self.count = 0;
     }
 
-    /// Forgets the records, and compresses the next batch another way.
+    /// Discards the records and sets the codec of the next batch.
     pub fn restart(&mut self, codec: Codec) {
         self.clear();
         self.codec = codec;
@@ -264,7 +264,7 @@ impl BatchWriter {
             .map_err(|reason| unwritable(&reason))
     }
 
-    /// The header of a batch whose records lie in `bytes`, behind room for it.
+    /// Returns the header of a batch whose records are in `bytes`, after space for the header.
     fn head(&self, bytes: &[u8]) -> Result<[u8; HEADER_SIZE], BatchError> {
         let length = i32::try_from(bytes.len() - LENGTH_BASE)
             .map_err(|_| unwritable("it has more than 2 GiB"))?;
@@ -290,7 +290,8 @@ impl BatchWriter {
         Ok(head)
     }
 
-    /// `content` is the size of all that follows the offset delta; `None` when the format cannot say it.
+    /// Returns the encoded sizes of a record. `content` is the size of all fields after the offset delta; `None` if the
+    /// format cannot represent it.
     fn place(&self, timestamp: i64, content: Option<usize>) -> Result<Place, BatchError> {
         let base = if self.count == 0 {
             timestamp
@@ -324,8 +325,8 @@ impl BatchWriter {
         self.count == 0 || self.size().saturating_add(place.size) <= most
     }
 
-    /// Grows twofold, as a vector does, but not beyond what the batch may have: one that is full would have twice the
-    /// bytes in memory that it has on the wire, as often as batches are on their way.
+    /// Doubles the capacity like a vector, but not beyond the batch's maximum size. A full batch would otherwise take
+    /// twice its wire size in memory, once for every batch in flight.
     fn make_room(&mut self, size: usize, most: usize) {
         let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
         if capacity - length < size {

@@ -1,22 +1,22 @@
-//! Snappy, bare and in the framing of xerial's Java library.
+//! Snappy, raw and in the framing of xerial's Java library.
 //!
 //! ```text
 //! magic    8 bytes   82 "SNAPPY" 00
-//! version  8 bytes   two numbers, not looked at
-//! block    4 bytes length, big endian, then that many bytes of bare Snappy; until the end
+//! version  8 bytes   two numbers, ignored
+//! block    4 bytes length, big endian, then that many bytes of raw Snappy; repeated until the end
 //! ```
 //!
-//! Streams may be concatenated: where a block would begin, the magic may stand again. Kafka's Java clients write and
-//! expect the framing and take bare data as well, librdkafka writes bare data.
+//! Streams may be concatenated: the magic may appear again in place of a block. Kafka's Java clients write the framing
+//! and read both forms; librdkafka writes raw data.
 
 use super::error::Fault;
 
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
-/// The Java library's block size.
+/// Block size of the Java library.
 const BLOCK: usize = 32 * 1024;
-/// No three bytes of Snappy become more than 64 (a copy of 64 bytes from a 16-bit distance). A block that claims more
-/// than that is refused before its number sizes a buffer.
+/// Three bytes of Snappy give at most 64 (a copy of 64 bytes from a 16-bit distance). A block that claims more is
+/// rejected before its length determines a buffer's size.
 const MOST_PER_BYTE: usize = 22;
 
 pub(super) fn decompress(body: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_the_bytes_cannot_keep_allocates_nothing() {
-        // varints of 2^31 and of 200, and too little behind them
+        // varints of 2^31 and of 200, followed by too few bytes
         for body in [&[0x80, 0x80, 0x80, 0x80, 0x08][..], &[0xc8, 0x01, 0, 0]] {
             let mut out = Vec::new();
             let outcome = decompress(body, usize::MAX, &mut out);

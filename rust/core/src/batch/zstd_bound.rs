@@ -1,13 +1,13 @@
-//! How much zstd data can become, from the block headers that are there (RFC 8878, section 3.1.1).
+//! Bounds the decompressed size of zstd data by the block headers that are present (RFC 8878, section 3.1.1).
 //!
-//! The frame's own content size is the sender's word, and often missing. Blocks are honest: each has its header in
-//! the data, and none becomes more than 128 KiB.
+//! The frame's content size is set by the sender, and often missing. Blocks are reliable: each has its header in the
+//! data and gives at most 128 KiB.
 
 const FRAME: u32 = 0xfd2f_b528;
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
 const MOST_PER_BLOCK: usize = 128 * 1024;
 
-/// Upper bound for all frames together; `None` where a frame is cut or is none.
+/// Returns an upper bound for all frames together; `None` if a frame is incomplete or invalid.
 pub(super) fn most_bytes(data: &[u8]) -> Option<usize> {
     let mut rest = data;
     let mut most = 0_usize;

@@ -1,10 +1,10 @@
-//! The accounting of one open transaction, per source partition (rule 7).
+//! Accounts for one open transaction, per source partition (rule 7).
 //!
-//! What was fetched must be what the target acknowledged plus what was dropped on purpose, before every commit. The
-//! ledger also knows which source offset became which target offset: the target acknowledges a partition's records
-//! in the order in which they were produced, so the n-th acknowledged offset belongs to the n-th planned record *of
-//! that target partition*. Two source partitions may share a target partition (aggregation); therefore the order is
-//! kept per target partition, as runs of consecutive source offsets.
+//! Before every commit, the fetched records must equal the acknowledged plus the intentionally dropped ones. The ledger
+//! also maps source offsets to target offsets. The target acknowledges a partition's records in the order in which they
+//! were produced, so the n-th acknowledged offset belongs to the n-th planned record *of that target partition*. Two
+//! source partitions may share a target partition (aggregation). Therefore the order is kept per target partition, as
+//! runs of consecutive source offsets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,67 +14,67 @@ use crate::error::Error;
 use crate::offset_map::{OffsetMap, Range};
 use crate::types::{AckedPartition, Acks, DropReason, RecordRef};
 
-/// What one transaction did with one source partition.
+/// Account of one source partition in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionAccount {
     /// Source topic.
     pub source_topic: String,
     /// Source partition.
     pub source_partition: i32,
-    /// Records that were fetched.
+    /// Number of fetched records.
     pub fetched: u64,
-    /// Records that the target acknowledged.
+    /// Number of records that the target acknowledged.
     pub acked: u64,
-    /// Size of the kept records' keys, values and headers, as they were read.
+    /// Size of the kept records' keys, values and headers in bytes, as they were read.
     pub bytes: u64,
-    /// Records that were dropped on purpose; reasons without records are left out.
+    /// Number of dropped records per reason; reasons without records are absent.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Acknowledged records that carry the provenance header of another record: an application copied it.
+    /// Number of acknowledged records that carry the provenance header of another record: an application copied it.
     pub copied_headers: u64,
     /// Offset of the first fetched record.
     pub first_source_offset: i64,
     /// Offset of the last fetched record.
     pub last_source_offset: i64,
-    /// Leader epoch of the last fetched record, -1 when not known.
+    /// Leader epoch of the last fetched record, -1 if unknown.
     pub leader_epoch: i32,
-    /// Timestamp of the last kept record in ms, -1 when there is none.
+    /// Timestamp of the last kept record in ms, -1 if there is none.
     pub timestamp: i64,
     /// Target topic.
     pub target_topic: String,
     /// Target partition.
     pub target_partition: i32,
-    /// Target offset of the first acknowledged record, -1 when nothing was acknowledged.
+    /// Target offset of the first acknowledged record, -1 if there is none.
     pub first_target_offset: i64,
-    /// Target offset of the last acknowledged record, -1 when nothing was acknowledged.
+    /// Target offset of the last acknowledged record, -1 if there is none.
     pub last_target_offset: i64,
-    /// Chunk of the offset map, empty when nothing was acknowledged.
+    /// Chunk of the offset map, empty if no record was acknowledged.
     pub offset_map: Vec<u8>,
-    /// The ranges in it.
+    /// Ranges of the chunk.
     pub map: OffsetMap,
-    /// Chained digest of the kept records in hexadecimal, empty when there is none.
+    /// Chained digest of the kept records in hexadecimal, empty if there is none.
     pub digest: String,
-    /// The last kept record; None when there is none, or when records were not read.
+    /// The last kept record; `None` if there is none, or if the records were not read.
     pub tail: Option<Tail>,
-    /// Offsets between two records that no record had, and the end of that range: of markers, of aborted records, or of a hole in the log. The
-    /// largest of them, in their order.
+    /// The largest ranges of offsets without a record (markers, aborted records, or a hole in the log), in order: first
+    /// offset and exclusive end.
     pub jumps: Vec<(i64, i64)>,
 }
 
-/// Tells a record from every other that could stand at its offset.
+/// Identifies a record among all records that could have the same offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tail {
-    /// Its offset.
+    /// Source offset of the record.
     pub offset: i64,
-    /// The chained digest before it.
+    /// Chained digest before the record.
     pub before: Digest,
-    /// The chained digest behind it.
+    /// Chained digest after the record.
     pub after: Digest,
 }
 
-/// So many jumps are kept of a partition.
+/// Maximum number of jumps kept per partition.
 const MOST_JUMPS: usize = 16;
 
-/// The books of one open transaction.
+/// Accounts for one open transaction.
 #[derive(Debug, Default)]
 pub struct Ledger {
     sources: Vec<SourceBook>,
@@ -108,7 +108,7 @@ struct TargetBook {
     runs: Vec<PlannedRun>,
 }
 
-/// Consecutive source offsets of one source partition, planned one after the other to one target partition.
+/// Consecutive source offsets of one source partition, planned in sequence to one target partition.
 #[derive(Debug, Clone, Copy)]
 struct PlannedRun {
     source_book: usize,
@@ -116,7 +116,7 @@ struct PlannedRun {
     count: i64,
 }
 
-/// Acknowledged offsets as they are handed out to source partitions.
+/// Hands out acknowledged offsets to source partitions.
 #[derive(Default)]
 struct Settled {
     acked: u64,
@@ -124,13 +124,13 @@ struct Settled {
 }
 
 impl Ledger {
-    /// Whether no record was entered since the last [`Ledger::clear`].
+    /// Returns true if no record was entered since the last [`Ledger::clear`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Forgets everything; after a commit or an abort.
+    /// Discards all entries, after a commit or an abort.
     pub fn clear(&mut self) {
         self.sources.clear();
         self.by_source.clear();
@@ -138,14 +138,14 @@ impl Ledger {
         self.by_target.clear();
     }
 
-    /// The last source offset that was entered for a partition.
+    /// Returns the last source offset entered for a partition.
     #[must_use]
     pub fn last_offset(&self, route: Route, partition: i32) -> Option<i64> {
         let book = self.by_source.get(&(route.source, partition))?;
         Some(self.sources[*book].last)
     }
 
-    /// Target partitions and how many records were entered for each; those that nothing was kept for are left out.
+    /// Returns target partitions and the number of records entered for each; those without records are absent.
     pub fn planned<'a>(&'a self, routes: &'a Routes) -> impl Iterator<Item = (&'a str, i32, i64)> {
         self.by_target
             .iter()
@@ -158,8 +158,8 @@ impl Ledger {
             })
     }
 
-    /// Source partitions that records were entered for: topic, partition, the offset after the last one, and its leader
-    /// epoch (-1 when not known).
+    /// Returns the source partitions with entries: topic, partition, the offset after the last record, and its leader
+    /// epoch (-1 if unknown).
     pub fn reached<'a>(
         &'a self,
         routes: &'a Routes,
@@ -174,14 +174,14 @@ impl Ledger {
         })
     }
 
-    /// The last kept record of each source partition that has one.
+    /// Returns the last kept record of each source partition.
     pub fn tails<'a>(&'a self, routes: &'a Routes) -> impl Iterator<Item = (&'a str, i32, Tail)> {
         self.sources
             .iter()
             .filter_map(|book| Some((routes.source(book.route), book.partition, book.tail?)))
     }
 
-    /// Enters a record that goes to the target. Its offset must be above the last one of its partition.
+    /// Enters a record that goes to the target. Its offset must exceed the last one of its partition.
     pub(crate) fn keep(&mut self, route: Route, record: &RecordRef<'_>) {
         let index = self.enter(route, record);
         let book = &mut self.sources[index];
@@ -208,23 +208,23 @@ impl Ledger {
         }
     }
 
-    /// Notes that the record which was kept last carries the provenance header of another one.
+    /// Records that the last kept record carries the provenance header of another record.
     pub(crate) fn copied(&mut self, route: Route, partition: i32) {
         if let Some(book) = self.by_source.get(&(route.source, partition)) {
             self.sources[*book].copied_headers += 1;
         }
     }
 
-    /// Enters a record that is left out on purpose.
+    /// Enters a record that is intentionally dropped.
     pub(crate) fn drop(&mut self, route: Route, record: &RecordRef<'_>, reason: DropReason) {
         let index = self.enter(route, record);
         self.sources[index].dropped[reason as usize] += 1;
     }
 
-    /// Compares the books with what the target acknowledged.
+    /// Compares the accounts with the target's acknowledgements.
     ///
-    /// Acknowledgements of topics that nothing is routed to are the caller's own records (positions, offset map) and
-    /// are passed over. The books stay open: only [`Ledger::clear`] closes them.
+    /// Acknowledgements of topics without a route belong to the caller's own records (positions, offset map) and are
+    /// ignored. The accounts stay open: only [`Ledger::clear`] closes them.
     pub fn settle(&self, routes: &Routes, acks: &Acks) -> Result<Vec<PartitionAccount>, Error> {
         let mut settled: Vec<Settled> = Vec::new();
         settled.resize_with(self.sources.len(), Settled::default);
@@ -340,7 +340,7 @@ impl Ledger {
 }
 
 impl SourceBook {
-    /// Offsets jump from the last record to one at `offset`.
+    /// Records a jump of offsets from the last record to one at `offset`.
     fn jump(&mut self, offset: i64) {
         let size = |jump: &(i64, i64)| jump.1 - jump.0;
         self.jumps.push((self.last + 1, offset));
@@ -402,7 +402,7 @@ impl SourceBook {
     }
 }
 
-/// Attribution by position is right only while offsets grow; anything else means that it was guessed.
+/// Checks that offsets increase: attribution by position is correct only then.
 fn check_order(acked: &AckedPartition) -> Result<(), Error> {
     let mut last = -1_i64;
     for run in &acked.runs {

@@ -1,7 +1,7 @@
-//! A batch of fetched records becomes decisions, and entries in the ledger.
+//! Decides about a batch of fetched records, and enters them into the ledger.
 //!
-//! Two passes: first every record is judged, then all are entered. So a batch with one record that is refused leaves
-//! the ledger as it was, and the error is about that record alone.
+//! The first pass judges every record, the second enters all of them. So a batch with one rejected record leaves the
+//! ledger unchanged, and the error names that record.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::header::Writer;
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::types::{DropReason, RecordRef};
 
-/// What a link does with records.
+/// Policy of a link for records.
 #[derive(Debug)]
 pub struct Policy {
     routes: Routes,
@@ -22,7 +22,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy of `routes`, judged by `guard`; `header` says whether kept records get a provenance header.
+    /// Returns a policy of `routes`, judged by `guard`; with `header`, kept records get a provenance header.
     #[must_use]
     pub fn new(routes: Routes, guard: LoopGuard, header: bool) -> Self {
         Self {
@@ -33,55 +33,55 @@ impl Policy {
         }
     }
 
-    /// The same, for records that the producer with this id on the target sends: their headers carry its mark.
+    /// Returns the policy for records sent by the producer with this id on the target: their headers carry its mark.
     #[must_use]
     pub fn written_by(mut self, producer_id: i64) -> Self {
         self.writer = Writer::new(self.guard.target(), producer_id);
         self
     }
 
-    /// The routes.
+    /// Returns the routes.
     #[must_use]
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// Whether headers are read at all: to decide, or to carry provenance on.
+    /// Returns true if headers are read: to decide, or to extend provenance.
     fn reads_provenance(&self) -> bool {
         self.header || self.guard.enforced()
     }
 }
 
-/// What happens to one record.
+/// Decision about one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Write it to the same partition of the route's target topic.
     Keep {
-        /// Where to.
+        /// Source and target topic.
         route: Route,
-        /// Value of the provenance header that replaces any earlier one; `None` leaves the headers alone.
+        /// Value of the provenance header that replaces any earlier one; `None` keeps the headers unchanged.
         header: Option<Vec<u8>>,
-        /// It carries the provenance header of another record.
+        /// True if the record carries the provenance header of another record.
         copied: bool,
     },
-    /// Leave it out.
+    /// Drop it.
     Drop(DropReason),
 }
 
-/// The decisions about a batch, in its order.
+/// Decisions about a batch, in its order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Planned {
     /// One decision per record.
     pub decisions: Vec<Decision>,
-    /// How many are kept.
+    /// Number of kept records.
     pub kept: usize,
-    /// Size of the kept records' keys, values and headers, as they were read.
+    /// Size of the kept records' keys, values and headers in bytes, as they were read.
     pub bytes: u64,
 }
 
 /// Decides about a batch in fetch order, and enters it into `ledger`; on an error the ledger is unchanged.
 ///
-/// `records` are what a client of librdkafka can write: timestamp 0 is refused, since `rd_kafka_produceva` takes it
+/// librdkafka must be able to write the `records`: timestamp 0 is rejected, because `rd_kafka_produceva` interprets it
 /// as "now" (librdkafka, `rd_kafka_msg_new0`).
 pub fn plan(
     policy: &Policy,
@@ -154,7 +154,7 @@ fn check_representable(record: &RecordRef<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where the pass over a batch stands. Neighbours mostly share a partition, so the last one is looked at first.
+/// State of the pass over a batch. Neighbours mostly share a partition, so the last one is searched first.
 #[derive(Default)]
 struct Cursor<'a> {
     topic: Option<(&'a str, Route)>,
@@ -177,7 +177,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Offsets grow within a transaction; a client that went back would make us count and write records twice.
+    /// Checks that offsets increase within a transaction; a client that went back would cause records to be written
+    /// twice.
     fn advance(
         &mut self,
         route: Route,

@@ -1,4 +1,4 @@
-//! Which target topic the records of a source topic go to.
+//! Maps source topics to target topics.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use crate::header::MAX_TOPIC;
 pub struct Route {
     /// Index of the source topic.
     pub source: usize,
-    /// Index of the target topic; two sources may share one.
+    /// Index of the target topic; two source topics may share one.
     pub target: usize,
 }
 
-/// A compiled map from source topics to target topics. The partition number stays the same.
+/// A compiled map from source topics to target topics. The partition number does not change.
 #[derive(Debug, Clone)]
 pub struct Routes {
     sources: Vec<String>,
@@ -55,31 +55,31 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The route of a source topic.
+    /// Returns the route of a source topic.
     #[must_use]
     pub fn find(&self, source: &str) -> Option<Route> {
         self.by_source.get(source).copied()
     }
 
-    /// Name of a source topic.
+    /// Returns the name of a source topic.
     #[must_use]
     pub fn source(&self, route: Route) -> &str {
         &self.sources[route.source]
     }
 
-    /// Name of a target topic.
+    /// Returns the name of a target topic.
     #[must_use]
     pub fn target(&self, route: Route) -> &str {
         &self.targets[route.target]
     }
 
-    /// Index of a target topic that at least one source topic is routed to.
+    /// Returns the index of a target topic with at least one source topic.
     #[must_use]
     pub fn find_target(&self, topic: &str) -> Option<usize> {
         self.by_target.get(topic).copied()
     }
 
-    /// All target topics, in the order of their indexes.
+    /// Returns all target topics, in index order.
     #[must_use]
     pub fn targets(&self) -> &[String] {
         &self.targets

@@ -1,7 +1,7 @@
-//! Records that the target refuses for what they are: entered in the books as dropped, and told apart by a digest.
+//! Skips poison records, which the target rejects for their content: counts them as dropped and returns their digests.
 //!
-//! Which records these are is found out by the caller, who sends smaller and smaller ranges until one record is left.
-//! They are entered here, in fetch order among the records of their partition that are kept ([`crate::client_plane::plan::plan`]).
+//! The caller finds these records by sending smaller and smaller ranges. They are entered here in fetch order, among
+//! the kept records of their partition ([`crate::client_plane::plan::plan`]).
 
 use crate::client_plane::ledger::Ledger;
 use crate::client_plane::plan::Policy;
@@ -9,7 +9,7 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::types::{DropReason, RecordRef};
 
-/// Enters records as [`DropReason::DeadLetter`]; gives the digest of each by itself, in hexadecimal.
+/// Enters records as [`DropReason::DeadLetter`] and returns the digest of each record in hexadecimal.
 ///
 /// On an error the ledger is unchanged.
 pub fn skip(

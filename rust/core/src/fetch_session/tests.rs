@@ -95,7 +95,7 @@ fn errors_that_are_not_the_sessions_end_it_and_are_told_apart() {
     assert_eq!(session.answered(-1, 0), Heard::Refused);
     assert_eq!(shape(&session.ask([(1, 10)])), (77, 0, 1, 0));
     for error in [70, 71, 106] {
-        // a broker that says so of a first request would say it again
+        // a broker that returns this for a first request would return it again
         let mut session = Session::default();
         session.ask([(1, 10)]);
         assert_eq!(session.answered(error, 0), Heard::Refused);
@@ -160,7 +160,7 @@ struct Broker {
 }
 
 impl Broker {
-    /// Error, session id, and what the broker looks at.
+    /// Returns error and session id, and the partitions that the broker fetches.
     fn take(&mut self, ask: &SessionAsk<u32, i64>, room: bool) -> (i16, i32, BTreeMap<u32, i64>) {
         let all: BTreeMap<u32, i64> = ask.named.iter().copied().collect();
         if ask.epoch <= 0 {
@@ -179,7 +179,7 @@ impl Broker {
             return (71, 0, BTreeMap::new());
         }
         *epoch += 1;
-        // in this order, as Kafka's brokers do it
+        // Kafka's brokers process them in this order
         known.extend(all);
         for (key, _) in &ask.forgotten {
             assert!(known.remove(key).is_some(), "{key} was never known");
@@ -189,8 +189,8 @@ impl Broker {
 }
 
 proptest! {
-    /// Requests and answers may get lost, sessions may be dropped, there may be no room: whenever a broker takes a
-    /// request, it looks at what is wanted, no more and no less, and no old session is left behind.
+    /// Requests and responses may be lost, sessions may be dropped, space may run out. Whenever a broker accepts a
+    /// request, it fetches exactly the wanted partitions, and no old session remains.
     #[test]
     fn a_broker_looks_at_what_is_wanted(
         steps in proptest::collection::vec(
@@ -218,7 +218,8 @@ proptest! {
             if fate == 4 {
                 session.lost();
                 if ask.is_full() {
-                    // nobody was told of it, so nobody can close it: the broker drops it when it needs the room
+                    // the client never learned this id, so it cannot close the session: the broker evicts it when it
+                    // needs space
                     broker.sessions.remove(&broker.last);
                 }
                 continue;

@@ -1,56 +1,56 @@
-//! Where an offset is on the other side, from the whole map of a partition and what is known around it.
+//! Translates an offset with the whole map of a partition and the facts around it.
 //!
-//! The map ends with its last record. Behind that, the committed position says how far the source has been dealt with
-//! (markers, aborted and dropped records included), and the target's last stable offset how far the target holds
-//! nothing more from this source. With both, an offset that no range names is still answered exactly.
+//! The map ends with its last record. The committed position tells how far the source was processed beyond it (markers,
+//! aborted and dropped records included). The target's last stable offset tells how far the target holds no other
+//! records of this source. With both, an offset outside of all ranges still has an exact answer.
 
 use super::{OffsetMap, Translation};
 
-/// Where an offset is on the other side.
+/// Translation of an offset to the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The record at this offset is that record.
+    /// The record at the offset has this offset on the other side.
     Exact(i64),
-    /// No record of the link is at the offset asked for; the next one is at this offset, or will be at or behind it.
-    /// Going on there neither skips nor repeats a mirrored record.
+    /// No record of the link is at the offset; the next one is, or will be, at or after this offset. Resuming there
+    /// neither skips nor repeats a mirrored record.
     Next(i64),
-    /// Nothing is known, and why.
+    /// The translation is unknown, for this reason.
     Unknown(Reason),
 }
 
-/// Why there is no answer.
+/// Reason for an unknown translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The map holds no range.
     Nothing,
-    /// The offset lies before the first record that the map knows, which is at this offset of the side asked about.
+    /// The offset precedes the map's first record, which is at this offset of the same side.
     Before(i64),
-    /// The offset lies at or behind the end of what was looked at, this offset of the side asked about.
+    /// The offset is at or after the end of the known range, this offset of the same side.
     Beyond(i64),
 }
 
 impl OffsetMap {
-    /// Where source offset `offset` is on the target, if the newest chunks alone can say; older ones are not taken in.
+    /// Translates source offset `offset` to the target if the newest chunks suffice; older chunks are not applied.
     ///
-    /// They can where they hold the record at the offset or the one before it. Where the past was rewritten, an older
-    /// chunk may hold a record at the offset that stands behind all that the newest ones hold: then the answer is
-    /// [`Answer::Next`] where the whole map says [`Answer::Exact`]. Both sides of a map grow, so going on there still
-    /// neither skips nor repeats a mirrored record.
+    /// They suffice if they hold the record at the offset or the one before it. If past offsets were mirrored again, an
+    /// older chunk may hold a record at the offset that follows all records of the newest ones. The result is then
+    /// [`Answer::Next`] where the whole map gives [`Answer::Exact`]. Both sides of a map increase, so resuming there
+    /// still neither skips nor repeats a mirrored record.
     #[must_use]
     pub fn part_to_target(&self, offset: i64) -> Option<Answer> {
         part(offset, |at| self.to_target(at))
     }
 
-    /// Where target offset `offset` is on the source, likewise.
+    /// Translates target offset `offset` to the source if the newest chunks suffice; see [`Self::part_to_target`].
     #[must_use]
     pub fn part_to_source(&self, offset: i64) -> Option<Answer> {
         part(offset, |at| self.to_source(at))
     }
 
-    /// Where source offset `offset` is on the target.
+    /// Translates source offset `offset` to the target.
     ///
-    /// `position` is the next source offset that the mirror fetches. It must have been read before the map, so that
-    /// the map holds all records below it.
+    /// `position` is the next source offset that the mirror fetches. It must have been read before the map, so that the
+    /// map holds all records below it.
     #[must_use]
     pub fn answer_to_target(&self, offset: i64, position: i64) -> Answer {
         let Some((first, last)) = self.ranges.first().zip(self.ranges.last()) else {
@@ -65,7 +65,7 @@ impl OffsetMap {
         )
     }
 
-    /// Where target offset `offset` is on the source.
+    /// Translates target offset `offset` to the source.
     ///
     /// `stable_end` is the target partition's last stable offset, read before the map for the same reason.
     #[must_use]
@@ -104,7 +104,7 @@ fn answer(
         Translation::Exact(at) => Answer::Exact(at),
         Translation::Next(at) => Answer::Next(at),
         Translation::Unknown if offset < first => Answer::Unknown(Reason::Before(first)),
-        // between the last record and the end of what was dealt with there is none
+        // there is no record between the last one and the end of the processed range
         Translation::Unknown if offset <= known_to => Answer::Next(behind_last),
         Translation::Unknown => Answer::Unknown(Reason::Beyond(known_to)),
     }

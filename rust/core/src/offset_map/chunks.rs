@@ -1,26 +1,26 @@
-//! A map put together from its chunks.
+//! Builds a map from its chunks.
 //!
-//! Chunks are read in log order, each whole. A later one counts where two disagree: a position that was moved back by
-//! the user, or a target that was replaced, has the same source offsets mirrored again, to other target offsets. A
-//! chunk that only repeats what is known (it was merged into another, and has not been compacted away) is the same map
-//! again, so that any prefix of the log gives a consistent map. What is merged, and when: `eomirror.lane.offset_map_compaction`.
+//! Chunks are read in log order, each as a whole. A later one overrides earlier ones: after the user moved a position
+//! back, or the target was replaced, the same source offsets are mirrored again to other target offsets. A chunk that
+//! only repeats known ranges (it was merged into another and is not compacted away yet) changes nothing. So any prefix
+//! of the log gives a consistent map. `eomirror.lane.offset_map_compaction` decides which chunks are merged, and when.
 
 use super::{OffsetMap, Range};
 use crate::error::Error;
 
 impl OffsetMap {
-    /// Takes in a chunk that stands behind all that was taken in before.
+    /// Applies a chunk that follows all chunks applied before.
     ///
-    /// Of what was known stay the records that lie before the chunk on both sides, or behind it on both. That is
-    /// everything, unless the chunk rewrites the past. Usual order costs nothing but the copy; otherwise two binary
-    /// searches and a move.
+    /// Known records stay if they precede the chunk on both sides, or follow it on both. These are all records, unless
+    /// the chunk mirrors past offsets again. In the usual order the cost is a copy; otherwise two binary searches and a
+    /// move.
     pub fn take_in(&mut self, chunk: &Self) -> Result<(), Error> {
         let Some((first, last)) = chunk.ranges.first().zip(chunk.ranges.last()) else {
             return Ok(());
         };
         let (source, target) = (first.source, first.target);
         let (source_end, target_end) = (last.source_end(), last.target_end());
-        // both sides grow, so what lies before is a prefix, and what lies behind a suffix
+        // both sides increase, so the records before the chunk are a prefix, and those after it a suffix
         let before = self
             .ranges
             .partition_point(|range| range.source < source && range.target < target);
@@ -39,7 +39,7 @@ impl OffsetMap {
             range.source_end() <= source_end || range.target_end() <= target_end
         });
         let mut tail = self.ranges.split_off(behind.max(before));
-        // the one range that may begin before the chunk's end, or end behind its beginning
+        // the one range that may begin before the chunk's end, or end after its beginning
         let straddles_end = if behind < before {
             self.ranges.last().copied()
         } else {
@@ -73,13 +73,13 @@ impl OffsetMap {
         Ok(())
     }
 
-    /// Forgets what does not decide where a log that begins at `source`, or a copy that begins at `target`, was cut: what
-    /// stays is the first range, and of those that begin before either offset the last `most` ones.
+    /// Discards ranges that do not affect how the ends of a log from `source` on, or of a copy from `target` on, were
+    /// cut. The first range stays, and the last `most` ones of those that begin before either offset.
     ///
-    /// Which ranges a chunk overrules is decided range by range, so that more chunks can be taken in behind it.
+    /// Overrides are decided range by range, so further chunks can be applied afterwards.
     pub fn keep_near(&mut self, source: i64, target: i64, most: usize) {
         let near = |end: usize| end.saturating_sub(most)..end;
-        // both sides grow
+        // both sides increase
         let before_source = near(self.ranges.partition_point(|range| range.source < source));
         let before_target = near(self.ranges.partition_point(|range| range.target < target));
         let mut places = 0..self.ranges.len();

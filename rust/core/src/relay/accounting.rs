@@ -1,4 +1,4 @@
-//! What became of the records of a partition: the accounting of rule 7.
+//! Accounts for the records of a partition (rule 7).
 
 use std::ops::Range;
 
@@ -8,26 +8,26 @@ use crate::batch::{Mark, Partial};
 use crate::error::Error;
 use crate::types::DropReason;
 
-/// Counted records of one source partition.
+/// Record counts of one source partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accounting {
     /// Records that a `read_committed` consumer sees.
     pub fetched: u64,
-    /// Of them, records in outgoing batches.
+    /// Fetched records in outgoing batches.
     pub sent: u64,
-    /// Of those, records that carry the provenance header of another record: an application copied it.
+    /// Sent records that carry the provenance header of another record: an application copied it.
     pub copied_headers: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
 impl Accounting {
-    /// Records that were dropped for `reason`.
+    /// Returns the number of records dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
 
-    /// Records that were dropped, for any reason.
+    /// Returns the number of records dropped for any reason.
     #[must_use]
     pub fn dropped_in_all(&self) -> u64 {
         self.dropped
@@ -35,7 +35,7 @@ impl Accounting {
             .fold(0_u64, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Adds the accounting of a later answer.
+    /// Adds the counts of a later response.
     pub fn add(&mut self, later: &Self) {
         self.fetched = self.fetched.saturating_add(later.fetched);
         self.sent = self.sent.saturating_add(later.sent);
@@ -45,7 +45,7 @@ impl Accounting {
         }
     }
 
-    /// Rule 7, before a commit: what was fetched is what the target `acked` and what was dropped on purpose.
+    /// Checks rule 7 before a commit: fetched records are acknowledged by the target or dropped intentionally.
     pub fn settle(&self, topic: &str, partition: i32, acked: u64) -> Result<(), Error> {
         if self.fetched == acked.saturating_add(self.dropped_in_all()) {
             return Ok(());
@@ -64,7 +64,7 @@ impl Accounting {
     }
 }
 
-/// Batches that hold nothing to mirror.
+/// Number of batches without records to mirror.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Markers and other control batches.
@@ -75,35 +75,35 @@ pub struct Skipped {
     pub empty: u64,
 }
 
-/// What is to be sent of one answer for one partition, and where to go on.
+/// Result of relaying one partition's response: batches to send, and the next position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relayed {
-    /// In the order in which they must be produced.
+    /// Batches to send, in order.
     pub batches: Vec<Outgoing>,
-    /// What became of the records; they balance.
+    /// Counts of the response's records; they balance.
     pub accounting: Accounting,
-    /// Batches without anything to mirror.
+    /// Batches without records to mirror.
     pub skipped: Skipped,
-    /// The last batch that was looked at, whatever it holds; None when there was none.
+    /// The last processed batch of any kind; `None` if there was none.
     pub mark: Option<Mark>,
-    /// Offsets that no batch has, where holes are to be named. With [`super::Holes::Stop`] there is at most one, and
+    /// Missing offsets, if holes are to be reported. With [`super::Holes::Stop`] there is at most one hole, and
     /// `next_position` is its start.
     pub holes: Vec<Range<i64>>,
-    /// How many offsets were passed over that no batch has.
+    /// Number of missing offsets that were skipped.
     pub missing: u64,
-    /// Whether a batch shows that the log was compacted; its holes are not named then.
+    /// True if a batch shows that the log was compacted; holes are not reported then.
     pub compacted: bool,
-    /// Where to fetch next: behind all that was looked at, markers, aborted batches and holes included.
+    /// Next fetch position: after all processed batches, including markers, aborted batches and holes.
     pub next_position: i64,
-    /// Behind the last batch that was looked at, -1 when there was none. Before `next_position` only where the answer
-    /// ends before the first offset that was wanted.
+    /// Offset after the last processed batch, -1 if there was none. It is below `next_position` only if the response
+    /// ends before the requested position.
     pub looked_to: i64,
-    /// Leader epoch of the last batch before `looked_to`, -1 when there was none.
+    /// Leader epoch of the last batch before `looked_to`, -1 if there was none.
     pub leader_epoch: i32,
-    /// Largest timestamp of the records in `batches`, in ms since the epoch; -1 when there are none.
+    /// Largest timestamp of the records in `batches`, in ms since the epoch; -1 if there are none.
     pub max_timestamp: i64,
-    /// A batch that the answer had no room for. When there was nothing before it, fetch with a larger limit.
+    /// An incomplete batch at the end of the response. If nothing precedes it, fetch with a larger limit.
     pub partial: Option<Partial>,
-    /// Why the partition cannot go on at `next_position`. What stands before it is complete and may be sent.
+    /// Error that stops the partition at `next_position`. Everything before it is complete and may be sent.
     pub stopped: Option<RelayError>,
 }

@@ -1,39 +1,39 @@
-//! Why a partition cannot go on.
+//! Errors that stop a partition.
 
 use thiserror::Error as ThisError;
 
 use crate::batch::BatchError;
 use crate::error::{Error, Kind, place};
 
-/// What stops a partition; other partitions go on.
+/// An error that stops a partition; other partitions continue.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// The bytes of a batch are not what they should be.
+    /// The bytes of a batch are malformed.
     #[error("{topic}-{partition}: {error}")]
     Batch {
         /// Source topic.
         topic: String,
         /// Source partition.
         partition: i32,
-        /// What is wrong, and with which batch.
+        /// The fault and the batch.
         error: BatchError,
     },
 
-    /// A record that the loop guard refuses, or records that are not accounted for.
+    /// The loop guard rejects a record, or records are not accounted for.
     #[error(transparent)]
     Record(#[from] Error),
 
-    /// One record alone is more than the target topic takes.
+    /// A single record exceeds the target topic's limit.
     #[error("{at}: the record needs a batch of {bytes} bytes, {}", taken(*limit))]
     RecordTooLarge {
         /// topic-partition@offset.
         at: String,
-        /// Its offset.
+        /// Source offset of the record.
         offset: i64,
-        /// Size of a batch with nothing but this record.
+        /// Size in bytes of a batch with this record alone.
         bytes: usize,
-        /// What the topic takes; `None` where the broker has refused the batch without saying.
+        /// The topic's limit in bytes; `None` if the broker rejected the batch without stating it.
         limit: Option<usize>,
     },
 }
@@ -69,7 +69,7 @@ impl RelayError {
         }
     }
 
-    /// What the error means for the caller.
+    /// Returns the category of the error.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -79,7 +79,7 @@ impl RelayError {
         }
     }
 
-    /// The source topic.
+    /// Returns the source topic.
     #[must_use]
     pub fn topic(&self) -> Option<&str> {
         match self {
@@ -92,7 +92,7 @@ impl RelayError {
         }
     }
 
-    /// What to do about it, as an imperative.
+    /// Returns the action that resolves the error, as an imperative.
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {

@@ -1,28 +1,28 @@
-//! The input of the relay.
+//! Input of the relay.
 
 use std::ops::Range;
 
 use crate::batch::AbortedTransaction;
 
-/// What a Fetch answer holds of one partition.
+/// The records of one partition in a Fetch response.
 #[derive(Debug, Clone)]
 pub struct Fetched<'a> {
-    /// Whole batches, and perhaps a part of another at the end.
+    /// Whole batches, possibly followed by an incomplete one.
     pub records: &'a [u8],
-    /// The answer's aborted transactions.
+    /// The response's list of aborted transactions.
     pub aborted: &'a [AbortedTransaction],
-    /// From the position, which may lie within a batch, to an end that is not reached; `i64::MAX` for no end.
+    /// From the position, which may be within a batch, up to an exclusive end; `i64::MAX` for no end.
     pub offsets: Range<i64>,
 }
 
-/// What to do where batches do not follow each other ([`crate::batch::Continuity`]).
+/// Treatment of holes between batches ([`crate::batch::Continuity`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Holes {
-    /// Count the offsets: compaction makes holes.
+    /// Counts the missing offsets: compaction makes holes.
     #[default]
     Count,
-    /// Name the holes and go on behind them.
+    /// Reports the holes and continues after them.
     Name,
-    /// Stop before a hole and name it.
+    /// Stops before a hole and reports it.
     Stop,
 }

@@ -1,4 +1,4 @@
-//! Outgoing batches in their order, and the one that records are being collected in.
+//! Outgoing batches in order, and the batch to which records are being added.
 
 use super::outgoing::{Content, Outgoing, SourceRun, extend};
 use super::split;
@@ -9,16 +9,16 @@ use crate::batch::{BatchError, BatchWriter, Codec, Memory, Record};
 use crate::header;
 use crate::types::HeaderRef;
 
-/// Collects what is to be sent of one partition.
+/// Collects the outgoing batches of one partition.
 pub(super) struct Merge<'w> {
     source: Source<'w>,
     target: &'w Target,
     writer: &'w mut BatchWriter,
-    /// For batches that turn out to be too large.
+    /// Memory to split batches that are too large.
     memory: &'w mut Memory,
     runs: Vec<SourceRun>,
     batches: Vec<Outgoing>,
-    /// Runs of all batches, those of the one that is being collected included.
+    /// Number of runs in all batches, including the one being written.
     all_runs: usize,
 }
 
@@ -29,7 +29,7 @@ impl<'w> Merge<'w> {
         writer: &'w mut BatchWriter,
         memory: &'w mut Memory,
     ) -> Self {
-        // an attempt that was given up may have left records
+        // an abandoned attempt may have left records
         writer.clear();
         Self {
             source,
@@ -42,26 +42,26 @@ impl<'w> Merge<'w> {
         }
     }
 
-    /// Whether nothing more may be added.
+    /// Returns true if nothing more may be added.
     pub(super) const fn is_full(&self) -> bool {
         self.all_runs >= self.target.most_runs
     }
 
-    /// Whether records with this codec may join those that are being collected.
+    /// Returns true if records with this codec may be added to the batch being written.
     pub(super) fn accepts(&self, codec: Codec) -> bool {
         self.writer.count() > 0
             && self.writer.codec() == codec
             && self.writer.size() < self.target.merge_until()
     }
 
-    /// Ends the batch that is being collected; the next one has `codec`.
+    /// Finishes the batch being written; the next one has `codec`.
     pub(super) fn begin(&mut self, codec: Codec) -> Result<(), Stop> {
         self.flush()?;
         self.writer.restart(codec);
         Ok(())
     }
 
-    /// Adds a record with its change, in a batch of its own if the present one is full.
+    /// Adds a record with its change; starts a new batch if the current one is full.
     pub(super) fn add(
         &mut self,
         record: &Record<'_>,
@@ -70,7 +70,7 @@ impl<'w> Merge<'w> {
     ) -> Result<(), Stop> {
         let mut added = self.write(record, change, provenance);
         if !matches!(added, Ok(true)) && self.writer.count() > 0 {
-            // full, or its timestamp lies too far from those that are there
+            // full, or the timestamp is too far from those in the batch
             self.flush()?;
             added = self.write(record, change, provenance);
         }
@@ -108,13 +108,13 @@ impl<'w> Merge<'w> {
         }
     }
 
-    /// Adds a whole batch behind those that are there; nothing may be being collected.
+    /// Appends a whole batch; no batch may be being written.
     pub(super) fn push(&mut self, batch: Outgoing) {
         self.all_runs += batch.runs().len();
         self.batches.push(batch);
     }
 
-    /// Ends the batch that is being collected, if one is.
+    /// Finishes the batch being written, if any.
     pub(super) fn flush(&mut self) -> Result<(), Stop> {
         if self.writer.count() == 0 {
             return Ok(());
@@ -153,7 +153,7 @@ impl<'w> Merge<'w> {
             .ok_or_else(|| source.too_large(offset, size, limit))
     }
 
-    /// All of it, in order.
+    /// Returns all batches in order.
     pub(super) fn finish(mut self) -> Result<Vec<Outgoing>, Stop> {
         self.flush()?;
         Ok(self.batches)

@@ -1,4 +1,4 @@
-//! A batch that is ready to be produced, and the source offsets that it holds.
+//! A batch that is ready to be produced, and its source offsets.
 
 use std::ops::Range;
 
@@ -6,31 +6,31 @@ use crate::batch::{BatchError, HEADER_SIZE, Stamp, stamp_header};
 use crate::error::Error;
 use crate::offset_map::{self, OffsetMap};
 
-/// Consecutive source offsets.
+/// A run of consecutive source offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceRun {
     /// First offset.
     pub first: i64,
-    /// How many, at least 1.
+    /// Number of offsets, at least 1.
     pub count: i64,
 }
 
-/// Where a batch's bytes are.
+/// Location of a batch's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A header of its own in front of bytes that were fetched.
+    /// A header in front of fetched bytes.
     Passed {
-        /// The header, of nobody until it is stamped.
+        /// Header, without a producer until it is stamped.
         head: [u8; HEADER_SIZE],
-        /// The body's place in the fetched bytes. The source's header lies before it.
+        /// Range of the body within the fetched bytes. The source's header precedes it.
         body: Range<usize>,
     },
-    /// Bytes of its own, header included.
+    /// Bytes of a re-encoded batch, header included.
     Written(Vec<u8>),
 }
 
-/// A batch to be produced. Its record n has the n-th offset of its runs, and will have the n-th offset from the one
-/// that the target acknowledges.
+/// A batch to produce. Its record n has the n-th offset of its runs, and gets the n-th offset after the base offset in
+/// the target's acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     content: Content,
@@ -39,7 +39,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// `runs` grow and are not empty, and are as many offsets as `content` has records.
+    /// Returns a batch. `runs` are increasing, not empty, and have as many offsets as `content` has records.
     pub(super) fn new(content: Content, runs: Vec<SourceRun>, max_timestamp: i64) -> Self {
         Self {
             content,
@@ -48,38 +48,38 @@ impl Outgoing {
         }
     }
 
-    /// Where its bytes are.
+    /// Returns the location of the bytes.
     #[must_use]
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// The bytes' place, for a sender that keeps nothing else of the batch.
+    /// Returns the location of the bytes, for a sender that keeps nothing else of the batch.
     #[must_use]
     pub fn into_content(self) -> Content {
         self.content
     }
 
-    /// Source offsets of its records, in order.
+    /// Returns the source offsets of the records, in order.
     #[must_use]
     pub fn runs(&self) -> &[SourceRun] {
         &self.runs
     }
 
-    /// How many records it has: what the producer's sequence goes on by.
+    /// Returns the number of records, by which the producer's sequence advances.
     #[must_use]
     pub fn count(&self) -> i32 {
         let count = self.runs.iter().map(|run| run.count).sum::<i64>();
         i32::try_from(count).unwrap_or(i32::MAX)
     }
 
-    /// Source offset of its first record.
+    /// Returns the source offset of the first record.
     #[must_use]
     pub fn first_offset(&self) -> i64 {
         self.runs.first().map_or(-1, |run| run.first)
     }
 
-    /// Source offset of its last record.
+    /// Returns the source offset of the last record.
     #[must_use]
     pub fn last_offset(&self) -> i64 {
         self.runs
@@ -87,13 +87,13 @@ impl Outgoing {
             .map_or(-1, |run| run.first + (run.count - 1))
     }
 
-    /// Largest timestamp of its records as the source's consumers see it, in ms since the epoch.
+    /// Returns the largest timestamp of the records as the source's consumers see it, in ms since the epoch.
     #[must_use]
     pub fn max_timestamp(&self) -> i64 {
         self.max_timestamp
     }
 
-    /// Bytes on the wire, header included.
+    /// Returns the size on the wire in bytes, header included.
     #[must_use]
     pub fn size(&self) -> usize {
         match &self.content {
@@ -102,8 +102,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes into the header who sends the batch, and its checksum; a retry sends the same bytes and needs no other.
-    /// `fetched` are the bytes that the batch was made of, and stay unread.
+    /// Writes the producer, the sequence and the checksum into the header. A retry sends the same bytes and needs no
+    /// new stamp. `fetched` are the bytes that the batch was made of; they are not read.
     pub fn stamp(&mut self, fetched: &[u8], stamp: &Stamp) -> Result<(), BatchError> {
         match &mut self.content {
             Content::Passed { head, body } => {
@@ -117,7 +117,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The batch's bytes, to be sent one part after the other.
+    /// Returns the batch's bytes as parts to send in order.
     pub fn parts<'a>(&'a self, fetched: &'a [u8]) -> Result<[&'a [u8]; 2], BatchError> {
         match &self.content {
             Content::Passed { head, body } => Ok([head.as_slice(), part(fetched, body)?]),
@@ -125,7 +125,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds to `map` where its records are, when the target has acknowledged them from `base_offset` on.
+    /// Adds the records' target offsets to `map`, once the target has acknowledged them from `base_offset` on.
     pub fn map(&self, base_offset: i64, map: &mut OffsetMap) -> Result<(), Error> {
         let mut target = base_offset;
         for run in &self.runs {
@@ -151,7 +151,7 @@ fn foreign() -> BatchError {
     }
 }
 
-/// Adds an offset behind the last run.
+/// Appends an offset to the runs.
 pub(super) fn extend(runs: &mut Vec<SourceRun>, offset: i64) {
     match runs.last_mut() {
         Some(run) if run.first + run.count == offset => run.count += 1,
@@ -162,7 +162,7 @@ pub(super) fn extend(runs: &mut Vec<SourceRun>, offset: i64) {
     }
 }
 
-/// The first `count` offsets of `runs`, and the others.
+/// Splits `runs` after `count` offsets.
 pub(super) fn divide(runs: &[SourceRun], count: i64) -> (Vec<SourceRun>, Vec<SourceRun>) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut left = count;

@@ -1,4 +1,4 @@
-//! The pass over one answer: what happens to each batch. See the drawing in [`super`].
+//! A pass over one response: decides for each batch, as drawn in [`super`].
 
 use std::ops::Range;
 
@@ -15,31 +15,31 @@ use crate::batch::{
 };
 use crate::types::DropReason;
 
-/// Holes that are named of one answer.
+/// Maximum number of holes reported for one response.
 const MOST_HOLES: usize = 100;
 
-/// A batch of the answer.
+/// A batch of the response.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     batch: Batch<'a>,
-    /// Where it starts in the answer's bytes.
+    /// Start of the batch in the response's bytes.
     start: usize,
-    /// How many are before it.
+    /// Number of batches before it.
     index: usize,
-    /// Records of it that carry the header of another record, as far as they were looked at.
+    /// Number of records read so far that carry the header of another record.
     copied: u64,
 }
 
-/// What is to be done with a batch of data.
+/// Treatment of a data batch.
 enum Way {
-    /// It is large enough to be sent alone.
+    /// Send it alone: it is large enough.
     Pass,
-    /// It could be passed, and is better merged.
+    /// It could be passed, but merging is better.
     Join,
     Write,
 }
 
-/// One pass, begun with what it is about.
+/// A pass with its parameters.
 pub(super) struct Pass<'w, 'a> {
     pub(super) source: Source<'w>,
     pub(super) target: &'w Target,
@@ -48,23 +48,23 @@ pub(super) struct Pass<'w, 'a> {
     pub(super) holes: Holes,
     pub(super) memory: &'w mut Memory,
     pub(super) author: Author,
-    /// The value of the header that the present record gets.
+    /// Value of the current record's header.
     pub(super) provenance: &'w mut Vec<u8>,
     pub(super) merge: Merge<'w>,
     pub(super) progress: Progress<'a>,
 }
 
-/// What a pass has done so far.
+/// Progress of a pass.
 #[derive(Default)]
 pub(super) struct Progress<'a> {
-    /// A small batch that waits for a neighbour to be merged with. While there is one, no record is being collected.
+    /// A small batch that waits for a neighbour to merge with. Meanwhile no batch is being written.
     lone: Option<Piece<'a>>,
     accounting: Accounting,
     skipped: Skipped,
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// Goes over the answer's first `most` batches.
+    /// Processes the response's first `most` batches.
     pub(super) fn run(mut self, fetched: &Fetched<'a>, most: usize) -> Result<Relayed, Stop> {
         let mut filter = AbortedFilter::new(fetched.aborted.to_vec());
         let mut batches = Batches::new(fetched.records);
@@ -96,7 +96,7 @@ impl<'a> Pass<'_, 'a> {
                         holes.push(hole);
                     }
                     if stops || full {
-                        // what is behind is fetched again
+                        // the batches after the hole are fetched again
                         continuity = before;
                         break;
                     }
@@ -147,7 +147,7 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    /// Whether a jump of offsets is a hole: nothing of the answer shows that compaction made it.
+    /// Returns true if a jump of offsets is a hole: no batch of the response shows compaction.
     fn names_holes(&self, seen: &Continuity, rest: &[u8]) -> bool {
         self.holes != Holes::Count
             && !seen.is_compacted()
@@ -192,7 +192,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let small = self.target.is_small(batch.codec(), size);
         if small && self.has_neighbour(piece) {
-            // its records are judged when they are written
+            // the guard judges its records when they are written
             return Ok(Way::Join);
         }
         if self.source.policy.need() == Need::Read && self.drops_one_of(piece)? {
@@ -201,7 +201,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(if small { Way::Join } else { Way::Pass })
     }
 
-    /// Whether there is something before it that it can be merged with.
+    /// Returns true if the batch before it can be merged with it.
     fn has_neighbour(&self, piece: &Piece<'a>) -> bool {
         let codec = piece.batch.codec();
         match &self.progress.lone {
@@ -214,7 +214,8 @@ impl<'a> Pass<'_, 'a> {
         self.offsets.start <= batch.base_offset() && batch.last_offset() < self.offsets.end
     }
 
-    /// Whether a record of it is dropped; if none is, those that carry the header of another record are counted.
+    /// Returns true if the guard drops a record of the batch. Otherwise counts the records that carry the header of
+    /// another record.
     fn drops_one_of(&mut self, piece: &mut Piece<'a>) -> Result<bool, Stop> {
         let source = self.source;
         let place = source.place(&piece.batch);
@@ -237,7 +238,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(false)
     }
 
-    /// Passes the batch that waits, if one does.
+    /// Passes the waiting batch, if any.
     fn pass_lone(&mut self) -> Result<(), Stop> {
         match self.progress.lone.take() {
             Some(lone) => self.pass(&lone),
@@ -245,7 +246,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Sends the batch's body as it is. No record may be being collected.
+    /// Sends the batch's body unchanged. No batch may be being written.
     fn pass(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         if self.merge.is_full() {
             return Err(full(Before::Batch(piece.index)));
@@ -268,7 +269,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(())
     }
 
-    /// Writes the batch's records, together with what waits or is being collected if that is possible.
+    /// Re-encodes the batch's records, merged with the waiting batch or the one being written if possible.
     fn write(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let codec = piece.batch.codec();
         match self.progress.lone.take() {
@@ -320,7 +321,7 @@ impl<'a> Pass<'_, 'a> {
         Ok(())
     }
 
-    /// Drops a batch that came from the target: its records have been there.
+    /// Drops a batch that the reverse link wrote: its records come from the target.
     fn drop_whole(&mut self, piece: &Piece<'a>) -> Result<(), Stop> {
         let mut count = u64::from(piece.batch.record_count().unsigned_abs());
         if !self.is_within(&piece.batch) {

@@ -1,17 +1,17 @@
-//! A batch that is too large becomes two.
+//! Splits a batch that is too large into two.
 
 use super::outgoing::{Content, Outgoing, SourceRun, divide};
 use crate::batch::{Batch, BatchError, BatchWriter, Limits, Memory, Record, Records};
 
-/// For batches that we have compressed ourselves: they were within limits before.
+/// Limits for batches that the relay compressed: they were within limits before.
 pub(super) const OURS: Limits = Limits {
     bytes: usize::MAX,
     ratio: usize::MAX,
     unchecked: usize::MAX,
 };
 
-/// Halves the batch in `bytes`, whose records have the offsets in `runs`, between two records so that both parts have
-/// about as many bytes before compression; `None` when it is one record.
+/// Splits the batch in `bytes`, whose records have the offsets in `runs`, into two of similar size before compression;
+/// `None` for a single record.
 pub(super) fn in_two(
     bytes: &[u8],
     runs: &[SourceRun],
@@ -31,7 +31,7 @@ pub(super) fn in_two(
     let mut writer = BatchWriter::new(batch.codec());
     let mut records = records;
     let (mut count, mut weighed) = (0, 0);
-    // one record at least on either side
+    // at least one record on either side
     while count < last && (count == 0 || weighed < whole / 2) {
         let Some(record) = records.next().transpose()? else {
             break;
@@ -55,7 +55,7 @@ fn finish(writer: &mut BatchWriter, runs: Vec<SourceRun>) -> Result<Outgoing, Ba
     Ok(Outgoing::new(Content::Written(bytes), runs, max_timestamp))
 }
 
-/// About the record's size before compression.
+/// Returns the approximate size of a record before compression.
 fn weight(record: &Record<'_>) -> usize {
     let length = |field: Option<&[u8]>| field.map_or(1, <[u8]>::len);
     let headers: usize = record

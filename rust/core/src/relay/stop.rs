@@ -1,27 +1,27 @@
-//! Where a partition cannot go on, within the module.
+//! Position at which a pass stops.
 
 use super::error::RelayError;
 use super::topic_policy::{Place, TopicPolicy};
 use crate::batch::{Batch, BatchError};
 use crate::error::Error;
 
-/// Where a partition cannot go on, and why.
+/// Position at which a pass stops, and the error.
 pub(super) struct Stop {
     pub(super) before: Before,
-    /// None when there is only no room for more: what is left is fetched again.
+    /// `None` if the output is full: the rest is fetched again.
     pub(super) error: Option<RelayError>,
 }
 
-/// What stands before the place of a [`Stop`] is well.
+/// Place of a [`Stop`]; everything before it is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// The batch with this number in the answer, from 0.
+    /// Number of the batch in the response, from 0.
     Batch(usize),
-    /// The record with this offset.
+    /// Offset of the record.
     Record(i64),
 }
 
-/// The partition that is being relayed.
+/// Partition that is being relayed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'w> {
     pub(super) policy: &'w TopicPolicy,
@@ -29,7 +29,7 @@ pub(super) struct Source<'w> {
 }
 
 impl Source<'_> {
-    /// Who wrote the records of a batch of it, and where they stand.
+    /// Returns the writer and partition of a batch's records.
     pub(super) fn place(self, batch: &Batch<'_>) -> Place {
         Place {
             partition: self.partition,
@@ -37,7 +37,7 @@ impl Source<'_> {
         }
     }
 
-    /// The batch with number `index` is malformed.
+    /// Returns a stop before malformed batch `index`.
     pub(super) fn malformed(self, index: usize, error: BatchError) -> Stop {
         Stop {
             before: Before::Batch(index),
@@ -49,7 +49,7 @@ impl Source<'_> {
         }
     }
 
-    /// The record at `offset`, or one behind it, cannot be written.
+    /// Returns a stop before the record at `offset`: it or a later one cannot be written.
     pub(super) fn unwritable(self, offset: i64, error: BatchError) -> Stop {
         Stop {
             before: Before::Record(offset),
@@ -61,7 +61,7 @@ impl Source<'_> {
         }
     }
 
-    /// The record at `offset` alone needs a batch of `size` bytes.
+    /// Returns a stop before the record at `offset`, which alone needs a batch of `size` bytes.
     pub(super) fn too_large(self, offset: i64, size: usize, limit: usize) -> Stop {
         let topic = self.policy.source_topic();
         Stop {
@@ -77,7 +77,7 @@ impl Source<'_> {
     }
 }
 
-/// The guard refuses the record at `offset`.
+/// Returns a stop before the record at `offset`, which the guard rejects.
 pub(super) fn refused(offset: i64, error: Error) -> Stop {
     Stop {
         before: Before::Record(offset),
@@ -85,7 +85,7 @@ pub(super) fn refused(offset: i64, error: Error) -> Stop {
     }
 }
 
-/// There is no room for what begins here.
+/// Returns a stop because the output is full.
 pub(super) const fn full(before: Before) -> Stop {
     Stop {
         before,

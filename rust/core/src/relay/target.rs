@@ -1,27 +1,27 @@
-//! What a target topic takes, and what is worth merging for it.
+//! Limits of a target topic, and thresholds for merging.
 
 use crate::batch::{Codec, TimestampType};
 
-/// Limits of a target topic, and sizes for merging.
+/// Limits of a target topic, and thresholds for merging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The topic's `max.message.bytes`: most bytes of a batch as it is sent, header included.
+    /// The topic's `max.message.bytes`: maximum size of a batch as it is sent, header included.
     pub max_batch_bytes: usize,
     /// The topic's `message.timestamp.type`.
     pub timestamps: TimestampType,
-    /// Batches are merged until this many bytes, not compressed. One that is re-encoded anyway may become larger.
+    /// Batches are merged up to this size, uncompressed. A batch that must be re-encoded may be larger.
     pub merge_bytes: usize,
-    /// A batch without compression is merged below this size.
+    /// An uncompressed batch smaller than this is merged.
     pub small_bytes: usize,
-    /// A compressed batch is merged below this size. Compressing again costs more than a copy, so it has to be smaller
-    /// before that costs less than a request.
+    /// A compressed batch smaller than this is merged. Compression costs more than a copy, so the threshold is lower
+    /// before merging costs less than a request.
     pub small_compressed_bytes: usize,
-    /// One answer gives at most so many runs of source offsets, and at least one.
+    /// Maximum number of runs of source offsets per call, at least one.
     pub most_runs: usize,
 }
 
 impl Default for Target {
-    /// A topic with Kafka's own defaults.
+    /// Returns Kafka's default limits.
     fn default() -> Self {
         Self {
             max_batch_bytes: 1_048_588,
@@ -34,7 +34,7 @@ impl Default for Target {
     }
 }
 
-/// Records are compressed at most this many bytes at a time.
+/// Maximum number of bytes that are compressed at once.
 const MOST_TO_COMPRESS: usize = 16 * 1024 * 1024;
 
 impl Target {
@@ -45,12 +45,12 @@ impl Target {
         }
     }
 
-    /// No other batch is begun in one that has reached this size, not compressed.
+    /// Returns the uncompressed size from which no other batch is merged in.
     pub(super) fn merge_until(&self) -> usize {
         self.merge_bytes.min(self.max_batch_bytes)
     }
 
-    /// No record goes into a batch that would then be larger than this, not compressed.
+    /// Returns the maximum uncompressed size of a batch.
     pub(super) fn most_plain(&self, codec: Codec) -> usize {
         match codec {
             Codec::None => self.max_batch_bytes,

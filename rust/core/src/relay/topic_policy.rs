@@ -1,4 +1,4 @@
-//! What a link does with the records of one topic.
+//! Policy of a link for the records of one topic.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::header::{self, Provenance, Template, Writer};
 use crate::loop_guard::{LoopGuard, Verdict};
 use crate::types::{DropReason, HeaderRef, RecordRef, Written};
 
-/// What is done with the records of one topic, on all of its partitions.
+/// Policy for the records of one topic, on all of its partitions.
 #[derive(Debug, Clone)]
 pub struct TopicPolicy {
     source_topic: String,
@@ -19,65 +19,66 @@ pub struct TopicPolicy {
     local: Local,
 }
 
-/// What a record without a provenance header gets; all of them the same, so it is decided once.
+/// Decision for records without a provenance header. It is equal for all of them, so it is made once.
 #[derive(Debug, Clone)]
 enum Local {
     Keep(Provenance),
     Drop(DropReason),
 }
 
-/// Who writes the records of an answer.
+/// Writer of the relayed records.
 #[derive(Debug, Clone)]
 pub(super) struct Author {
     writer: Option<Writer>,
-    /// The header of a record that has none.
+    /// Template of the header for records that have none.
     local: Option<Template>,
 }
 
-/// Who wrote a record, and where it was found.
+/// Partition and producer of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) partition: i32,
-    /// Of its batch.
+    /// Producer id of the batch.
     pub(super) producer_id: i64,
 }
 
-/// How much of a batch has to be looked at.
+/// Part of a batch that must be examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// The batch header.
+    /// Only the batch header.
     Header,
     /// Every record.
     Read,
-    /// Every record, and it is changed.
+    /// Every record, and each is changed.
     Write,
 }
 
-/// What happens to a record.
+/// Decision for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Keep(Change),
-    /// It goes on as a local record; the provenance header that it carries was written for another one.
+    /// Kept as a local record: its provenance header was written for another record.
     Copied(Change),
     Drop(DropReason),
 }
 
-/// How a record that goes on differs from what was read.
+/// Change to a kept record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// It has a header more, the last one.
+    /// Appends a header.
     Append,
-    /// It has this header, the last one, instead of those of the same name.
+    /// Replaces headers of the same name by one, as the last.
     Replace,
 }
 
 impl TopicPolicy {
-    /// For records that are read from `source_topic` and written to `target_topic`.
+    /// Returns the policy for records that are read from `source_topic` and written to `target_topic`.
     ///
     /// `guard` judges every record if it is enforced. With `header` every record gets a provenance header. Batches of
-    /// the producer ids in `opposite` come from the target: they are dropped whole, whatever the guard. Where all
-    /// that comes from the target can be told this way, a guard that is not enforced lets the others pass unread.
+    /// the producer ids in `opposite` come from the target and are dropped whole, whatever the guard decides. If the
+    /// ids cover everything that comes from the target, a guard that is not enforced lets all other batches pass
+    /// unread.
     pub fn new(
         source_topic: &str,
         target_topic: &str,
@@ -110,19 +111,19 @@ impl TopicPolicy {
         })
     }
 
-    /// Where records are read.
+    /// Returns the source topic.
     #[must_use]
     pub fn source_topic(&self) -> &str {
         &self.source_topic
     }
 
-    /// Where records are written.
+    /// Returns the target topic.
     #[must_use]
     pub fn target_topic(&self) -> &str {
         &self.target_topic
     }
 
-    /// Whether every record that goes on gets a provenance header.
+    /// Returns true if every kept record gets a provenance header.
     #[must_use]
     pub fn writes_header(&self) -> bool {
         self.header
@@ -138,12 +139,12 @@ impl TopicPolicy {
         }
     }
 
-    /// Whether a batch of this producer was written by the link from the target.
+    /// Returns true if the reverse link wrote batches of this producer.
     pub(super) fn is_opposite(&self, producer_id: i64) -> bool {
         producer_id >= 0 && self.opposite.contains(&producer_id)
     }
 
-    /// How the producer with this id on the target writes records.
+    /// Returns the author for a producer id on the target.
     pub(super) fn author(&self, producer_id: Option<i64>) -> Author {
         let writer = producer_id.and_then(|id| Writer::new(self.guard.target(), id));
         let local = match &self.local {
@@ -157,7 +158,7 @@ impl TopicPolicy {
         Author { writer, local }
     }
 
-    /// Decides about `record`. The value of a header that it gets is left in `value`.
+    /// Decides about `record`. Writes the value of a new header into `value`.
     pub(super) fn decide(
         &self,
         record: &Record<'_>,

@@ -1,37 +1,37 @@
-//! Batches to partition leaders: in order, each exactly once, whatever gets lost on the way (KIP-98).
+//! Sends batches to partition leaders, in order and each exactly once, whatever is lost (KIP-98).
 //!
-//! # What brokers check
+//! # Checks of the broker
 //!
-//! Each batch has the sequence number of its first record, counted per partition from 0 at the begin of a transaction;
-//! 2^31 - 1 is followed by 0. A broker takes a batch only if it follows the one before. It remembers the last five
-//! batches of a producer and partition: one of them again is answered as if it were new, with its offset. So a batch
-//! may be sent again as long as no more than five are unanswered, and as long as those behind it wait.
+//! Each batch has the sequence number of its first record, counted per partition from 0 at the start of a transaction;
+//! 2^31 - 1 is followed by 0. A broker accepts a batch only if it follows the previous one. It remembers the last five
+//! batches of a producer and partition, and acknowledges a repeated one with its original offset. So a batch may be
+//! sent again while at most five are unacknowledged, provided that the batches after it wait.
 //!
-//! # What follows
+//! # Consequences
 //!
-//! * At most [`WINDOW`] requests are outstanding per broker, with one batch of a partition each. All outstanding
-//!   batches of a partition are with one broker: when the leader changes, the old one answers (or is lost) first.
-//! * No batch is sent that is [`WINDOW`] or more batches behind the oldest one without an acknowledgement, however
-//!   many in between are acknowledged: a leader that says 7 or 20 may have taken a batch and those behind it, and
-//!   must still know it when it comes again.
-//! * When a batch fails and may be sent again, nothing of its partition is sent until all outstanding batches are
-//!   answered. Then the failed ones go again, the same bytes in the same order, to whoever leads then.
-//! * 45 is what batches behind a failed one get: they follow it. 45 with nothing failed before it means that brokers
-//!   and we do not agree on what is in the log: abort. 46 says that the batch is there already: success.
-//! * Every other refusal is final. What is behind a refused batch cannot be written, so the transaction is over. That
-//!   a broker says 47 or 90 here is no proof that we are fenced; the coordinator's answer to the abort is.
+//! * At most [`WINDOW`] requests are in flight per broker, with one batch of a partition each. All in-flight batches of
+//!   a partition are at one broker: after a leader change the old leader responds (or is lost) first.
+//! * No batch is sent that is [`WINDOW`] or more batches after the oldest unacknowledged one, even if those between
+//!   them are acknowledged. A leader that returns 7 or 20 may have accepted a batch and the following ones, and must
+//!   still remember it when it is sent again.
+//! * After a retriable error, no batch of the partition is sent until all in-flight batches have a response. Then the
+//!   failed ones are sent again, with the same bytes and in the same order, to the current leader.
+//! * Batches after a failed one get error 45. Without an earlier failure, 45 means that the log differs from the
+//!   producer's view: abort. 46 means that the batch is in the log already: success.
+//! * Every other error is final. Batches after a rejected one cannot be written, so the transaction must be aborted. 47
+//!   or 90 from a leader does not prove that the producer is fenced; the coordinator's response to the abort does.
 //!
-//! # The table, for one batch
+//! # States of a batch
 //!
 //! ```text
 //! state     event                                   next
 //! -------   -------------------------------------   -----------------------------------------------
-//! waiting   its turn, nothing failed before it      flying
-//! flying    0, 46                                   gone, acknowledged
-//! flying    passing error, lost                     failed
-//! flying    45, an earlier one of it failed         failed
-//! flying    45 alone, anything else                 refused: the transaction is over
-//! failed    no batch of the partition flies         waiting, after a pause
+//! waiting   its turn, no failed batch before it     in flight
+//! in flight 0, 46                                   removed, acknowledged
+//! in flight retriable error, lost                   failed
+//! in flight 45, an earlier one of it failed         failed
+//! in flight 45 alone, any other error               rejected: the transaction must be aborted
+//! failed    no batch of the partition in flight     waiting, after a backoff
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,16 +40,16 @@ use std::time::{Duration, Instant};
 use super::code;
 use super::error_class::{is_about_leaders, is_follow_up, is_passing};
 
-/// Requests outstanding per broker, because brokers remember five batches per producer and partition.
+/// Maximum number of in-flight requests per broker: brokers remember five batches per producer and partition.
 pub const WINDOW: usize = 5;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where the records of a batch come from.
+/// Source offsets of a batch's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SourceRange {
-    /// The caller's number for the source partition.
+    /// The caller's number of the source partition.
     pub partition: u32,
     /// Offset of the first record.
     pub first: i64,
@@ -57,52 +57,51 @@ pub struct SourceRange {
     pub last: i64,
 }
 
-/// A batch that is in the log of the target, to be visible when the transaction is committed.
+/// A batch in the target's log, which becomes visible when the transaction is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledged<K> {
     /// Target partition.
     pub target: K,
-    /// Where the records come from.
+    /// Source offsets of the records.
     pub source: SourceRange,
-    /// How many there are. They have consecutive target offsets; source offsets are consecutive too when there are as
-    /// many of them.
+    /// Number of records. Their target offsets are consecutive; the source offsets are, too, if the range has as many.
     pub records: i32,
-    /// Target offset of the first record; None when the broker has forgotten it (46).
+    /// Target offset of the first record; `None` if the broker no longer knows it (46).
     pub base_offset: Option<i64>,
 }
 
-/// A batch that will never be taken.
+/// A batch that the broker rejected for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused<K> {
     /// Target partition.
     pub target: K,
-    /// Where the records come from.
+    /// Source offsets of the records.
     pub source: SourceRange,
-    /// The broker's error code.
+    /// Error code of the broker.
     pub code: i16,
 }
 
-/// What an answer means.
+/// Result of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered<K> {
-    /// Batches that are in the log.
+    /// Batches that are now in the log.
     pub acknowledged: Vec<Acknowledged<K>>,
-    /// The first batch that was refused.
+    /// The first rejected batch.
     pub refused: Option<Refused<K>>,
-    /// Whether somebody else may lead.
+    /// True if the partition may have another leader.
     pub stale: bool,
 }
 
-/// Names a request until it was answered or lost.
+/// Identifies a request until its response arrives or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// A request to make: one batch per partition.
+/// A request to send: one batch per partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing<K, B> {
-    /// To be given back with the answer.
+    /// Identifies the request's response.
     pub ticket: Ticket,
-    /// Partitions and what was pushed for them.
+    /// Partitions and their pushed batches.
     pub batches: Vec<(K, B)>,
 }
 
@@ -115,7 +114,7 @@ enum State {
 
 #[derive(Debug)]
 struct Entry<B> {
-    /// Which batch of the partition it is.
+    /// Number of the batch in its partition.
     ordinal: usize,
     payload: B,
     size: usize,
@@ -129,7 +128,7 @@ struct Lane<B> {
     next_sequence: i32,
     next_ordinal: usize,
     entries: VecDeque<Entry<B>>,
-    /// When it was served last, in turns.
+    /// Turn at which the partition was last served.
     served: u64,
     pause: Duration,
     not_before: Option<Instant>,
@@ -148,25 +147,25 @@ impl<B> Default for Lane<B> {
     }
 }
 
-/// That a batch can be sent.
+/// A batch that may be sent now.
 #[derive(Debug)]
 struct Turn {
-    /// The request in which the one before it is outstanding.
+    /// Request in which the previous batch is in flight.
     behind: Option<Ticket>,
 }
 
 #[derive(Debug)]
 struct Flight<K> {
     broker: i32,
-    /// Empty when the transaction it belonged to is over.
+    /// Empty after the request's transaction has ended.
     partitions: Vec<K>,
 }
 
-/// The state machine; see the module. `K` names a partition, `B` is a batch, cheap to clone.
+/// State machine of in-flight batches; see the module. `K` is a partition, `B` a batch that is cheap to clone.
 #[derive(Debug)]
 pub struct InFlight<K, B> {
     lanes: BTreeMap<K, Lane<B>>,
-    /// Lanes with entries.
+    /// Partitions with unacknowledged batches.
     busy: BTreeSet<K>,
     flights: BTreeMap<Ticket, Flight<K>>,
     turn: u64,
@@ -175,7 +174,7 @@ pub struct InFlight<K, B> {
 }
 
 impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
-    /// Nothing to send. `request_bytes` bounds a request, beyond its first batch.
+    /// Returns a state without batches. `request_bytes` limits a request, except for its first batch.
     #[must_use]
     pub const fn new(request_bytes: usize) -> Self {
         Self {
@@ -188,8 +187,8 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         }
     }
 
-    /// Forgets all batches and begins every sequence at 0, for a new identity. Requests that are outstanding count
-    /// towards the window until they are answered, and mean nothing else any more.
+    /// Discards all batches and restarts every sequence at 0, for a new identity. In-flight requests still count
+    /// towards the window until they end; their responses are ignored.
     pub fn restart(&mut self) {
         self.lanes.clear();
         self.busy.clear();
@@ -199,7 +198,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         }
     }
 
-    /// The sequence number of the next batch that is pushed for a partition.
+    /// Returns the sequence number of the next batch pushed for a partition.
     #[must_use]
     pub fn next_sequence(&self, partition: &K) -> i32 {
         self.lanes
@@ -238,24 +237,24 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         }
     }
 
-    /// Bytes of all batches that are not acknowledged.
+    /// Returns the number of bytes in unacknowledged batches.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether everything that was pushed is acknowledged.
+    /// Returns true if every pushed batch is acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.busy.is_empty()
     }
 
-    /// Partitions with batches that are not acknowledged.
+    /// Returns the partitions with unacknowledged batches.
     pub fn unsettled(&self) -> impl Iterator<Item = &K> {
         self.busy.iter()
     }
 
-    /// Brokers that could be given a request now. `leader` says who leads a partition.
+    /// Returns the brokers that can take a request now. `leader` returns the leader of a partition.
     pub fn brokers(&self, leader: impl Fn(&K) -> Option<i32>, now: Instant) -> BTreeSet<i32> {
         let mut brokers = BTreeSet::new();
         for partition in &self.busy {
@@ -267,7 +266,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         brokers
     }
 
-    /// When a partition may be sent again that rests now.
+    /// Returns the earliest time at which a partition in backoff may be sent again.
     #[must_use]
     pub fn next_retry(&self, now: Instant) -> Option<Instant> {
         self.busy
@@ -277,7 +276,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             .min()
     }
 
-    /// The next request for a broker that is ready; None when there is nothing to send or its window is full.
+    /// Returns the next request for a broker; `None` if nothing is ready or its window is full.
     pub fn plan(
         &mut self,
         broker: i32,
@@ -293,7 +292,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             .filter(|partition| self.target(partition, &leader, now) == Some(broker))
             .filter_map(|partition| Some((self.lanes.get(partition)?.served, partition)))
             .collect();
-        // those that were served longest ago come first, so that a full request starves nobody
+        // partitions served longest ago come first, so a full request starves none
         chosen.sort_by_key(|(served, _)| *served);
         let partitions: Vec<K> = chosen
             .into_iter()
@@ -333,8 +332,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         Some(Outgoing { ticket, batches })
     }
 
-    /// Takes an answer: for each partition an error code and the base offset. A partition of which it says nothing
-    /// counts as lost.
+    /// Takes a response: an error code and a base offset per partition. A partition that is absent counts as lost.
     pub fn answered(
         &mut self,
         ticket: Ticket,
@@ -360,7 +358,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
         answered
     }
 
-    /// A request or its answer was lost: the broker may have carried it out, or may still do so.
+    /// Records that a request or its response was lost. The broker may have executed it, or may still do so.
     pub fn lost(&mut self, ticket: Ticket, now: Instant) {
         self.answered(ticket, [], now);
     }
@@ -427,7 +425,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
             .count()
     }
 
-    /// Which broker the next batch of a partition may go to now.
+    /// Returns the broker to which the partition's next batch may be sent now.
     fn target(
         &self,
         partition: &K,
@@ -446,7 +444,7 @@ impl<K: Ord + Clone, B: Clone> InFlight<K, B> {
 }
 
 impl<B> Lane<B> {
-    /// The turn of the next batch; None when nothing can be sent now.
+    /// Returns the next batch's turn; `None` if nothing can be sent now.
     fn turn(&self, now: Instant) -> Option<Turn> {
         if self.not_before.is_some_and(|at| at > now) {
             return None;
@@ -465,7 +463,7 @@ impl<B> Lane<B> {
         None
     }
 
-    /// Lets failed batches wait for their turn again when nothing of the partition is outstanding.
+    /// Returns failed batches to waiting once no batch of the partition is in flight.
     fn land(&mut self, now: Instant) {
         let flies = |entry: &Entry<B>| matches!(entry.state, State::Flying(_));
         if self.entries.iter().any(flies) {
@@ -485,7 +483,7 @@ impl<B> Lane<B> {
     }
 }
 
-/// The sequence number `records` further; 2^31 - 1 is followed by 0.
+/// Returns the sequence number after `records` records; 2^31 - 1 is followed by 0.
 fn after(sequence: i32, records: i32) -> i32 {
     let sum = i64::from(sequence) + i64::from(records.max(0));
     i32::try_from(sum & i64::from(i32::MAX)).unwrap_or(0)

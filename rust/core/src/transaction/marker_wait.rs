@@ -1,46 +1,45 @@
-//! When the first records of a transaction may go: not before the markers of the one before are written.
+//! Delays the first records of a transaction until the markers of the previous one are written.
 //!
-//! `EndTxn` is answered when the decision stands in the coordinator's log; the markers are written after that. Whoever
-//! writes into the next transaction before they are there is not refused any more (KIP-890): the partition's leader
-//! asks the coordinator again, but only after `add.partitions.to.txn.retry.backoff.ms`, 20 by default
-//! (KAFKA-18654), and the markers take a few. A lane that commits one small transaction after the other waits for that
-//! every time.
+//! The coordinator answers `EndTxn` when the decision is in its log, and writes the markers afterwards. A producer that
+//! writes into the next transaction earlier is not rejected (KIP-890): the partition's leader asks the coordinator
+//! again, but only after `add.partitions.to.txn.retry.backoff.ms`, 20 by default (KAFKA-18654). Markers take a few
+//! milliseconds. A lane that commits small transactions in sequence would pay this backoff each time.
 //!
-//! So the coordinator is asked which state the transactional id is in (`DescribeTransactions`, KIP-664), when the markers
-//! may be there, as learnt from the transactions before. It is asked whether records want to go or not: those that come
-//! behind a short pause lose no time by it then.
+//! So the producer asks the coordinator for the state of the transactional id (`DescribeTransactions`, KIP-664) at the
+//! time when the markers are probably written, learned from earlier transactions. It asks even without waiting records,
+//! so that records arriving after a short pause lose no time.
 //!
 //! ```text
-//! since the end            what happens, and what records do meanwhile
+//! since the end            action, and effect on records
 //! ----------------------   --------------------------------------------------------------------
 //! less than usual          wait
-//! about as long as usual   ask; while they are being written again, a quarter later each time
-//! 20 ms or three times it  go: they are most likely there, and a leader that disagrees asks itself
+//! about as long as usual   ask; while the markers are being written, again a quarter later each time
+//! 20 ms or three times it  send: the markers are most likely written, and otherwise the leader asks
 //! ```
 //!
-//! Nothing depends on the answer but time: a coordinator that does not say leaves all as it was.
+//! The response affects only latency. Without one, the producer sends after the maximum wait.
 
 use std::time::{Duration, Instant};
 
-/// What a producer begins with, and the least that it learns.
+/// Initial and smallest learned duration.
 const LEAST: Duration = Duration::from_millis(1);
-/// The most that it learns.
+/// Largest learned duration.
 const MOST: Duration = Duration::from_millis(30);
-/// Behind this, or three times the usual, nobody waits.
+/// Minimum of the maximum wait, which is otherwise three times the usual duration.
 const SURE: Duration = Duration::from_millis(20);
-/// At least so long between two questions.
+/// Minimum interval between two requests.
 const PAUSE: Duration = Duration::from_micros(700);
 
-/// What records that want to go have to do.
+/// Action for waiting records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// They go.
+    /// Send them.
     Go,
-    /// They wait, until then at most; the coordinator is not asked before.
+    /// Wait until this time; the coordinator is not asked before.
     Wait(Instant),
-    /// They wait for what the coordinator says, until then at most.
+    /// Wait for the coordinator's response, at most until this time.
     Asked(Instant),
-    /// The coordinator is to be asked; see [`MarkerWait::asked`].
+    /// Ask the coordinator; see [`MarkerWait::asked`].
     Ask,
 }
 
@@ -51,17 +50,17 @@ enum Phase {
         ended: Instant,
         next: Instant,
         asked: bool,
-        /// The coordinator has said that they are being written.
+        /// True once the coordinator has reported that the markers are being written.
         seen: bool,
     },
 }
 
-/// The markers of one producer's last transaction.
+/// Tracks the markers of a producer's last transaction.
 #[derive(Debug, Clone)]
 pub struct MarkerWait {
     phase: Phase,
     usual: Duration,
-    /// The coordinator does not tell this producer.
+    /// True if the coordinator does not support the request.
     silent: bool,
 }
 
@@ -72,7 +71,7 @@ impl Default for MarkerWait {
 }
 
 impl MarkerWait {
-    /// Of a producer that has no transaction behind it.
+    /// Returns the state of a producer without an earlier transaction.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -82,7 +81,7 @@ impl MarkerWait {
         }
     }
 
-    /// `EndTxn` was answered; the markers are being written.
+    /// Records a response to `EndTxn`: the markers are now being written.
     pub fn ended(&mut self, now: Instant) {
         if !self.silent {
             self.phase = Phase::Writing {
@@ -94,12 +93,12 @@ impl MarkerWait {
         }
     }
 
-    /// They are there, or nobody can tell: whatever wants to go may.
+    /// Ends the wait: the markers are written, or their state cannot be determined.
     pub const fn written(&mut self) {
         self.phase = Phase::Written;
     }
 
-    /// What records have to do that want to go.
+    /// Returns the action for waiting records.
     pub fn wants(&mut self, now: Instant) -> Step {
         let Phase::Writing {
             ended, next, asked, ..
@@ -120,14 +119,14 @@ impl MarkerWait {
         }
     }
 
-    /// The coordinator was asked.
+    /// Records a request to the coordinator.
     pub const fn asked(&mut self) {
         if let Phase::Writing { asked, .. } = &mut self.phase {
             *asked = true;
         }
     }
 
-    /// It has answered: whether they are still being written.
+    /// Takes the coordinator's response: whether the markers are still being written.
     pub fn told(&mut self, writing: bool, now: Instant) {
         let Phase::Writing { ended, seen, .. } = self.phase else {
             return;
@@ -143,17 +142,17 @@ impl MarkerWait {
             return;
         }
         self.usual = if seen {
-            // somewhere between the last two questions
+            // between the last two requests
             (self.usual * 3 + since) / 4
         } else {
-            // it may have been over for some time
+            // possibly written some time before the first request
             self.usual * 15 / 16
         }
         .clamp(LEAST, MOST);
         self.phase = Phase::Written;
     }
 
-    /// It does not say, and never will.
+    /// Disables the wait: the coordinator does not support the request.
     pub const fn silence(&mut self) {
         self.silent = true;
         self.written();
@@ -166,7 +165,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Asks until records may go; markers take `takes`. Gives when that was, and how often the coordinator was asked.
+    /// Asks until records may be sent; writing the markers takes `takes`. Returns the wait and the number of requests.
     fn wait(markers: &mut MarkerWait, takes: Duration, trip: Duration) -> (Duration, u32) {
         let ended = Instant::now();
         let (mut now, mut asked) = (ended, 0);

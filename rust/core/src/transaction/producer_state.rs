@@ -1,113 +1,113 @@
-//! The producer and its transaction, as the coordinator sees them (transaction protocol V2, KIP-890 part 2).
+//! State of the producer and its transaction, as seen by the coordinator (transaction protocol V2, KIP-890 part 2).
 //!
-//! # What this rests on
+//! # Basis
 //!
-//! With `transaction.version` 2 every `EndTxn` gives the producer a new epoch (or, when epochs are used up, a new
-//! producer id). So identity and transaction are one: a straggler of an old transaction, `Produce` or `EndTxn`, carries
-//! an identity that no broker takes any more. A fact about one transaction can never be mistaken for one about another.
+//! With `transaction.version` 2 every `EndTxn` gives the producer a new epoch, or a new producer id when epochs are
+//! used up. So each transaction has its own identity. A late `Produce` or `EndTxn` of an old transaction carries an
+//! identity that every broker rejects, and a response about one transaction cannot be mistaken for one about another.
 //!
 //! # Unknown outcome
 //!
-//! An `EndTxn` whose answer was lost may have been carried out or not. The only thing to do is to send the *same*
-//! one again, with the old identity, as often as it takes: the coordinator recognises it (51 while it writes markers,
-//! then 0 with the identity that the first one made). Asking for the opposite in between would be wrong whatever comes
-//! back, so [`ProducerState::abort`] is refused while a commit is unresolved. `INVALID_TXN_STATE` (48) to a commit is
-//! definite: the coordinator has aborted, by its timeout, and a commit that arrives late will be refused as well.
+//! An `EndTxn` whose response was lost may or may not have been executed. The producer sends the *same* request again,
+//! with the old identity, until it is answered. The coordinator recognises it: it returns 51 while it writes markers,
+//! then 0 with the identity that the first request created. Requesting the opposite in between would be wrong for every
+//! outcome, so [`ProducerState::abort`] is rejected while a commit is unresolved. `INVALID_TXN_STATE` (48) for a commit
+//! is definite: the coordinator has aborted after its timeout, and rejects a late commit as well.
 //!
 //! # Fencing
 //!
-//! 47 and 90 from the coordinator mean that somebody else has this transactional id: this producer is over. When a
-//! commit was under way, its outcome is *not* known; what readers of committed records see is the truth. A producer that has
-//! lost its identity by a timeout asks for a new one with the old one in hand (KIP-360), so that it is refused when it
-//! was replaced, and never takes a transactional id back from its successor.
+//! 47 and 90 from the coordinator mean that another producer has this transactional id: this producer is fenced. If a
+//! commit was in progress, its outcome is *unknown* until the committed records are read. A producer that lost its
+//! identity in a timeout requests a new one with the old one (KIP-360). If it was replaced, the request is rejected, so
+//! it never takes the transactional id back from its successor.
 //!
-//! # The table
+//! # Transitions
 //!
 //! ```text
-//! state          event                        next           tells
+//! state          event                        next           result
 //! ------------   --------------------------   ------------   ----------------------------
 //! Initializing   InitProducerId 0             Ready          Initialized
 //! Ready          begin()                      Open
-//! Open           commit(), nothing written    Ready          Committed, nobody is asked
+//! Open           commit(), nothing written    Ready          Committed, without a request
 //! Open           commit()                     Committing
 //! Open           abort()                      Aborting
 //! Open           require_abort()              AbortRequired
 //! Committing     EndTxn 0                     Ready          Committed
 //! Aborting       EndTxn 0                     Ready          Aborted
-//! either         EndTxn 51, 14, lost, ...     the same       the same again, after a pause
+//! either         EndTxn 51, 14, lost, ...     unchanged      the same request, after a backoff
 //! Committing     EndTxn 120                   AbortRequired  MustAbort
 //! Committing     EndTxn 48                    Initializing   NotCommitted
 //! Aborting       EndTxn 48                    Initializing   Aborted
 //! AbortRequired  abort()                      Aborting
 //! any            47, 90                       Fatal          Fenced
-//! any            everything else              Fatal          Refused
+//! any            any other error              Fatal          Refused
 //! ```
 //!
-//! 15, 16 and a lost connection also forget which broker is the coordinator, in every state.
+//! In every state, 15, 16 and a lost connection also discard the known coordinator.
 
 use std::time::{Duration, Instant};
 
 use super::code;
 
-/// The first pause before the same is asked again; it doubles up to [`LONGEST_PAUSE`]. Short, because the usual cause
-/// is a coordinator that writes the markers of the last transaction, which takes about a millisecond.
+/// First backoff; it doubles up to [`LONGEST_PAUSE`]. It is short because the usual cause is a coordinator that writes
+/// the markers of the last transaction, which takes about a millisecond.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Whom brokers take the producer for.
+/// Producer id and epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
-    /// Given by the coordinator.
+    /// Producer id, assigned by the coordinator.
     pub producer_id: i64,
-    /// Of the producer id; a new one with every transaction.
+    /// Epoch of the producer id; every transaction has a new one.
     pub epoch: i16,
 }
 
-/// What to ask.
+/// Request to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// `FindCoordinator`, of any broker.
+    /// `FindCoordinator`, to any broker.
     Find,
-    /// `InitProducerId`, of the coordinator.
+    /// `InitProducerId`, to the coordinator.
     Init {
-        /// The identity that was lost; None for a producer that begins.
+        /// The lost identity; `None` for a new producer.
         previous: Option<Identity>,
     },
-    /// `EndTxn`, of the coordinator.
+    /// `EndTxn`, to the coordinator.
     End {
-        /// The identity of the transaction.
+        /// Identity of the transaction.
         identity: Identity,
-        /// Commit or abort.
+        /// True to commit, false to abort.
         commit: bool,
     },
 }
 
-/// What has become clear.
+/// Result of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// There is an identity; a transaction can begin.
+    /// The producer has an identity; a transaction can begin.
     Initialized,
     /// The transaction is committed.
     Committed,
     /// The transaction is aborted.
     Aborted,
-    /// The transaction was not committed, and only an abort is left.
+    /// The transaction was not committed and must be aborted.
     MustAbort(i16),
-    /// The transaction was not committed and is gone: the coordinator aborted it.
+    /// The transaction was not committed: the coordinator has aborted it.
     NotCommitted(i16),
-    /// Another producer has the transactional id. When a commit was under way, its outcome is not known.
+    /// Another producer has the transactional id. If a commit was in progress, its outcome is unknown.
     Fenced(i16),
-    /// The coordinator will not serve this producer. When a commit was under way, its outcome is not known.
+    /// The coordinator rejects this producer. If a commit was in progress, its outcome is unknown.
     Refused(i16),
 }
 
-/// A call that does not fit the state.
+/// A call that is invalid in the current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{call} does not fit: {state}")]
 pub struct InvalidState {
-    /// What was called.
+    /// Name of the call.
     pub call: &'static str,
-    /// Why it does not fit.
+    /// Description of the state.
     pub state: &'static str,
 }
 
@@ -122,7 +122,7 @@ enum Phase {
     Fatal,
 }
 
-/// The state machine; see the module.
+/// State machine of the producer; see the module.
 #[derive(Debug)]
 pub struct ProducerState {
     phase: Phase,
@@ -139,7 +139,7 @@ impl Default for ProducerState {
 }
 
 impl ProducerState {
-    /// A producer that has no identity yet.
+    /// Returns the state of a producer without an identity.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -151,13 +151,13 @@ impl ProducerState {
         }
     }
 
-    /// The broker that is the coordinator, as far as known.
+    /// Returns the coordinator's broker id, if known.
     #[must_use]
     pub const fn broker(&self) -> Option<i32> {
         self.broker
     }
 
-    /// The identity under which batches may be written now; None outside of a transaction.
+    /// Returns the identity for batches of the open transaction; `None` outside of a transaction.
     #[must_use]
     pub const fn writer(&self) -> Option<Identity> {
         match self.phase {
@@ -166,8 +166,8 @@ impl ProducerState {
         }
     }
 
-    /// The producer id, between transactions too; None while the coordinator has given none. With the end of a transaction
-    /// it may become another one.
+    /// Returns the producer id, also between transactions; `None` until the coordinator assigns one. The end of a
+    /// transaction may change it.
     #[must_use]
     pub const fn producer_id(&self) -> Option<i64> {
         match self.phase {
@@ -180,7 +180,7 @@ impl ProducerState {
         }
     }
 
-    /// The identity that the next transaction will have; None when none can begin.
+    /// Returns the identity of the next transaction; `None` if none can begin.
     #[must_use]
     pub const fn ready_identity(&self) -> Option<Identity> {
         match self.phase {
@@ -189,7 +189,7 @@ impl ProducerState {
         }
     }
 
-    /// Whether a transaction is open or being ended.
+    /// Returns true if a transaction is open or being ended.
     #[must_use]
     pub const fn in_transaction(&self) -> bool {
         matches!(
@@ -201,19 +201,19 @@ impl ProducerState {
         )
     }
 
-    /// Whether a commit was asked for and its outcome is not known yet.
+    /// Returns true if a commit was requested and its outcome is unknown.
     #[must_use]
     pub const fn is_committing(&self) -> bool {
         matches!(self.phase, Phase::Committing(_))
     }
 
-    /// Whether a transaction is being ended.
+    /// Returns true if a transaction is being ended.
     #[must_use]
     pub const fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Committing(_) | Phase::Aborting(_))
     }
 
-    /// What to ask now; None when nothing is missing, an answer is outstanding, or a pause is on.
+    /// Returns the request to send now; `None` if none is needed, one is in flight, or a backoff is active.
     #[must_use]
     pub fn wants(&self, now: Instant) -> Option<Ask> {
         if self.asked || self.not_before.is_some_and(|at| at > now) {
@@ -240,25 +240,25 @@ impl ProducerState {
         })
     }
 
-    /// When a pause ends that keeps [`Self::wants`] from asking.
+    /// Returns the end of the backoff that keeps [`Self::wants`] from returning a request.
     #[must_use]
     pub fn paused_until(&self) -> Option<Instant> {
         self.not_before.filter(|_| !self.asked)
     }
 
-    /// Notes that what [`Self::wants`] gave was sent.
+    /// Records that the request of [`Self::wants`] was sent.
     pub const fn asked(&mut self) {
         self.asked = true;
     }
 
-    /// The request or its answer was lost, or the coordinator cannot be reached.
+    /// Records that the request or its response was lost, or that the coordinator cannot be reached.
     pub fn lost(&mut self, now: Instant) {
         self.asked = false;
         self.broker = None;
         self.back_off(now);
     }
 
-    /// The answer to [`Ask::Find`].
+    /// Takes the response to [`Ask::Find`].
     pub fn found(&mut self, error: i16, broker: i32, now: Instant) -> Option<Event> {
         self.asked = false;
         match error {
@@ -274,7 +274,7 @@ impl ProducerState {
         }
     }
 
-    /// The answer to [`Ask::Init`].
+    /// Takes the response to [`Ask::Init`].
     pub fn initialized(&mut self, error: i16, identity: Identity, now: Instant) -> Option<Event> {
         self.asked = false;
         let Phase::Initializing { .. } = self.phase else {
@@ -289,7 +289,7 @@ impl ProducerState {
         }
     }
 
-    /// The answer to [`Ask::End`]; `next` is the identity that it gives.
+    /// Takes the response to [`Ask::End`]; `next` is the identity in it.
     pub fn ended(&mut self, error: i16, next: Identity, now: Instant) -> Option<Event> {
         self.asked = false;
         let (identity, commit) = match self.phase {
@@ -306,7 +306,7 @@ impl ProducerState {
                 };
                 Some(self.ready(next, event))
             }
-            // said to be done, under an identity that no later batch could be told from an earlier one by
+            // reported as done, under an identity that does not separate later batches from earlier ones
             0 => Some(self.fatal(Event::Refused(code::INVALID_PRODUCER_EPOCH))),
             code::TRANSACTION_ABORTABLE if commit => {
                 self.phase = Phase::AbortRequired(identity);
@@ -340,7 +340,7 @@ impl ProducerState {
         }
     }
 
-    /// Notes that something is sent to a partition under this transaction's identity.
+    /// Records that data is sent to a partition under this transaction's identity.
     pub const fn wrote(&mut self) {
         if let Phase::Open { identity, .. } = self.phase {
             self.phase = Phase::Open {
@@ -350,8 +350,8 @@ impl ProducerState {
         }
     }
 
-    /// Asks for a commit; everything that was sent must have been acknowledged. An empty transaction is committed at
-    /// once: the coordinator does not know it and would answer 48.
+    /// Requests a commit; all batches must have been acknowledged. An empty transaction is committed without a request:
+    /// the coordinator does not know it and would return 48.
     pub fn commit(&mut self) -> Result<Option<Event>, InvalidState> {
         match self.phase {
             Phase::Open {
@@ -370,7 +370,7 @@ impl ProducerState {
         }
     }
 
-    /// Asks for an abort, of an empty transaction too: the new epoch makes void whatever may be on its way.
+    /// Requests an abort, also of an empty transaction: the new epoch invalidates all requests in flight.
     pub fn abort(&mut self) -> Result<(), InvalidState> {
         match self.phase {
             Phase::Open { identity, .. } | Phase::AbortRequired(identity) => {
@@ -382,7 +382,7 @@ impl ProducerState {
         }
     }
 
-    /// What a leader refused makes this transaction impossible to commit.
+    /// Requires an abort of the open transaction, because a leader rejected a batch.
     pub const fn require_abort(&mut self) {
         if let Phase::Open { identity, .. } = self.phase {
             self.phase = Phase::AbortRequired(identity);
@@ -443,7 +443,7 @@ impl ProducerState {
     }
 }
 
-/// Whether the same request may get another answer soon.
+/// Returns true if the same request may succeed later.
 const fn is_passing(error: i16) -> bool {
     matches!(
         error,
@@ -459,7 +459,7 @@ const fn is_passing(error: i16) -> bool {
     )
 }
 
-/// Whether an identity can be the one after another: the next epoch, or another producer id when epochs are used up.
+/// Returns true if `next` is a valid successor: the next epoch, or another producer id when epochs are used up.
 fn follows(before: Identity, next: Identity) -> bool {
     if next.producer_id == before.producer_id {
         before.epoch.checked_add(1) == Some(next.epoch)

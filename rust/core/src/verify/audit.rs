@@ -1,27 +1,27 @@
-//! The log audit: shows from the target's logs alone that every transaction of a link is whole.
+//! Audits the target's logs: proves from them alone that every transaction of a link is complete.
 //!
-//! # What is read
+//! # Input
 //!
 //! The data partitions, the positions and the offset map of one link, read uncommitted, with markers. The batches of
-//! each partition come in offset order; the partitions may come in any order and in turns ([`Audit::feed`]).
+//! each partition must come in offset order; partitions may come in any order and interleaved ([`Audit::feed`]).
 //!
-//! # How a transaction is put together
+//! # Reconstruction of a transaction
 //!
-//! A log knows transactions only per partition: what a producer id wrote there since its last marker, and how the
-//! next marker decided it. Such a piece is called a segment here. Nothing in the log says which segments of different
-//! partitions were decided together:
+//! A log shows transactions only per partition: the records of a producer id since its last marker there, and the next
+//! marker. Such a part is called a segment. The log does not tell which segments of different partitions were decided
+//! together:
 //!
-//! * Under the second transaction protocol (KIP-890) the producer epoch grows with every transaction. (producer id,
-//!   epoch) names it, and equal names are all that is needed.
-//! * Under the first one (KIP-98; librdkafka speaks it) one (producer id, epoch) runs many transactions, one after the
-//!   other. Each ends with a marker in the partitions that it touched and in no others, so that the k-th segment of a
-//!   partition is not the k-th transaction. Times do not help: markers of one decision are written when each
-//!   partition's leader gets to it, by that broker's clock.
+//! * Under transaction protocol V2 (KIP-890) the producer epoch increases with every transaction. (producer id, epoch)
+//!   identifies it, and equal pairs suffice.
+//! * Under V1 (KIP-98, used by librdkafka) one (producer id, epoch) runs many transactions in sequence. Each ends with
+//!   a marker in exactly the partitions that it touched, so the k-th segment of a partition is not the k-th
+//!   transaction. Times do not help: each partition's leader writes the markers of a decision at its own time, by its
+//!   own clock.
 //!
-//! So the records have to say it. A position carries the name of its transaction (run, lane, epoch, attempt, number,
-//! producer), the source range [prev, offset), how many records of it were mirrored, and the target offset of the
-//! last. The chunk of the offset map with the same producer and a first source offset in that range says where each
-//! of these records is on the target. From this follow the segments that belong to a transaction:
+//! So the records must identify the transaction. A position carries its name (run, lane, epoch, attempt, number,
+//! producer), the source range [prev, offset), the number of mirrored records, and the target offset of the last one.
+//! The chunk of the offset map with the same producer and a first source offset in that range gives the target offsets
+//! of these records. Together they determine the segments of a transaction:
 //!
 //! ```text
 //! positions   [ p(t1) ]M   [ p(t2) ]M     the segment that holds the position
@@ -31,54 +31,54 @@
 //! data        [ r r r ]M   [ r r ]M       the segment that holds the records
 //! ```
 //!
-//! # What is checked
+//! # Checks
 //!
-//! * O3. The lines in the drawing are one-to-one: a transaction has at most one segment in a partition, a segment
-//!   belongs to one transaction, all of them are of one producer epoch and committed, and every record of a segment is
-//!   claimed once. Names grow in the positions topic. What breaks this is named: [`Fault::UncoveredData`],
-//!   [`Fault::TornTransaction`], [`Fault::PositionWithoutData`], [`Fault::WrongTargetOffset`],
+//! * O3. The lines in the drawing are one-to-one: a transaction has at most one segment per partition, and a segment
+//!   belongs to one transaction. All of them have one producer epoch and are committed, and every record of a segment
+//!   is claimed once. Names increase in the positions topic. Violations are [`Fault::UncoveredData`],
+//!   [`Fault::TornTransaction`], [`Fault::PositionWithoutData`], [`Fault::WrongTargetOffset`] and
 //!   [`Fault::MapMismatch`].
 //! * O4. The positions of each source partition form one chain, in which nothing goes back: [`Fault::BrokenChain`].
-//! * O6. At rest every segment has its marker: [`Fault::OpenTransaction`]. A stranger's open transaction counts,
-//!   because it hides our records from readers as well as one of ours.
+//! * O6. At rest every segment has its marker: [`Fault::OpenTransaction`]. An open transaction of a foreign producer
+//!   counts as well, because it hides this link's records from readers.
 //!
-//! A chunk in the transaction of a first position says what another replicator had mirrored before the link was adopted.
-//! Nobody's transaction holds these records, so nothing is asked of them.
+//! A chunk in the transaction of a first position describes what another replicator mirrored before the link was
+//! adopted. No transaction of the link holds these records, so they are not checked.
 //!
 //! Committed records of producer ids that no position or claim names are foreign. A shared topic may have them, so they
-//! are counted and are no fault. A record of a link's producer id is never foreign, whatever its epoch.
+//! are counted and are not a fault. A record of a link's producer id is never foreign, whatever its epoch.
 //!
-//! # What cannot be proved
+//! # Limits of the proof
 //!
-//! * Under the first protocol, a transaction that two decisions ended one after the other, with no record of the same
-//!   partition on both sides, looks like one that was decided at once and whose markers were slow. In the end everything
-//!   is there; a reader could have seen half of it meanwhile. [`Report::widest_spread`] tells how far apart the
-//!   markers of one transaction are, by the brokers' clocks. The second protocol leaves no such doubt.
-//! * Contents. That the records are the source's is for `verify` to show; this audit shows that what claims to be
-//!   mirrored is there, once and in one piece.
-//! * Records by a producer id that only removed positions named look foreign.
+//! * Under V1, a transaction that two decisions ended in sequence, with no record of the same partition on both sides,
+//!   looks like one that was decided at once with slow markers. All its records are there in the end, but a reader
+//!   could have seen half of them in between. [`Report::widest_spread`] gives the time between the markers of one
+//!   transaction, by the brokers' clocks. V2 has no such ambiguity.
+//! * Contents. `verify` compares the records with the source; this audit proves that everything claimed as mirrored is
+//!   there, once and complete.
+//! * Records of a producer id that only removed positions named appear foreign.
 //!
 //! # Compaction and retention
 //!
-//! The state topics are compact, and data topics may be. Offsets of a log are dense, so a hole shows that records were
-//! removed, and behind the last hole nothing was. Where a chain of positions has a joint that removed records explain,
-//! the audit is complete from that transaction on ([`Report::since`]); older records are [`Unproven`], not faults.
-//! Positions and chunks whose records may have been removed are counted likewise, and so are positions that name the
-//! id of a target topic that was deleted since.
+//! The state topics are compacted, and data topics may be. Offsets of a log are dense, so a hole shows that records
+//! were removed, and after the last hole none were. If removed records explain a break in a chain of positions, the
+//! audit is complete from that transaction on ([`Report::since`]); older records are [`Unproven`], not faults.
+//! Positions and chunks whose records may have been removed are counted in the same way, and so are positions that name
+//! the id of a deleted target topic.
 //!
-//! # A link that runs
+//! # Running links
 //!
-//! The ends of the partitions are taken one after the other, so the last transaction of each producer may be cut in
-//! two. Take the ends of data partitions first, then those of positions, then those of the offset map; then every
-//! transaction but the last of a producer id is judged ([`Audit::finish`] with `at_rest: false`).
+//! The end offsets of the partitions are read in sequence, so the last transaction of each producer may be split. Read
+//! the ends of data partitions first, then those of positions, then those of the offset map. Then every transaction
+//! except the last of a producer id is judged ([`Audit::finish`] with `at_rest: false`).
 //!
 //! # Memory
 //!
-//! Open segments, what has not met its counterpart, and the last position of each source partition and generation. It
-//! stays small if the positions and the map are read a little ahead of the data: when the records of a transaction
-//! come, their claims are there, and both are forgotten ([`Audit::wants`]). What has no counterpart is kept to a
-//! limit of 65,536 each: above it a producer that nothing names is given up as foreign, a chunk in a link whose
-//! positions were compacted is not proved, and what lies beside an abort gets a less telling name.
+//! Open segments, unmatched items, and the last position of each source partition and generation. Memory stays small if
+//! the positions and the map are read slightly ahead of the data: when the records of a transaction are read, their
+//! claims are there, and both are discarded ([`Audit::wants`]). Unmatched items are limited to 65,536 each. Above that,
+//! a producer that no position names is classified as foreign, a chunk in a link with compacted positions is not
+//! proved, and a defect beside an abort gets a less precise name.
 
 mod chain;
 mod coverage;
@@ -110,8 +110,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Adds a partition, to be read from its log's start to `end`. All partitions of the positions topic and of the offset map must be added before the first
-    /// batch, because a chunk's place follows from their number.
+    /// Adds a partition, to be read from its log's start to `end`. All partitions of the positions topic and of the
+    /// offset map must be added before the first batch, because their number determines a chunk's partition.
     pub fn add(
         &mut self,
         topic: &str,
@@ -129,26 +129,26 @@ impl Audit {
         id
     }
 
-    /// Says which topic a partition belongs to. Positions of an earlier topic of the same name are not held against it.
+    /// Sets the topic id of a partition. Positions of an earlier topic of the same name are not reported as faults.
     pub fn identify(&mut self, id: LogId, topic_id: &str) {
         self.logs.get_mut(id).topic_id = Some(topic_id.to_owned());
     }
 
-    /// Says that a producer id is the link's own. Positions and claims say so, too, but where most of them have been
-    /// compacted away they come late, and until then its records look like a stranger's.
+    /// Registers a producer id of the link. Positions and claims name it as well, but late if most of them have been
+    /// compacted away; until then its records appear foreign.
     pub fn learn(&mut self, producer_id: i64) {
         self.cover.learn(producer_id);
     }
 
-    /// Whether the partition has something left to read.
+    /// Returns true if the partition has something left to read.
     #[must_use]
     pub fn is_unfinished(&self, id: LogId) -> bool {
         self.logs.get(id).wants()
     }
 
-    /// Whether the partition should be fed now, so that little has to be remembered: data as far as all state topics
-    /// have been read, state topics no further ahead than one step, by the times of the markers. Of all unfinished
-    /// partitions at least one is wanted.
+    /// Returns true if the partition should be fed now to limit memory: data only as far as all state topics have been
+    /// read, state topics at most one step ahead, by the times of the markers. At least one unfinished partition is
+    /// always wanted.
     #[must_use]
     pub fn wants(&self, id: LogId) -> bool {
         let log = self.logs.get(id);
@@ -162,20 +162,20 @@ impl Audit {
         }
     }
 
-    /// The next offset that a partition is to be fed.
+    /// Returns the next offset to feed of a partition.
     #[must_use]
     pub fn position(&self, id: LogId) -> i64 {
         self.logs.get(id).next
     }
 
-    /// How many segments, positions and chunks are remembered because they have not met their counterparts.
+    /// Returns the number of segments, positions and chunks without their counterparts.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.cover.pending()
     }
 
-    /// Takes the next batch of a partition. A batch that was taken before is passed over, so that a fetch from the
-    /// middle of a batch does no harm.
+    /// Takes the next batch of a partition. A batch that was taken before is ignored, so a fetch from the middle of a
+    /// batch is harmless.
     pub fn feed(&mut self, id: LogId, batch: &Batch<'_>) -> Result<(), BatchError> {
         let log = self.logs.get_mut(id);
         if batch.last_offset() < log.next {
@@ -210,10 +210,10 @@ impl Audit {
         Ok(())
     }
 
-    /// Says what is left over wrong, and what was seen.
+    /// Judges the remaining items and returns the result.
     ///
-    /// `at_rest` means that nobody writes: then what is open is a fault, and so is everything that has not met its
-    /// counterpart.
+    /// `at_rest` means that no producer writes: then every open transaction and every item without its counterpart is a
+    /// fault.
     #[must_use]
     pub fn finish(mut self, at_rest: bool) -> Report {
         let mut open = Vec::new();
@@ -246,7 +246,7 @@ impl Audit {
                 self.report.foreign_records += u64::from(batch.record_count().unsigned_abs());
                 return Ok(());
             }
-            // readers believe it, so the audit has to look at it: a transaction of its own
+            // readers see it, so the audit treats it as a transaction of its own
             let mut segment = Segment::new(producer);
             segment.add(span);
             self.read_state(id, batch, &mut segment)?;
@@ -263,7 +263,7 @@ impl Audit {
         let mut segment = match open {
             Some(open) if open.producer == producer => open,
             Some(open) => {
-                // a newer epoch begins only when the older one's transaction has its marker
+                // a newer epoch begins only after the marker of the older one's transaction
                 let log = self.logs.get(id);
                 if open.bounds().last >= log.whole_from {
                     self.report.add(unended(log, &open));
@@ -280,7 +280,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Reads the records of a state topic's batch into `segment`.
+    /// Decodes the records of a state topic's batch into `segment`.
     fn read_state(
         &mut self,
         id: LogId,
@@ -291,7 +291,7 @@ impl Audit {
         for record in Records::of(batch, &mut self.memory, Limits::default())? {
             let record = record?;
             let (key, Some(value)) = (record.key.unwrap_or_default(), record.value) else {
-                // a tombstone takes a state back; nothing of it is left to check
+                // a tombstone deletes a state; there is nothing left to check
                 continue;
             };
             let wrong = if log.role == Role::Positions {
@@ -335,7 +335,7 @@ impl Audit {
             Marker::Abort { .. } => false,
             Marker::Other { .. } => return,
         };
-        // none where the transaction registered the partition and wrote nothing to it
+        // absent if the transaction registered the partition and wrote nothing to it
         let Some(mut segment) = self.logs.get_mut(id).open.remove(&control.producer_id) else {
             return;
         };

@@ -1,15 +1,15 @@
-//! Compares what is left of every key, for topics that are compacted.
+//! Compares the last record of every key, for compacted topics.
 //!
-//! Compaction removes a record once its key has a younger one, on each side in its own time, so that records cannot
-//! be matched one by one. What must agree is the last record of every key. A side that lacks a key is excused where
-//! compaction may have removed it: a later record of the key lies beyond the compared range, or it was a tombstone.
+//! Compaction removes a record once its key has a newer one, at different times on each side, so records cannot be
+//! matched one by one. The last record of every key must be equal. A missing key is excused if compaction may have
+//! removed it: a later record of the key is past the compared range, or the last one was a tombstone.
 //!
-//! A reader is slow, and compaction does not wait: it may read an older record of a key, and the last one may be removed
-//! before the reader gets there, for a younger one beyond the compared range. So what differs is read once more
-//! ([`LastByKey::again`]). The older record is gone then, too; where it is not, no compaction has been there.
+//! Compaction continues while a side is read. The reader may read an older record of a key, and compaction may remove
+//! the last one before it is read, because of a newer one past the compared range. So keys that differ are read once
+//! more ([`LastByKey::again`]). If compaction is the cause, the older record is gone as well.
 //!
-//! Memory is bounded by the number of keys. A larger topic is compared in shares: share `i` of `n` looks at the keys
-//! whose digest is `i` modulo `n`, and reads everything again.
+//! Memory is limited by the number of keys. A larger topic is compared in shares: share `i` of `n` covers the keys
+//! whose digest is `i` modulo `n`, and reads all records again.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
@@ -23,32 +23,32 @@ struct Last {
     offset: i64,
     there: bool,
     tombstone: bool,
-    /// A record of the key lies behind the compared range, or somebody else wrote one.
+    /// A record of the key is past the compared range, or another producer wrote one.
     later: bool,
 }
 
-/// The last record of every key, on both sides.
+/// Tracks the last record of every key, on both sides.
 #[derive(Debug)]
 pub struct LastByKey {
     keys: HashMap<u64, [Last; 2]>,
     most: usize,
     share: (u64, u64),
     full: bool,
-    /// Keys that are read once more; no others are.
+    /// Keys of the second reading; other keys are ignored.
     again: Option<HashSet<u64>>,
 }
 
-/// What [`LastByKey::finish`] found.
+/// Result of [`LastByKey::finish`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Keys whose last records agree.
+    /// Number of keys whose last records are equal.
     pub matched: u64,
-    /// By source offset, then target offset.
+    /// Differences, sorted by source offset, then target offset.
     pub differences: Vec<Difference>,
 }
 
 impl LastByKey {
-    /// For at most `most` keys of share `share.0` of `share.1`.
+    /// Returns a comparison of at most `most` keys, of share `share.0` of `share.1`.
     #[must_use]
     pub fn new(most: usize, share: (u64, u64)) -> Self {
         Self {
@@ -60,13 +60,13 @@ impl LastByKey {
         }
     }
 
-    /// Whether there are more keys than may be kept: the result would be wrong, take more shares.
+    /// Returns true if the keys exceed the limit: the result would be wrong, so use more shares.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Adds a record; `compared` is false for one behind the range.
+    /// Adds a record; `compared` is false for one past the range.
     pub fn add(&mut self, side: Side, entry: &Entry, compared: bool) {
         if entry.key % self.share.1 != self.share.0 || self.full {
             return;
@@ -103,7 +103,7 @@ impl LastByKey {
         }
     }
 
-    /// Both sides will be added once more, to judge the keys anew that differ; what is known of the others stays.
+    /// Starts a second reading of both sides, which judges only the differing keys again.
     pub fn again(&mut self) {
         let differ = |(key, sides): (&u64, &[Last; 2])| difference(sides).map(|_| *key);
         let keys: HashSet<u64> = self.keys.iter().filter_map(differ).collect();
@@ -113,7 +113,7 @@ impl LastByKey {
         self.again = Some(keys);
     }
 
-    /// Compares; to be called once both sides were added whole.
+    /// Returns the result, after both sides were added completely.
     #[must_use]
     pub fn finish(&self) -> Outcome {
         let mut outcome = Outcome::default();
@@ -137,10 +137,10 @@ impl LastByKey {
     }
 }
 
-/// How the last records of a key differ, if compaction does not explain it.
+/// Returns the difference of a key's last records, unless compaction explains it.
 fn difference([source, target]: &[Last; 2]) -> Option<Difference> {
     match (source.there, target.there) {
-        // compaction takes the oldest first: while an older record is left, so is the last one
+        // compaction removes the oldest record first: if an older one is present, so is the last one
         (true, true) if source.digest != target.digest => Some(Difference::Altered {
             source: source.offset,
             target: target.offset,
@@ -161,7 +161,7 @@ mod tests {
     use crate::verify::compare::{Difference, Seen, Side};
     use crate::verify::log_digest::Entry;
 
-    /// Key, digest (0 for a tombstone), and whether it lies in the range.
+    /// Key, digest (0 for a tombstone), and whether the record is within the range.
     type Row = (u64, u64, bool);
 
     fn compare(source: &[Row], target: &[Row]) -> (u64, Vec<Difference>) {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_compaction_may_have_removed_is_excused() {
-        // the source keeps only what lies behind the range, or removed the tombstone
+        // the source has only the record past the range, or compaction has removed the tombstone
         assert_eq!(compare(&[(1, 12, false)], &[(1, 11, true)]).1, []);
         assert_eq!(compare(&[(1, 11, true)], &[(1, 12, false)]).1, []);
         assert_eq!(compare(&[], &[(1, 0, true)]).1, []);
@@ -231,18 +231,18 @@ mod tests {
             source: 0,
             target: 2,
         };
-        // of key 1, 11 was removed for 12 before the reader came to it; 10 had been read
+        // offset 11 of key 1 was removed because of 12 before it was read; 10 was read before
         let source = [(1, 10, true), (2, 20, true), (1, 12, false)];
         let target = [(1, 10, true), (2, 20, true), (1, 11, true)];
         let mut state = LastByKey::new(100, (0, 1));
         read(&mut state, &source, &target);
         assert_eq!(state.finish().differences, [altered]);
         state.again();
-        // what is known of key 2 stays, whatever compaction does to it meanwhile
+        // the result for key 2 stays, whatever compaction does meanwhile
         read(&mut state, &[(1, 12, false)], &[(1, 11, true)]);
         assert_eq!(state.finish().differences, []);
         assert_eq!(state.finish().matched, 1);
-        // a copy that was changed differs again
+        // a modified copy differs again
         let mut state = LastByKey::new(100, (0, 1));
         for _ in 0..3 {
             read(&mut state, &source, &target);

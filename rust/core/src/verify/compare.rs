@@ -1,21 +1,21 @@
-//! Compares what a partition held with what its copy holds, record by record, in bounded memory.
+//! Compares a partition with its copy, record by record, in bounded memory.
 //!
-//! Both sides come as digests of whole records, in the order of their offsets. While heads are equal, they are a
-//! match. Where they are not, a window of what follows on either side tells what happened:
+//! Both sides are digests of whole records, in offset order. Equal heads are a match. Otherwise a window of following
+//! records on either side determines the difference:
 //!
 //! ```text
-//! source head is further on in the target?   target head is further on in the source?
+//! source head is later in the target?        target head is later in the source?
 //!          yes                                        no        the target head is surplus
 //!          no                                         yes       the source head is missing
-//!          yes                                        yes       they changed places
-//!          no                                         no        the record was altered on its way, or else
+//!          yes                                        yes       they are reordered
+//!          no                                         no        the record was altered, or else
 //!                                                               surplus, if it was matched before
 //! ```
 //!
-//! A surplus record that equals one that was matched before is a duplicate; any other is foreign: somebody else wrote
-//! it. How far back a duplicate is recognised as one, and how far away a record may have moved, is limited by
-//! [`Limits`]; beyond that the same defect is found under another name (foreign; missing and foreign), never overlooked:
-//! every record of either side is either part of one match or part of one [`Difference`].
+//! A surplus record that equals a matched one is a duplicate. Any other is foreign: another producer wrote it.
+//! [`Limits`] bounds how far back a duplicate is recognised, and how far a record may have moved. Beyond that the same
+//! defect is reported under another name (foreign; missing and foreign), but never overlooked: every record of either
+//! side is part of exactly one match or one [`Difference`].
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,54 +23,54 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A record of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its offset on that side.
+    /// Offset on that side.
     pub offset: i64,
-    /// Digest of all that a copy has to keep.
+    /// Digest of everything that a copy must preserve.
     pub digest: u64,
 }
 
-/// What is wrong with the copy.
+/// Difference between a partition and its copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference {
-    /// The target does not have it.
+    /// The target lacks the record.
     Missing {
         /// Offset on the source.
         source: i64,
     },
-    /// The target has it once more.
+    /// The target has the record once more.
     Duplicate {
         /// Offset of the surplus copy.
         target: i64,
-        /// Offset of the last copy that was matched.
+        /// Target offset of the last matched copy.
         matched: i64,
     },
-    /// Both have it, at another place among the others.
+    /// Both sides have the record, in a different order.
     Reordered {
         /// Offset on the source.
         source: i64,
         /// Offset on the target.
         target: i64,
     },
-    /// Where the source has one record, the target has another.
+    /// The target has another record in place of the source's.
     Altered {
         /// Offset on the source.
         source: i64,
         /// Offset on the target.
         target: i64,
     },
-    /// The target has a record that the source does not.
+    /// The target has a record that the source lacks.
     Foreign {
         /// Offset on the target.
         target: i64,
     },
 }
 
-/// How much a comparison keeps in memory.
+/// Memory limits of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Records of either side that are looked at beyond the first difference.
+    /// Maximum number of records on either side that are searched after the first difference.
     pub window: usize,
-    /// Matched records that are remembered to recognise duplicates.
+    /// Number of matched records that are remembered to recognise duplicates.
     pub history: usize,
 }
 
@@ -86,13 +86,13 @@ impl Default for Limits {
 /// A side of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where records come from.
+    /// The original partition.
     Source,
-    /// Where they should be.
+    /// The copy.
     Target,
 }
 
-/// The comparison of one partition with its copy.
+/// Compares one partition with its copy.
 #[derive(Debug)]
 pub struct Comparison {
     limits: Limits,
@@ -106,20 +106,20 @@ pub struct Comparison {
 struct Stream {
     waiting: VecDeque<Seen>,
     ended: bool,
-    /// Behind the last record that was taken from the front.
+    /// Offset after the last record taken from the front.
     next: i64,
-    /// Behind the last record that was taken from among those that wait.
+    /// Offset after the last record taken from the waiting ones.
     taken_ahead: i64,
 }
 
-/// Digests of the last matched records, with the target offset of the newest of each.
+/// Digests of the last matched records, each with its newest target offset.
 #[derive(Debug, Default)]
 struct History {
     order: VecDeque<Seen>,
     newest: HashMap<u64, i64, BuildHasherDefault<Digested>>,
 }
 
-/// The hash of a digest is the digest.
+/// Hasher that returns a digest unchanged.
 #[derive(Debug, Default)]
 struct Digested(u64);
 
@@ -140,7 +140,7 @@ impl Hasher for Digested {
 }
 
 impl Comparison {
-    /// A comparison that has seen nothing.
+    /// Returns an empty comparison.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -155,51 +155,52 @@ impl Comparison {
         }
     }
 
-    /// Records that are equal on both sides so far.
+    /// Returns the number of matched records.
     #[must_use]
     pub fn matched(&self) -> u64 {
         self.matched
     }
 
-    /// Adds records of a side, in the order of their offsets.
+    /// Adds records of a side, in offset order.
     pub fn add(&mut self, side: Side, records: impl IntoIterator<Item = Seen>) {
         self.stream_mut(side).waiting.extend(records);
     }
 
-    /// Nothing more follows on a side.
+    /// Marks a side as complete.
     pub fn end(&mut self, side: Side) {
         self.stream_mut(side).ended = true;
     }
 
-    /// More follows on both sides after all: what was compared so far is complete, and duplicates of it are known.
+    /// Continues after the end of both sides: the compared records are complete, and their duplicates are recognised.
     pub fn reopen(&mut self) {
         self.source.ended = false;
         self.target.ended = false;
     }
 
-    /// Where another comparison could go on, as offsets of source and target: every record before them is part of a
-    /// match or of a difference that was told, and none behind them is. None while a record has moved that far.
+    /// Returns the source and target offsets at which another comparison can resume: every record before them is part
+    /// of a match or a reported difference, and none after them is. `None` while a record has moved that far.
     #[must_use]
     pub fn resume_at(&self) -> Option<(i64, i64)> {
         let clean = |stream: &Stream| stream.taken_ahead <= stream.next;
         (clean(&self.source) && clean(&self.target)).then_some((self.source.next, self.target.next))
     }
 
-    /// How many records of a side have come and are not judged yet; a comparison that goes on elsewhere reads them again.
+    /// Returns the number of a side's records that are not judged yet; a comparison that resumes elsewhere reads them
+    /// again.
     #[must_use]
     pub fn waiting(&self, side: Side) -> usize {
         self.stream(side).waiting.len()
     }
 
-    /// Whether more records of a side are needed before the comparison can go on.
+    /// Returns true if the comparison needs more records of a side.
     ///
-    /// A caller that fetches only what is wanted keeps at most a window and one fetch of each side in memory.
+    /// A caller that fetches only these keeps at most a window and one fetch of each side in memory.
     #[must_use]
     pub fn wants(&self, side: Side) -> bool {
         !self.stream(side).ended && self.waiting(side) <= self.limits.window
     }
 
-    /// Compares as far as what is there allows; gives the differences in the order in which they were met.
+    /// Compares the available records and returns differences in the order of detection.
     pub fn step(&mut self) -> Vec<Difference> {
         let mut found = Vec::new();
         loop {
@@ -247,7 +248,7 @@ impl Comparison {
         }
     }
 
-    /// Whether the windows are full: a verdict on half a window would depend on how fetches were cut.
+    /// Returns true if the windows are full: a verdict on a partial window would depend on the size of fetches.
     fn sees_enough(&self) -> bool {
         [&self.source, &self.target]
             .iter()
@@ -283,7 +284,7 @@ impl Comparison {
         }
     }
 
-    /// Both heads are further on on the other side: the one that is further away has moved, and shifted the other.
+    /// Handles heads that both are later on the other side: the one that is further away has moved.
     fn reordered(&mut self, in_target: usize, in_source: usize) -> Difference {
         let (source, target) = if in_source >= in_target {
             (self.source.take_at(in_source), self.target.take())
@@ -318,7 +319,7 @@ impl Stream {
         Some(seen)
     }
 
-    /// Place of the first record with this digest behind the head, within the window.
+    /// Returns the index of the first record with this digest after the head, within the window.
     fn find(&self, digest: u64, window: usize) -> Option<usize> {
         self.waiting
             .iter()
@@ -335,7 +336,7 @@ impl History {
         self.newest.insert(seen.digest, seen.offset);
         while self.order.len() > most {
             if let Some(oldest) = self.order.pop_front() {
-                // a younger record of the same content keeps its place
+                // a newer record with the same content stays
                 if self.newest.get(&oldest.digest) == Some(&oldest.offset) {
                     self.newest.remove(&oldest.digest);
                 }

@@ -1,9 +1,9 @@
-//! Reads one side of a comparison: the bytes of Fetch answers become digests of the records that count.
+//! Reads one side of a comparison: turns the bytes of Fetch responses into digests of the relevant records.
 //!
-//! Left out, and counted: records of aborted transactions, control batches, what lies outside of the range, and what
-//! the link drops on purpose: by its loop guard, or as dead letters. A dead letter excuses the record whose digest it
-//! holds, and no other. Timestamps can be left out of the digest: where the target's broker sets them
-//! (`message.timestamp.type=LogAppendTime` there), a copy cannot keep them.
+//! Counted but excluded: records of aborted transactions, control batches, records outside of the range, and records
+//! that the link drops (by its loop guard, or as dead letters). A dead letter excludes only the record with its digest.
+//! Timestamps can be excluded from the digest: a copy cannot keep them if the target's broker sets them
+//! (`message.timestamp.type=LogAppendTime`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::loop_guard::{self, LoopGuard};
 use crate::types::{HeaderRef, RecordRef, Written};
 use crate::verify::compare::Seen;
 
-/// Which records of a partition a link is responsible for.
+/// Records of a partition for which a link is responsible.
 #[derive(Debug, Clone)]
 pub enum Part {
-    /// All of them.
+    /// All records.
     All,
-    /// On the source: those that the guard lets pass.
+    /// On the source: records that the guard passes.
     Forwarded(LoopGuard),
-    /// On the target: those whose last hop before was this cluster; others were written there.
+    /// On the target: records whose previous hop was this cluster. The others were written there.
     From {
         /// Id of the source cluster.
         source: String,
@@ -33,35 +33,35 @@ pub enum Part {
     },
 }
 
-/// What was read of a partition, in records.
+/// Counts of a partition's records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that count.
+    /// Relevant records.
     pub records: u64,
-    /// Bytes of record batches, as they came.
+    /// Bytes of record batches as fetched.
     pub bytes: u64,
     /// Records of aborted transactions.
     pub aborted: u64,
     /// Control batches.
     pub control: u64,
-    /// Records that this link leaves out, or that others wrote: see [`Part`]; and dead letters.
+    /// Records that this link drops or that others wrote (see [`Part`]), and dead letters.
     pub left_out: u64,
 }
 
 /// A record of a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Offset, and digest of all that a copy keeps.
+    /// Offset, and digest of everything that a copy keeps.
     pub seen: Seen,
-    /// Digest of the key alone.
+    /// Digest of the key.
     pub key: u64,
-    /// Whether the value is null.
+    /// True if the value is null.
     pub tombstone: bool,
-    /// Whether the link is responsible for it; others are told too, because they count for compaction.
+    /// True if the link is responsible for the record. Others are returned too, because they matter for compaction.
     pub ours: bool,
 }
 
-/// Reads a range of one partition, answer after answer.
+/// Reads a range of one partition, response after response.
 pub struct LogDigest {
     topic: String,
     range: Range<i64>,
@@ -76,11 +76,11 @@ pub struct LogDigest {
     scratch: Vec<u8>,
 }
 
-/// So many holes are kept of a log.
+/// Maximum number of holes kept per log.
 const MOST_HOLES: usize = 100;
 
 impl LogDigest {
-    /// Over the records of `topic` with offsets in `range`.
+    /// Returns a reader of the records of `topic` with offsets in `range`.
     #[must_use]
     pub fn new(topic: &str, range: Range<i64>, part: Part, timestamps: bool) -> Self {
         Self {
@@ -98,55 +98,55 @@ impl LogDigest {
         }
     }
 
-    /// Leaves out the records at these offsets, each if this is its digest, timestamp included.
+    /// Excludes the records at these offsets, if the digest of each matches, timestamp included.
     pub fn skip_dead_letters(&mut self, dead_letters: impl IntoIterator<Item = (i64, u64)>) {
         self.dead_letters.extend(dead_letters);
     }
 
-    /// The offset to fetch next; never beyond the end, so that one who moves the end finds what lies behind it also
-    /// where it was in the last batch.
+    /// Returns the next fetch offset. It never exceeds the end, so after [`Self::extend`] the records past the old end
+    /// are found even within the last batch.
     #[must_use]
     pub fn next(&self) -> i64 {
         self.next
     }
 
-    /// Whether the range is read to its end.
+    /// Returns true if the range has been read to its end.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.next >= self.range.end
     }
 
-    /// What was read.
+    /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Offsets that no batch of the log has, the first hundred ranges. None where a batch shows that the log was compacted,
-    /// because then they mean nothing.
+    /// Returns the missing offsets of the log, at most a hundred ranges. Empty if a batch shows compaction, which makes
+    /// holes.
     #[must_use]
     pub fn holes(&self) -> &[Range<i64>] {
         if self.compacted { &[] } else { &self.holes }
     }
 
-    /// Moves the end further away.
+    /// Moves the end of the range forward.
     pub fn extend(&mut self, end: i64) {
         self.range.end = self.range.end.max(end);
     }
 
-    /// Begins anew, at the first offset of the range; what was counted is forgotten.
+    /// Restarts at the first offset of the range and discards the counts.
     pub fn rewind(&mut self) {
         self.next = self.range.start;
         self.counts = Counts::default();
         self.holes.clear();
     }
 
-    /// There is nothing between the position and `offset`.
+    /// Moves the position to `offset`, because nothing lies between.
     pub fn skip_to(&mut self, offset: i64) {
         self.next = self.next.max(offset.min(self.range.end));
     }
 
-    /// Takes the batches of one answer, and gives the leader epoch of the last one, -1 for none.
+    /// Takes the batches of one response and returns the leader epoch of the last one, -1 for none.
     pub fn read(
         &mut self,
         records: &[u8],
@@ -208,7 +208,7 @@ impl LogDigest {
         Ok(epoch)
     }
 
-    /// Takes one record; None where it lies outside of the range.
+    /// Takes one record; `None` if it is outside of the range.
     pub fn take(&mut self, record: &RecordRef<'_>) -> Result<Option<Entry>, String> {
         if record.offset < self.next.max(self.range.start) || record.offset >= self.range.end {
             return Ok(None);
@@ -273,7 +273,7 @@ impl LogDigest {
     }
 }
 
-/// Null and empty differ.
+/// Returns the digest of a key. Null and empty differ.
 fn key_digest(key: Option<&[u8]>) -> u64 {
     key.map_or(0, |key| xxhash_rust::xxh3::xxh3_64_with_seed(key, 1))
 }
@@ -401,7 +401,7 @@ mod tests {
         assert!(ours(from_x(), Some(&provenance(&["x"], None))));
         assert!(!ours(from_x(), Some(&provenance(&["y"], None))));
         assert!(!ours(from_x(), None));
-        // the records were written by producer 7
+        // producer 7 wrote the records
         for (id, mirrored) in [(7, true), (8, false)] {
             let (there, here) = (mark("x", id), mark("y", id));
             let (there, here) = (

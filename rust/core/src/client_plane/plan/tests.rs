@@ -1,4 +1,4 @@
-//! Plan and ledger together: they are two halves of one account.
+//! Tests plan and ledger together, because they share the accounts.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -322,8 +322,8 @@ fn a_record_that_an_application_emits_again_is_kept_and_counted() {
 }
 
 proptest! {
-    /// Two source topics share a target topic: however their batches interleave, and wherever foreign records
-    /// sit between ours on the target, every source offset is mapped to the offset that it was written at.
+    /// Two source topics share a target topic. However their batches interleave, and wherever foreign records are on
+    /// the target, every source offset maps to the offset it was written at.
     #[test]
     fn interleaved_sources_are_told_apart(
         steps in proptest::collection::vec((any::<bool>(), 0_i32..2, 1_i64..4, 0_i64..3), 1..80),

@@ -18,7 +18,7 @@ fn pairs(map: &OffsetMap) -> Vec<(i64, i64)> {
         .collect()
 }
 
-/// Where the last range that begins before `end` on a side ends, or meets it; and the first range.
+/// Returns the end of the last range that begins before `end` on a side, capped at `end`; and the first range.
 fn cuts(map: &OffsetMap, source: i64, target: i64) -> [Option<(i64, i64)>; 3] {
     let ranges = map.ranges();
     let last = |before: &dyn Fn(&Range) -> Option<i64>| {
@@ -58,7 +58,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Transactions one behind the other, as a lane writes them.
+    /// Successive transactions, as a lane writes them.
     fn history()(
         steps in proptest::collection::vec((0_i64..4, 1_i64..4, chunk()), 1..12),
     ) -> Vec<OffsetMap> {
@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(taken_in(&history), OffsetMap::from_ranges(&all).unwrap());
     }
 
-    /// Whatever the chunks overrule, and wherever the logs begin.
+    /// Holds whatever the chunks override, and wherever the logs begin.
     #[test]
     fn what_decides_where_logs_were_cut_is_kept(
         chunks in proptest::collection::vec(chunk(), 1..12),
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(cuts(&small, source, target), cuts(&whole, source, target));
     }
 
-    /// Record by record: what a later chunk contradicts is gone, everything else stays.
+    /// Record by record: records that a later chunk contradicts are gone, all others stay.
     #[test]
     fn a_later_chunk_counts(chunks in proptest::collection::vec(chunk(), 1..8)) {
         let mut model: Vec<(i64, i64)> = Vec::new();
@@ -144,8 +144,8 @@ proptest! {
         prop_assert_eq!(twice, whole);
     }
 
-    /// What a query finds in the newest chunks splits the mirrored records as the whole map does, also where the past
-    /// was rewritten.
+    /// The answer of the newest chunks splits the mirrored records as the whole map does, also after past offsets were
+    /// mirrored again.
     #[test]
     fn what_the_newest_chunks_answer_holds_in_the_whole(
         chunks in proptest::collection::vec(chunk(), 1..8),
@@ -172,8 +172,8 @@ proptest! {
         }
     }
 
-    /// With a position and a stable end, every offset from the first record to them has an answer that splits the
-    /// mirrored records the same way on both sides.
+    /// With a position and a stable end, every offset from the first record on has an answer that splits the mirrored
+    /// records the same way on both sides.
     #[test]
     fn answers_neither_skip_nor_repeat(history in history(), ahead in 0_i64..6, offset in ANYWHERE) {
         let whole = taken_in(&history);

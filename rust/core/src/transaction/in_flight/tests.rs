@@ -4,7 +4,7 @@ use super::{Acknowledged, InFlight, SourceRange, Ticket, WINDOW, after};
 
 type Machine = InFlight<&'static str, u32>;
 
-/// A batch of 10 records whose source offsets say which one it is.
+/// Pushes a batch of 10 records whose source offsets identify it.
 fn push(machine: &mut Machine, partition: &'static str, number: u32) {
     machine.push(&partition, number, 100, 10, range(number));
 }
@@ -24,7 +24,7 @@ fn plan(machine: &mut Machine, broker: i32, now: Instant) -> Option<(Ticket, Vec
     Some((outgoing.ticket, numbers.collect()))
 }
 
-/// A machine with the window of one partition outstanding at broker 1, and a sixth batch that waits.
+/// Returns a machine with one partition's full window in flight at broker 1, and a sixth batch waiting.
 fn in_flight(now: Instant) -> (Machine, Vec<Ticket>) {
     let mut machine = InFlight::new(1_000);
     for number in 0..6 {
@@ -69,7 +69,7 @@ fn an_answer_says_where_the_records_are() {
     };
     assert_eq!(answered.acknowledged, [expected]);
     assert_eq!(machine.held(), 500);
-    // a duplicate is there, nobody knows where
+    // a duplicate is in the log, at an unknown offset
     let answered = machine.answered(tickets[1], [("a", 46, -1)], now);
     assert_eq!(answered.acknowledged[0].base_offset, None);
     assert!(answered.refused.is_none());
@@ -170,14 +170,14 @@ fn requests_of_an_aborted_transaction_fill_the_window_and_mean_nothing() {
 fn a_leader_still_remembers_a_batch_that_it_may_have_taken() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
-    // taken, but not confirmed by followers; those behind it are
+    // accepted, but not confirmed by followers; the batches after it are
     machine.answered(tickets[0], [("a", 20, -1)], now);
     for (ticket, at) in tickets[1..].iter().zip(1..) {
         machine.answered(*ticket, [("a", 0, at)], now);
     }
     let (again, numbers) = plan(&mut machine, 1, later(now)).unwrap();
     assert_eq!(numbers, [0]);
-    // the sixth would make the leader forget the first
+    // the sixth would displace the first from the leader's memory
     assert_eq!(plan(&mut machine, 1, later(now)), None);
     machine.answered(again, [("a", 0, 0)], now);
     assert_eq!(plan(&mut machine, 1, later(now)).unwrap().1, [5]);

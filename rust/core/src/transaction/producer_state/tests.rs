@@ -11,7 +11,7 @@ const NEXT: Identity = Identity {
     epoch: 4,
 };
 
-/// A coordinator that was found and has given an identity.
+/// Returns a producer with a known coordinator and an identity.
 fn ready(now: Instant) -> ProducerState {
     let mut coordinator = ProducerState::new();
     assert_eq!(coordinator.wants(now), Some(Ask::Find));
@@ -27,7 +27,7 @@ fn ready(now: Instant) -> ProducerState {
     coordinator
 }
 
-/// A commit under way.
+/// Returns a producer with a commit in progress.
 fn committing(now: Instant) -> ProducerState {
     let mut coordinator = ready(now);
     assert_eq!(coordinator.begin(), Ok(ME));
@@ -128,7 +128,7 @@ fn a_coordinator_that_moved_is_looked_for() {
 #[test]
 fn a_busy_coordinator_is_asked_for_an_identity_again() {
     let now = Instant::now();
-    // it reads its log, or still writes the markers of a transaction before
+    // the coordinator loads its log, or still writes the markers of an earlier transaction
     for error in [14, 51] {
         let mut coordinator = ProducerState::new();
         assert_eq!(coordinator.wants(now), Some(Ask::Find));
@@ -188,7 +188,7 @@ fn a_transaction_that_timed_out_is_not_committed_and_the_identity_is_asked_for_w
         Some(Ask::Init { previous: Some(ME) })
     );
     coordinator.asked();
-    // a successor has the transactional id: it is not taken back
+    // a successor has the transactional id: the producer does not take it back
     assert_eq!(
         coordinator.initialized(90, ME, now),
         Some(Event::Fenced(90))
@@ -224,7 +224,7 @@ fn a_fenced_producer_asks_nothing_more() {
 #[test]
 fn what_is_not_known_to_pass_ends_the_producer() {
     let now = Instant::now();
-    // a right that is missing, a mapping that is gone, an error of the server
+    // missing authorization, a lost mapping, an error of the server
     for error in [53, 49, -1] {
         let mut coordinator = committing(now);
         coordinator.asked();

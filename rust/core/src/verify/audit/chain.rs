@@ -1,9 +1,9 @@
 //! O4: the positions of a source partition form one chain.
 //!
-//! Each position names the offset of the one before it. A lane writes to one partition of the positions topic, and a
-//! source partition keeps its lane for a generation, so the positions of one generation stand in one partition in
-//! their order. They are checked as they come. What joins one generation to the next, perhaps in another partition,
-//! is checked at the end, because which of two partitions is read first says nothing.
+//! Each position names the offset of the previous one. A lane writes to one partition of the positions topic, and a
+//! source partition keeps its lane for a generation. So the positions of one generation are in one partition, in order,
+//! and are checked as they are read. The links between generations, possibly in different partitions, are checked at
+//! the end, because the order in which partitions are read has no meaning.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::facts::{Position, Source};
 use super::log::{LogId, Logs};
 use super::report::{Fault, Finding, Report, Since, TransactionName};
 
-/// What the next position is compared with.
+/// A position to which the next one is compared.
 #[derive(Debug, Clone)]
 struct Link {
     log: LogId,
@@ -21,7 +21,7 @@ struct Link {
     offset: i64,
     topic_id: String,
     target_topic_id: String,
-    /// The last one that was known since the chain began; a position may not know it.
+    /// The last known leader epoch since the chain began; a position may not know it.
     leader_epoch: Option<i64>,
     target: LogId,
     target_offset: Option<i64>,
@@ -30,32 +30,32 @@ struct Link {
     name: TransactionName,
 }
 
-/// The positions of one generation.
+/// Positions of one generation.
 #[derive(Debug)]
 struct Fragment {
     head: Link,
     tail: Link,
-    /// The first target offset that it names.
+    /// First target offset that it names.
     first_target: Option<i64>,
-    /// The position behind the last break that compaction explains.
+    /// The position after the last break that compaction explains.
     since: Option<Link>,
 }
 
-/// What lies between two positions.
+/// Relation of two successive positions.
 enum Joint {
     Joined,
-    /// A new beginning that somebody asked for.
+    /// A restart that the user requested.
     Restart,
-    /// What is missing may have been removed.
+    /// The missing positions may have been removed.
     Explained,
     Broken(String),
 }
 
-/// The chains of all source partitions.
+/// Chains of all source partitions.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     sources: HashMap<Source, Vec<Fragment>>,
-    /// Target partitions of source partitions: up to this offset positions may have been removed.
+    /// Per target partition of source partitions: positions up to this offset may have been removed.
     evidence: HashMap<LogId, Option<i64>>,
 }
 
@@ -125,7 +125,7 @@ impl Chains {
                 broken(logs, report, &link, detail);
             }
             _ => {
-                // a first guess, which can only make the audit say less; `finish` knows
+                // a first estimate, which can only weaken the audit; `finish` decides
                 if alone && link.prev.is_some() && !logs.positions_whole() {
                     raise(&mut self.evidence, link.target, link.target_offset);
                 }
@@ -139,7 +139,7 @@ impl Chains {
         }
     }
 
-    /// Joins the generations, and tells where each chain is complete from.
+    /// Joins the generations, and determines where each chain is complete from.
     pub(super) fn finish(&mut self, logs: &Logs, report: &mut Report) {
         let gone = !logs.positions_whole();
         let mut sources: Vec<_> = self.sources.iter_mut().collect();
@@ -148,7 +148,7 @@ impl Chains {
             fragments.sort_by_key(|fragment| fragment.head.generation);
             let mut since = None;
             let mut before: Option<Link> = None;
-            // a beginning that may hide removed positions, until it is known how far their records went
+            // a beginning that may hide removed positions, until the end of their records is known
             let mut hidden: Option<LogId> = None;
             for fragment in fragments {
                 let head = &mut fragment.head;
@@ -196,7 +196,7 @@ impl Chains {
         }
     }
 
-    /// Whether the position of a record at `offset` of `target` would be known if it was ever written.
+    /// Returns true if the position of a record at `offset` of `target` would be known if it was ever written.
     pub(super) fn can_judge(&self, logs: &Logs, target: LogId, offset: i64) -> bool {
         match self.evidence.get(&target) {
             Some(evidence) => evidence.is_none_or(|gone_up_to| offset > gone_up_to),
@@ -210,7 +210,7 @@ fn raise(evidence: &mut HashMap<LogId, Option<i64>>, target: LogId, offset: Opti
     *known = (*known).max(offset);
 }
 
-/// Compares two neighbours; the later one takes over what it does not know itself.
+/// Compares two successive positions; the later one inherits missing values.
 fn join(before: &Link, link: &mut Link, gone: bool) -> Joint {
     let Some(prev) = link.prev else {
         return Joint::Restart;
@@ -245,7 +245,7 @@ fn join(before: &Link, link: &mut Link, gone: bool) -> Joint {
     if link.records == 0 && link.target_offset != before.target_offset {
         return Joint::Broken("its target offset moves without a record".into());
     }
-    // behind a gap the source's log is another one: nothing is known of it
+    // after a gap the source's log is another one, so nothing is known of it
     if link.name.txn > 0 {
         match (before.leader_epoch, link.leader_epoch) {
             (Some(older), Some(newer)) if newer < older => {

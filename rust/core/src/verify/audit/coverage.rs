@@ -1,8 +1,8 @@
 //! O3: every record is covered by a position and a chunk of its own transaction.
 //!
-//! Three streams meet here, in any order: positions with records, chunks of the offset map, and what was committed
-//! to data partitions. A position and a chunk that belong together make a [`Claim`] on records; a claim is decided
-//! when its records have been read past. Whatever has met is forgotten.
+//! Three streams meet here, in any order: positions with records, chunks of the offset map, and records committed to
+//! data partitions. A position and its chunk form a [`Claim`] on records. A claim is decided after its records have
+//! been read. Matched items are discarded.
 
 mod decide;
 mod pair;
@@ -14,23 +14,23 @@ use super::facts::{Chunk, Position, Source};
 use super::log::{LogId, Logs, Segment, Span};
 use super::report::{Fault, Finding, Producer, Report, TransactionName};
 
-/// Segments of producers that no position has named yet, above which one of these producers counts as foreign.
+/// Number of segments of unnamed producers above which one of these producers is classified as foreign.
 const MOST_UNKNOWN: usize = 65_536;
-/// Chunks that wait for their positions while positions are known to have been removed.
+/// Maximum number of chunks that wait for their positions, if positions are known to have been removed.
 const MOST_CHUNKS: usize = 65_536;
-/// Aborted segments that are remembered, only to give a better name to what is wrong.
+/// Maximum number of aborted segments kept, only to report defects under a more precise name.
 const MOST_ABORTED: usize = 65_536;
 
-/// The segment that a marker ended.
+/// Segment that a marker ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub(super) log: LogId,
     pub(super) bounds: Span,
-    /// When the broker wrote the marker, ms.
+    /// Time at which the broker wrote the marker, in ms.
     pub(super) at: i64,
 }
 
-/// What a transaction committed to a data partition, as far as nothing has claimed it yet.
+/// Unclaimed records that a transaction committed to a data partition.
 #[derive(Debug)]
 struct Data {
     ended: Ended,
@@ -54,28 +54,28 @@ struct AwaitedChunk {
     ended: Ended,
 }
 
-/// Positions and chunks of one producer id and source partition, each in the order of the transactions.
+/// Positions and chunks of one producer id and source partition, each in transaction order.
 #[derive(Debug, Default)]
 struct Pairs {
     positions: VecDeque<AwaitedPosition>,
     chunks: VecDeque<AwaitedChunk>,
 }
 
-/// A position and its chunk, on the way to the records.
+/// A position and its chunk, waiting for the records.
 #[derive(Debug)]
 struct Claim {
     name: TransactionName,
-    /// The position's record.
+    /// Record of the position.
     log: LogId,
     offset: i64,
     data: LogId,
     spans: Vec<Span>,
-    /// What the position says.
+    /// Target offset of the position.
     target_offset: i64,
     records: i64,
-    /// Of the target topic.
+    /// Id of the target topic.
     topic_id: String,
-    /// Whether the chunk is missing, and `spans` is only the last record.
+    /// True if the chunk is missing, and `spans` is only the last record.
     chunkless: bool,
 }
 
@@ -90,7 +90,7 @@ impl Claim {
     }
 }
 
-/// A committed transaction of which something has not met yet.
+/// A committed transaction with unmatched parts.
 #[derive(Debug, Default)]
 struct Live {
     awaiting: usize,
@@ -98,7 +98,7 @@ struct Live {
     torn: bool,
 }
 
-/// How a claim compares with the log.
+/// Result of comparing a claim with the log.
 #[derive(Debug, Default)]
 struct Compared {
     /// First offsets of the committed segments that hold claimed records.
@@ -107,44 +107,44 @@ struct Compared {
     missing: Vec<Span>,
 }
 
-/// The matching of data, positions and offset map.
+/// Matches data, positions and offset map.
 #[derive(Debug, Default)]
 pub(super) struct Cover {
-    /// Producer ids that a position or a claim of the link was written by.
+    /// Producer ids of the link's positions and claims.
     ours: HashSet<i64>,
     data: HashMap<(LogId, Producer), BTreeMap<i64, Data>>,
     unknown: usize,
-    /// Records of producers that were given up as foreign.
+    /// Number of records of producers that were classified as foreign.
     folded: HashMap<i64, u64>,
-    /// Up to where committed records were forgotten, because nothing can be proved of them.
+    /// Offset up to which committed records were discarded, because nothing can be proved about them.
     forgotten: HashMap<LogId, i64>,
     aborted_data: HashMap<(LogId, Producer), Vec<Span>>,
     aborted_positions: Vec<(Producer, LogId, i64, TransactionName)>,
     aborted_chunks: HashSet<(Producer, Source, i64)>,
     aborted: usize,
     pairs: HashMap<(i64, Source), Pairs>,
-    /// Chunks in `pairs`.
+    /// Number of chunks in `pairs`.
     chunks: usize,
-    /// By data partition, then by the last offset and a number that tells equal ones apart.
+    /// By data partition, then by the last offset and a number that separates equal ones.
     waiting: HashMap<LogId, BTreeMap<(i64, u64), Claim>>,
     held: HashMap<(LogId, Producer), Vec<Claim>>,
     sequence: u64,
     live: HashMap<TransactionName, Live>,
-    /// Last transaction in the positions topic, and last owner of a segment of the map, to see what came apart.
+    /// Last transaction in the positions topic, and last owner of a segment of the map, to detect torn transactions.
     newest: HashMap<i64, TransactionName>,
     map_owner: HashMap<(LogId, i64), (i64, TransactionName)>,
-    /// Positions that were set outside of a lane's data. The chunk of an adopted one says where another replicator
-    /// has put records; nobody's transaction holds them.
+    /// Positions that were set outside of a lane's data. The chunk of an adopted one describes another replicator's
+    /// records, which no transaction holds.
     set: HashSet<(Producer, Source)>,
 }
 
 impl Cover {
-    /// A producer id is the link's own.
+    /// Registers a producer id of the link.
     pub(super) fn learn(&mut self, producer_id: i64) {
         self.ours.insert(producer_id);
     }
 
-    /// How much is remembered.
+    /// Returns the number of remembered items.
     pub(super) fn pending(&self) -> usize {
         let pairs = self.pairs.values();
         self.data.values().map(BTreeMap::len).sum::<usize>()
@@ -155,7 +155,7 @@ impl Cover {
             + self.held.values().map(Vec::len).sum::<usize>()
     }
 
-    /// A transaction was committed on a data partition.
+    /// Takes a transaction committed on a data partition.
     pub(super) fn data_committed(
         &mut self,
         logs: &Logs,
@@ -180,7 +180,7 @@ impl Cover {
         }
         let key = (ended.log, producer);
         let held = self.held.remove(&key).unwrap_or_default();
-        // no position from before the first that is left will come any more
+        // no position before the first remaining one will follow
         let last = ended.bounds.last;
         if held.is_empty() && ours && !chains.can_judge(logs, ended.log, last + 1) {
             let forgotten = self.forgotten.entry(ended.log).or_default();
@@ -203,7 +203,7 @@ impl Cover {
         }
     }
 
-    /// Something was aborted.
+    /// Takes an aborted segment.
     pub(super) fn aborted(
         &mut self,
         logs: &mut Logs,
@@ -239,7 +239,7 @@ impl Cover {
         }
     }
 
-    /// Positions were committed; all of one transaction.
+    /// Takes committed positions, all of one transaction.
     pub(super) fn positions_committed(
         &mut self,
         logs: &mut Logs,
@@ -319,13 +319,13 @@ impl Cover {
                 });
             keys.push(key);
         }
-        // only now, because a transaction is done when nothing of it is awaited any more
+        // at the end, because a transaction is complete once none of its parts is awaited
         for key in keys {
             self.pair(logs, report, &key);
         }
     }
 
-    /// Chunks of the offset map were committed.
+    /// Takes committed chunks of the offset map.
     pub(super) fn chunks_committed(
         &mut self,
         logs: &mut Logs,
@@ -351,7 +351,7 @@ impl Cover {
         }
     }
 
-    /// A data partition was read further: claims on what lies before may be decided.
+    /// Decides claims on records before a data partition's new read position.
     pub(super) fn advanced(&mut self, logs: &Logs, report: &mut Report, log: LogId) {
         let next = logs.get(log).next;
         while let Some(entry) = self.waiting.get_mut(&log).and_then(BTreeMap::first_entry) {
@@ -363,7 +363,7 @@ impl Cover {
         }
     }
 
-    /// Nothing more will come.
+    /// Decides everything that is left at the end of input.
     pub(super) fn finish(
         &mut self,
         logs: &mut Logs,
@@ -385,7 +385,7 @@ impl Cover {
     }
 }
 
-/// Whether `name` may come after `before` under one producer id.
+/// Returns true if `name` may follow `before` under one producer id.
 fn follows(before: &TransactionName, name: &TransactionName) -> bool {
     if (&before.run, before.lane) != (&name.run, name.lane) {
         return true;
@@ -394,7 +394,7 @@ fn follows(before: &TransactionName, name: &TransactionName) -> bool {
     order(before) < order(name)
 }
 
-/// Reports what a record shows.
+/// Reports a fault at a record.
 fn add(
     logs: &Logs,
     report: &mut Report,

@@ -1,7 +1,7 @@
-//! What the records of the state topics say, as far as the audit asks.
+//! Decodes the records of the state topics, as far as the audit needs them.
 //!
 //! The formats are those of `eomirror.records.position` and `eomirror.records.offset_map` in Python, and of
-//! [`crate::offset_map`]. A value of another version is not read as if it were this one.
+//! [`crate::offset_map`]. A value of another version is rejected.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub(super) struct Source {
 /// A record of the positions topic.
 #[derive(Debug, Clone)]
 pub(super) enum Stated {
-    /// An attempt of a lane says who it is.
+    /// The claim of a lane's attempt.
     Claim,
-    /// Where a source partition stands.
+    /// The position of a source partition.
     Position(Box<Position>),
 }
 
-/// Where a source partition stands.
+/// The position of a source partition.
 #[derive(Debug, Clone)]
 pub(super) struct Position {
     pub(super) source: Source,
@@ -47,7 +47,8 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Whether it was set outside of a lane's data: a first position, an adopted one, or one behind a gap.
+    /// Returns true if the position was set outside of a lane's data: a first position, an adopted one, or one after a
+    /// gap.
     pub(super) fn is_set(&self) -> bool {
         self.name.txn == 0
     }
@@ -64,7 +65,7 @@ pub(super) struct Chunk {
     pub(super) ranges: Vec<Range>,
 }
 
-/// Reads a record of the positions topic, or says what is wrong with it.
+/// Decodes a record of the positions topic, or returns the fault.
 pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
     let key = Fields(object(key).ok_or("its key is not a JSON object")?);
     let body = Fields(object(value).ok_or("its value is not a JSON object")?);
@@ -79,9 +80,9 @@ pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
         .ok_or("it lacks fields of a position, or has wrong ones")
 }
 
-/// Reads a record of the offset map, or says what is wrong with it.
+/// Decodes a record of the offset map, or returns the fault.
 ///
-/// None for a merged chunk: it repeats what earlier transactions wrote, and claims no records of its own.
+/// `None` for a merged chunk: it repeats earlier transactions, and claims no records of its own.
 pub(super) fn chunk(key: &[u8], value: &[u8]) -> Result<Option<Chunk>, String> {
     let key = Fields(object(key).ok_or("its key is not a JSON object")?);
     let named = || {
@@ -161,7 +162,7 @@ impl Fields<'_> {
             .filter(|partition| *partition >= 0)
     }
 
-    /// A number or null; `None` for anything else.
+    /// Returns a number or null; `None` for anything else.
     #[allow(clippy::option_option)] // absent and null are not the same here
     fn optional(&self, name: &str) -> Option<Option<i64>> {
         match self.get(name)? {

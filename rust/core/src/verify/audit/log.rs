@@ -1,4 +1,4 @@
-//! What one partition's log holds, cut into the segments between markers.
+//! The content of one partition's log, split into the segments between markers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::facts::{Chunk, Position};
 use super::report::{Place, Producer};
 
-/// What a partition is to the link.
+/// Role of a partition in the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Mirrored records, perhaps among records of others.
+    /// Mirrored records, possibly among records of other producers.
     Data,
     /// The link's positions topic.
     Positions,
@@ -21,7 +21,7 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogId(pub(super) usize);
 
-/// Offsets from first to last, both included.
+/// Offsets from first to last, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) first: i64,
@@ -42,11 +42,11 @@ impl Span {
     }
 }
 
-/// What one producer wrote to one partition since its last marker there: a transaction's part of the partition.
+/// Records of one producer in one partition since its last marker there: a transaction's part of the partition.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) producer: Producer,
-    /// Offsets of batches; those that touch are one.
+    /// Offsets of batches; adjacent ones are joined.
     pub(super) spans: Vec<Span>,
     pub(super) claims: u64,
     pub(super) positions: Vec<(i64, Position)>,
@@ -78,7 +78,7 @@ impl Segment {
         }
     }
 
-    /// Of several records with one key the last counts, within a transaction like anywhere else.
+    /// Keeps the last record of each key, which is the one that counts, within a transaction as elsewhere.
     pub(super) fn keep_last_of_each_key(&mut self) {
         let mut newest = HashMap::new();
         for (offset, position) in &self.positions {
@@ -104,22 +104,22 @@ impl Segment {
 pub(super) struct Log {
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
-    /// Of the topic that is there now; none where nobody said.
+    /// Id of the current topic; `None` if it was not set.
     pub(super) topic_id: Option<String>,
     pub(super) role: Role,
-    /// Whether somebody reads it; false for a partition that only positions have named.
+    /// True if the partition is read; false if only positions name it.
     pub(super) read: bool,
-    /// First offset of the log when it was read.
+    /// First offset of the log when reading began.
     pub(super) start: i64,
-    /// The next offset to read.
+    /// Next offset to read.
     pub(super) next: i64,
-    /// From here on nothing was removed: compaction and retention leave holes in what is a dense sequence.
+    /// Offset from which nothing was removed: compaction and retention leave holes in an otherwise dense sequence.
     pub(super) whole_from: i64,
-    /// Where reading ends.
+    /// End of reading.
     pub(super) end: i64,
-    /// Time of the last marker, ms by the broker's clock.
+    /// Time of the last marker, in ms by the broker's clock.
     pub(super) decided: i64,
-    /// By producer id, because a partition has at most one open transaction of each.
+    /// By producer id, because each has at most one open transaction per partition.
     pub(super) open: BTreeMap<i64, Segment>,
 }
 
@@ -132,12 +132,12 @@ impl Log {
         }
     }
 
-    /// Whether this is the log that positions call by this topic id.
+    /// Returns true if positions refer to this log by this topic id.
     pub(super) fn is_of(&self, topic_id: &str) -> bool {
         self.topic_id.as_deref().is_none_or(|own| own == topic_id)
     }
 
-    /// Whether there is something left to read.
+    /// Returns true if there is something left to read.
     pub(super) fn wants(&self) -> bool {
         self.read && self.next < self.end
     }
@@ -146,7 +146,7 @@ impl Log {
         self.start == 0 && self.whole_from == 0
     }
 
-    /// Whether the producer has an open segment here that touches `span`.
+    /// Returns true if the producer has an open segment here that touches `span`.
     pub(super) fn is_open(&self, producer: Producer, span: Span) -> bool {
         self.open
             .get(&producer.id)
@@ -177,7 +177,7 @@ impl Logs {
             .map(|(index, log)| (LogId(index), log))
     }
 
-    /// The partition of that name; one that nobody reads, if it was not known.
+    /// Returns the partition of that name; adds an unread one if it is unknown.
     pub(super) fn named(&mut self, topic: &str, partition: i32) -> LogId {
         let name = (Arc::from(topic), partition);
         if let Some(id) = self.by_name.get(&name) {
@@ -201,7 +201,7 @@ impl Logs {
         id
     }
 
-    /// How many partitions of the offset map there are.
+    /// Returns the number of partitions of the offset map.
     pub(super) fn map_partitions(&self) -> usize {
         self.all
             .iter()
@@ -209,17 +209,17 @@ impl Logs {
             .count()
     }
 
-    /// Whether nothing was ever removed from the positions topic.
+    /// Returns true if nothing was ever removed from the positions topic.
     pub(super) fn positions_whole(&self) -> bool {
         self.role_whole(Role::Positions)
     }
 
-    /// Whether nothing was ever removed from the offset map.
+    /// Returns true if nothing was ever removed from the offset map.
     pub(super) fn map_whole(&self) -> bool {
         self.role_whole(Role::OffsetMap)
     }
 
-    /// Up to when all state topics and all data were read; the end of time for those that are at their ends.
+    /// Returns the times up to which all state topics and all data were read; the maximum for those at their ends.
     pub(super) fn times(&self) -> (i64, i64) {
         let slowest = |data: bool| {
             let logs = self.all.iter().filter(|log| log.wants());

@@ -1,10 +1,10 @@
-//! What an audit says in the end.
+//! Result of an audit.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many findings are kept with their details; all are counted.
+/// Maximum number of findings kept with details; all are counted.
 pub const KEPT_FINDINGS: usize = 1000;
 
 /// A transactional producer, as record batches name it.
@@ -22,7 +22,7 @@ impl fmt::Display for Producer {
     }
 }
 
-/// What the positions of one transaction call it.
+/// Name of a transaction in its positions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionName {
     /// Run of the mirror; run ids sort by start time.
@@ -33,9 +33,9 @@ pub struct TransactionName {
     pub epoch: i64,
     /// Attempt within the epoch.
     pub attempt: i64,
-    /// Number within the attempt, from 1; 0 for a position that was set outside of a lane's data.
+    /// Number of the transaction within the attempt, from 1; 0 for a position that was set outside of a lane's data.
     pub txn: i64,
-    /// Its producer.
+    /// Producer of the transaction.
     pub producer: Producer,
 }
 
@@ -49,31 +49,31 @@ impl fmt::Display for TransactionName {
     }
 }
 
-/// What is wrong.
+/// Kind of defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Committed records of this link's producer that no position of their own transaction covers: after a crash
-    /// they would have been mirrored again, or they were.
+    /// Committed records of this link's producer without a position of their own transaction: after a crash they would
+    /// have been mirrored again, or they were.
     UncoveredData,
-    /// Parts of one transaction were decided apart from each other.
+    /// Parts of one transaction were committed or aborted separately.
     TornTransaction,
-    /// A position does not begin where the one before it ends, or its identities or sums go back (O4).
+    /// A position does not begin at the end of the previous one, or its identities or sums go back (O4).
     BrokenChain,
-    /// A position's target offset is not that of the last record it covers.
+    /// A position's target offset is not that of its last record.
     WrongTargetOffset,
-    /// A committed position speaks of records that its transaction does not hold.
+    /// A committed position covers records that its transaction does not hold.
     PositionWithoutData,
     /// A transaction that is neither committed nor aborted (O6).
     OpenTransaction,
-    /// The offset map disagrees with the position, or with where the records are.
+    /// The offset map contradicts the position, or the actual offsets of the records.
     MapMismatch,
-    /// A record of a state topic that cannot be read.
+    /// A record of a state topic cannot be decoded.
     Unreadable,
 }
 
 impl Fault {
-    /// Every fault.
+    /// All faults.
     pub const ALL: [Self; 8] = [
         Self::UncoveredData,
         Self::TornTransaction,
@@ -85,7 +85,7 @@ impl Fault {
         Self::Unreadable,
     ];
 
-    /// Its name, as users read it.
+    /// Returns the name shown to users.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Fault {
     }
 }
 
-/// A record of the target cluster.
+/// Topic, partition and offset of a record on the target cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// Topic.
@@ -118,29 +118,29 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong.
+/// A defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Kind of defect.
     pub fault: Fault,
-    /// The record that shows it: the first uncovered one, the position, the chunk.
+    /// Record that shows the defect: the first uncovered one, the position, or the chunk.
     pub place: Place,
-    /// Whose transaction.
+    /// Producer of the transaction.
     pub producer: Producer,
-    /// What its positions call the transaction, where a position is involved.
+    /// Name of the transaction, if a position is involved.
     pub transaction: Option<TransactionName>,
-    /// In words.
+    /// Description.
     pub detail: String,
 }
 
-/// What was seen and not judged, because the evidence for or against it is gone or not there yet.
+/// Items that were not judged, because the evidence is gone or not there yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unproven {
     /// Records whose positions compaction or retention may have removed.
     pub records: u64,
     /// Positions whose records or chunks compaction or retention may have removed.
     pub positions: u64,
-    /// Transactions that were still under way at the end, in a running link.
+    /// Transactions that were still open at the end, in a running link.
     pub under_way: u64,
 }
 
@@ -151,49 +151,49 @@ pub struct Since {
     pub topic: Arc<str>,
     /// Source partition.
     pub partition: i32,
-    /// The first transaction whose every successor was audited.
+    /// First transaction whose every successor was audited.
     pub transaction: TransactionName,
-    /// Source offset from which on.
+    /// First audited source offset.
     pub offset: i64,
 }
 
-/// What an audit saw.
+/// Result of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Transactions with records that are whole: data, positions and offset map, each under one marker.
+    /// Number of complete transactions with records: data, positions and offset map, each under one marker.
     pub transactions: u64,
-    /// Records that they cover.
+    /// Number of records in complete transactions.
     pub records: u64,
-    /// Committed positions, without those that a later record of the same transaction replaced.
+    /// Number of committed positions, except those that a later record of the same transaction replaced.
     pub positions: u64,
-    /// Of these, advances without records.
+    /// Positions without records.
     pub advances: u64,
-    /// Of these, positions set outside of a lane's data: first ones, adopted ones, ones behind a gap.
+    /// Positions set outside of a lane's data: first ones, adopted ones, and ones after a gap.
     pub set: u64,
-    /// Committed claims of attempts.
+    /// Number of committed claims of attempts.
     pub claims: u64,
-    /// Aborted transactions of this link, counted once per partition.
+    /// Number of aborted transactions of this link, counted once per partition.
     pub aborted: u64,
-    /// Committed records on data partitions by producers that no position names, transactional or not.
+    /// Number of committed records on data partitions by producers that no position names, transactional or not.
     pub foreign_records: u64,
-    /// Producers of these with a producer id.
+    /// Number of these producers that have a producer id.
     pub foreign_producers: u64,
-    /// Not judged.
+    /// Items that were not judged.
     pub unproven: Unproven,
-    /// Source partitions whose audit is not complete from their beginning.
+    /// Source partitions whose audit is incomplete before some offset.
     pub since: Vec<Since>,
-    /// Data partitions that positions name and that were not read.
+    /// Data partitions that positions name but that were not read.
     pub unread: Vec<(Arc<str>, i32)>,
-    /// Longest time between the markers of one transaction, ms by the brokers' clocks.
+    /// Longest time between the markers of one transaction, in ms by the brokers' clocks.
     pub widest_spread: Option<(i64, TransactionName)>,
-    /// How many findings of each kind there are; kinds without any are left out.
+    /// Number of findings per kind; kinds without findings are absent.
     pub counts: BTreeMap<Fault, u64>,
-    /// The first [`KEPT_FINDINGS`] of them.
+    /// The first [`KEPT_FINDINGS`] findings.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns true if there is no finding.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.counts.is_empty()

@@ -18,7 +18,7 @@ fn seen(digests: &[u64]) -> Vec<Seen> {
         .collect()
 }
 
-/// Feeds both sides in pieces of these sizes, as fetches come.
+/// Feeds both sides in pieces of these sizes, as fetches return them.
 fn compare(source: &[u64], target: &[u64], limits: Limits, piece: usize) -> (Vec<Difference>, u64) {
     let mut comparison = Comparison::new(limits);
     let mut sides = [
@@ -157,7 +157,7 @@ fn a_comparison_can_go_on_where_another_one_stood() {
     comparison.add(Side::Target, seen(&[2, 3, 4, 1]));
     comparison.end(Side::Source);
     assert_eq!(comparison.resume_at(), Some((0, 0)));
-    // read, and not judged: whoever goes on there reads them again
+    // read but not judged: a comparison that resumes there reads them again
     assert_eq!(comparison.waiting(Side::Target), 4);
     comparison.end(Side::Target);
     assert_eq!(comparison.step().len(), 1);
@@ -195,7 +195,7 @@ fn memory_is_bounded_by_window_and_history() {
 }
 
 proptest! {
-    /// Every record of both sides is in one match or in one difference, however fetches are cut.
+    /// Every record of both sides is in one match or in one difference, however fetches are split.
     #[test]
     fn nothing_is_overlooked(
         source in prop::collection::vec(0_u64..30, 0..60),
@@ -219,7 +219,7 @@ proptest! {
         prop_assert_eq!(found.is_empty(), source == target);
     }
 
-    /// How the two sides arrive changes nothing.
+    /// The order in which the two sides arrive changes nothing.
     #[test]
     fn the_cut_of_fetches_does_not_matter(
         source in prop::collection::vec(0_u64..30, 0..60),
@@ -233,7 +233,7 @@ proptest! {
         );
     }
 
-    /// A single planted defect is found, once, and as what it is.
+    /// A single planted defect is reported once, under its name.
     #[test]
     fn one_defect_is_one_difference(length in 2_usize..50, place in 0_usize..50, kind in 0_usize..4) {
         let source: Vec<u64> = (100..100 + length as u64).collect();

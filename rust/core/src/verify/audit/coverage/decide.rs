@@ -1,4 +1,4 @@
-//! Claims meet records.
+//! Matches claims with records.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ impl Data {
         self.spans.iter().map(|span| span.count()).sum()
     }
 
-    /// Takes `span` out of what is unclaimed; false if some of it was claimed before.
+    /// Removes `span` from the unclaimed records; false if some of it was claimed before.
     fn take(&mut self, span: Span) -> bool {
         let after = self
             .unclaimed
@@ -68,7 +68,7 @@ impl Cover {
         }
     }
 
-    /// A transaction has one segment in each partition; another one of it means that it came apart.
+    /// Records a transaction's segment in a partition; a second one shows that the transaction is torn.
     pub(super) fn touch(
         &mut self,
         logs: &Logs,
@@ -245,7 +245,7 @@ impl Cover {
             .is_some_and(|segments| segments.values().any(|segment| segment.holds(span)))
     }
 
-    /// Takes the claimed records of a committed segment; forgets the segment when nothing is left of it.
+    /// Removes the claimed records of a committed segment; discards the segment once nothing is left of it.
     fn take(&mut self, logs: &Logs, report: &mut Report, claim: &Claim, first: i64) -> bool {
         let key = (claim.data, claim.name.producer);
         let Some(segments) = self.data.get_mut(&key) else {
@@ -299,7 +299,7 @@ impl Cover {
         twice.is_none() && owner == claim.name
     }
 
-    /// One claim of a transaction is decided; with the last one the transaction is done.
+    /// Completes one claim of a transaction; the last one completes the transaction.
     fn settle(&mut self, report: &mut Report, name: &TransactionName, sound: bool) {
         let Some(live) = self.live.get_mut(name) else {
             return;
@@ -327,7 +327,7 @@ impl Cover {
         }
     }
 
-    /// Gives a producer up as foreign, because it has more segments than can be remembered.
+    /// Classifies a producer as foreign, because it has more segments than can be remembered.
     pub(super) fn fold(&mut self, id: i64, records: u64) {
         let mut folded = records;
         let mut segments = 0;
@@ -343,7 +343,7 @@ impl Cover {
         self.folded.insert(id, folded);
     }
 
-    // -- the end -----------------------------------------------------------------------------------
+    // -- the end of input ---------------------------------------------------------------------------
 
     pub(super) fn finish_claims(&mut self, logs: &Logs, report: &mut Report, at_rest: bool) {
         let mut claims: Vec<Claim> = std::mem::take(&mut self.held)
@@ -363,7 +363,7 @@ impl Cover {
                 }
                 report.unproven.positions += 1;
             } else if log.is_open(claim.name.producer, claim.bounds()) {
-                // the open transaction itself is reported
+                // the open transaction is reported separately
                 report.unproven.under_way += 1;
             } else if !at_rest && claim.bounds().last >= log.next {
                 report.unproven.under_way += 1;

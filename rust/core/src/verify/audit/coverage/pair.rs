@@ -1,4 +1,4 @@
-//! Positions meet chunks.
+//! Matches positions with chunks.
 
 use flate2::Crc;
 
@@ -8,7 +8,7 @@ use super::super::report::{Fault, Producer, Report};
 use super::{AwaitedChunk, AwaitedPosition, Claim, Cover, add};
 
 impl Cover {
-    /// Pairs what has come of one producer id and source partition.
+    /// Pairs the positions and chunks of one producer id and source partition.
     pub(super) fn pair(&mut self, logs: &mut Logs, report: &mut Report, key: &(i64, Source)) {
         while let Some(pairs) = self.pairs.get_mut(key) {
             let (Some(position), Some(chunk)) = (pairs.positions.front(), pairs.chunks.front())
@@ -252,7 +252,7 @@ impl Cover {
         self.claim(logs, report, claim);
     }
 
-    /// Gives up a chunk whose position was most likely removed: nothing is proved of the records it maps.
+    /// Discards a chunk whose position was most likely removed: nothing is proved about its records.
     pub(super) fn forget_chunk(
         &mut self,
         logs: &mut Logs,
@@ -271,7 +271,7 @@ impl Cover {
         }
     }
 
-    /// Nothing more will come.
+    /// Decides the remaining positions and chunks at the end of input.
     pub(super) fn finish_pairs(&mut self, logs: &mut Logs, report: &mut Report, at_rest: bool) {
         let mut keys: Vec<_> = self.pairs.keys().cloned().collect();
         keys.sort_unstable();
@@ -308,8 +308,8 @@ impl Cover {
     }
 }
 
-/// The partition of the offset map that holds all chunks of a source partition: crc32 of name and number, as
-/// `eomirror.records.offset_map` has it.
+/// Returns the partition of the offset map that holds all chunks of a source partition: crc32 of name and number, as in
+/// `eomirror.records.offset_map`.
 fn home(source: &Source, partitions: usize) -> i64 {
     let mut crc = Crc::new();
     crc.update(format!("{}\0{}", source.topic, source.partition).as_bytes());
