@@ -1,10 +1,10 @@
-//! How long it takes to split, check, read and digest 100-byte records, and to write and rewrite them.
+//! Measures splitting, checking, reading and digesting 100-byte records, and writing and rewriting them.
 //!
 //! ```text
 //! cargo run --release --example batch_rate
 //! ```
 //!
-//! Prints the best of nine runs for each step: what disturbs a run only makes it longer.
+//! Prints the best of nine runs for each step, because disturbances only make a run longer.
 
 #![allow(clippy::print_stdout)] // printing is its purpose
 
@@ -90,7 +90,7 @@ fn main() {
     }
 }
 
-/// Batches of records with a 16-byte key and a value of 84 bytes that does not repeat, but for its alphabet.
+/// Returns batches of records with a 16-byte key and a non-repetitive value of 84 bytes.
 fn answer(codec: Codec) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut out = Vec::new();

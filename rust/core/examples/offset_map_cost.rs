@@ -1,11 +1,11 @@
-//! What the offset map costs: bytes per transaction and partition, memory, and time of a lookup.
+//! Measures the offset map: bytes per transaction and partition, memory, and time of a lookup.
 //!
 //! ```text
 //! cargo run --release -p eomirror-core --example offset_map_cost [RANGES] [RECORDS_PER_RANGE]
 //! ```
 //!
-//! A chunk of one range per transaction, as a lane writes it that passes one batch of a partition in each, with a
-//! marker behind it on both sides. Lookups are at random offsets.
+//! Each transaction writes a chunk of one range, as a lane does that passes one batch of a partition, followed by a
+//! marker on both sides. Lookups are at random offsets.
 
 // a program that prints figures and may end with a panic
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
@@ -27,7 +27,7 @@ fn main() {
     let (mut bytes, mut key_bytes) = (0, 0);
     let began = Instant::now();
     for number in 0..ranges {
-        // a marker of the source's own transaction every tenth time, one of ours every time
+        // a marker of the source's own transaction every tenth time, one of the link's every time
         let range = Range {
             source: number * records + number / 10,
             target: number * (records + 1),
@@ -36,7 +36,7 @@ fn main() {
         let chunk = OffsetMap::from_ranges(&[range]).unwrap();
         let value = chunk.encode("east.orders", 3).unwrap();
         bytes += value.len();
-        // the key as `formats/offset_map.py` writes it
+        // the key as `records/offset_map.py` writes it
         key_bytes += format!(
             "{{\"topic\":\"orders\",\"partition\":3,\"topic_id\":\"{}\",\"first\":{}}}",
             "A".repeat(22),

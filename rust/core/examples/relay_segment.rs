@@ -1,11 +1,11 @@
-//! Relays a log segment into another one, for other readers to look at.
+//! Relays a log segment into another one, to be checked with other readers.
 //!
 //! ```text
 //! cargo run --example relay_segment -- SOURCE.log TARGET.log pass|merge|split|header
 //! ```
 //!
-//! The target has offsets from 0 on without gaps, as a broker would assign them. Beside the segment there may be its
-//! `.txnindex`. Prints source and target offset of every record.
+//! The target has offsets from 0 without gaps, as a broker would assign them. A `.txnindex` beside the segment is used
+//! if present. Prints the source and target offset of every record.
 
 #![allow(clippy::print_stdout)] // printing is its purpose
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for part in batch.parts(&segment)? {
             out.extend_from_slice(part);
         }
-        // what a broker fills in; the checksum covers neither
+        // fields that a broker fills in; the checksum covers neither
         out[start..start + 8].copy_from_slice(&offset.to_be_bytes());
         out[start + 12..start + 16].copy_from_slice(&0_i32.to_be_bytes());
         for run in batch.runs() {
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Entries of a broker's index: version i16, producer id, first, last and last stable offset.
+/// Returns the entries of a broker's index: version i16, producer id, first, last and last stable offset.
 fn aborted(index: &[u8]) -> Vec<AbortedTransaction> {
     let number = |entry: &[u8], at: usize| {
         let bytes = entry

@@ -1,11 +1,11 @@
-//! How long the relay takes for a record: passed, merged, and written anew with a provenance header.
+//! Measures the relay per record: passed, merged, and re-encoded with a provenance header.
 //!
 //! ```text
 //! cargo run --release --example relay_speed
 //! ```
 //!
-//! Every step checks the source's checksum, and stamps what it sends. Prints the best of nine runs for each step: what
-//! disturbs a run only makes it longer.
+//! Every step checks the source's checksum and stamps the batches. Prints the best of nine runs for each step, because
+//! disturbances only make a run longer.
 
 #![allow(clippy::print_stdout)] // printing is its purpose
 
@@ -19,7 +19,7 @@ use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Fetched, Relay, Target, TopicPolicy};
 
 const RUNS: usize = 9;
-/// Of one answer: what librdkafka asks for per partition.
+/// Size of one response: librdkafka's default per partition.
 const ANSWER: usize = 1024 * 1024;
 
 fn main() {
@@ -40,9 +40,9 @@ fn main() {
 
 #[derive(Clone, Copy)]
 enum Step {
-    /// Nothing but headers is looked at.
+    /// Only batch headers are read.
     Pass,
-    /// Every record is read by the loop guard and kept.
+    /// The loop guard reads and keeps every record.
     Guard,
     /// Every batch counts as small.
     Merge,
@@ -106,7 +106,7 @@ fn measure(codec: Codec, size: usize, per_batch: usize, step: Step) {
     );
 }
 
-/// Batches of records of `size` bytes whose text compresses about threefold, one MiB before compression.
+/// Returns batches of records of `size` bytes whose text compresses about threefold, one MiB before compression.
 fn answer(codec: Codec, size: usize, per_batch: usize) -> (Vec<u8>, u64) {
     let mut state = 88_172_645_463_325_252_u64;
     let mut out = Vec::new();
@@ -138,7 +138,7 @@ fn answer(codec: Codec, size: usize, per_batch: usize) -> (Vec<u8>, u64) {
         }
         plain += writer.size();
         assert!(writer.finish(&Stamp::NONE, &mut out).is_ok());
-        // as it lies in a log; the checksum does not cover it
+        // as stored in a log; the checksum does not cover it
         out[start..start + 8].copy_from_slice(&offset.to_be_bytes());
         offset += i64::try_from(per_batch).unwrap_or(0);
     }

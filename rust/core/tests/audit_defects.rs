@@ -1,6 +1,6 @@
-//! Each planted defect is found, by its name.
+//! Each planted defect is reported under its name.
 
-// a test that cannot go on should panic
+// a test that cannot continue should panic
 #![allow(clippy::unwrap_used)]
 
 mod audit_world;
@@ -13,7 +13,7 @@ use eomirror_core::verify::audit::{Fault, Report};
 
 const BOTH: [Protocol; 2] = [Protocol::V1, Protocol::V2];
 
-/// Some sound history, a defect, and some more sound history.
+/// Returns a cluster with sound history before and after a defect.
 fn with_defect(protocol: Protocol, defect: impl FnOnce(&mut Cluster, &mut Lane)) -> Report {
     let mut cluster = Cluster::default();
     let mut lane = Lane::start(&mut cluster, 0, protocol, &[0, 1]);
@@ -40,7 +40,7 @@ fn finds(report: &Report, expected: &[Fault]) {
     assert_eq!(faults(report), expected, "{:#?}", report.findings);
 }
 
-/// A defect of the position of partition 0, in a transaction of two records that is sound otherwise.
+/// Plants a defect in the position of partition 0, in an otherwise sound transaction of two records.
 fn with_position(protocol: Protocol, change: impl Fn(&mut Draft, &mut Vec<Range>)) -> Report {
     with_defect(protocol, |cluster, lane| {
         lane.write(cluster, 0, 0, 2);
@@ -94,7 +94,7 @@ fn a_position_whose_records_do_not_exist_is_found() {
             });
             lane.decide(cluster, true);
         });
-        // the next position counts on from a sum that never was
+        // the next position continues from a sum that never existed
         finds(&report, &[Fault::BrokenChain, Fault::PositionWithoutData]);
     }
 }
@@ -216,7 +216,7 @@ fn a_strangers_open_transaction_is_found() {
 
 #[test]
 fn a_late_commit_of_half_a_transaction_is_torn() {
-    // the commit of the transaction before arrives late: what was written by then is committed, the rest aborted
+    // the previous transaction's commit arrives late: records written before it are committed, the rest is aborted
     let report = with_defect(Protocol::V1, |cluster, lane| {
         lane.write(cluster, 0, 0, 2);
         let (id, epoch) = lane.producer;
@@ -248,7 +248,7 @@ fn positions_of_one_transaction_under_two_markers_are_torn() {
         let mut before = lane.clone();
         before.describe_as(cluster, |partition, draft, ranges| {
             if partition == 1 {
-                // not written yet: a chunk of nothing, a position that is written again below
+                // not written yet: a chunk without ranges, a position that is written again below
                 ranges.clear();
                 draft.txn -= 1;
             }
@@ -311,7 +311,7 @@ fn a_marker_that_never_reached_the_data_joins_two_transactions() {
         let (id, epoch) = lane.producer;
         cluster.end_in(POSITIONS, 0, id, epoch, true);
         cluster.end_in(MAP, home("orders", 0), id, epoch, true);
-        // without its marker on the data partition the lane goes on
+        // without its marker on the data partition the lane continues
         let mut data_open = lane.clone();
         data_open.decide(&mut Cluster::default(), true);
         *lane = data_open;
@@ -336,7 +336,7 @@ fn a_target_that_was_created_anew_is_not_compared_with_old_positions() {
     let mut cluster = Cluster::default();
     let mut lane = Lane::start(&mut cluster, 0, Protocol::V1, &[0]);
     lane.mirror(&mut cluster, 0, 3);
-    // the position's records are elsewhere: with the topic's id that is nobody's fault
+    // the position's records are elsewhere: with the topic's id this is not a fault
     lane.skip(0, 2);
     lane.describe_as(&mut cluster, |_, draft, ranges| {
         draft.records = 2;

@@ -1,6 +1,6 @@
 //! Histories without a defect give no finding, in whatever order the partitions are read.
 
-// a test that cannot go on should panic
+// a test that cannot continue should panic
 #![allow(clippy::unwrap_used)]
 
 mod audit_world;
@@ -8,14 +8,14 @@ mod audit_world;
 use audit_world::{Cluster, DATA, Lane, POSITIONS, Protocol};
 use proptest::prelude::*;
 
-/// One thing that happens.
+/// One event of a history.
 #[derive(Debug, Clone)]
 enum Step {
     /// A transaction: per source partition of the lane, offsets skipped, and the sizes of batches.
     Mirror(usize, Vec<(i64, Vec<i64>)>, End),
     /// An advance without records.
     Advance(usize, i64),
-    /// Somebody else writes to a shared topic, in a transaction or not.
+    /// Another producer writes to a shared topic, in a transaction or not.
     Foreign(i32, i64, bool),
     /// The lane is restarted.
     Restart(usize),
@@ -23,13 +23,13 @@ enum Step {
     Generation(bool),
 }
 
-/// How a transaction ends.
+/// End of a transaction.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Commit,
-    /// Positions were foreseen wrongly and written again.
+    /// Speculative positions were wrong and are written again.
     CommitCorrected,
-    /// More came behind what was acknowledged: positions were written behind every batch.
+    /// More records followed the acknowledged ones: positions were written after every batch.
     CommitRounds,
     /// Killed before or after positions were written, or after all of them.
     Killed(bool),
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a history wrote.
+/// The content of a history.
 struct History {
     cluster: Cluster,
     transactions: u64,
@@ -82,7 +82,7 @@ fn play(protocol: Protocol, steps: &[Step]) -> History {
                             lane.clone().describe(&mut cluster);
                         }
                         if *skipped == 2 {
-                            // somebody else's record between two batches of one transaction
+                            // another producer's record between two batches of one transaction
                             cluster.append(DATA, partition, (-1, -1), &[(None, b"x".to_vec())]);
                             foreign += 1;
                         }
@@ -173,7 +173,7 @@ proptest! {
         prop_assert!(report.since.is_empty());
     }
 
-    /// Compaction of the state topics takes away evidence; it never makes a fault of it.
+    /// Compaction of the state topics removes evidence, but never causes a fault.
     #[test]
     fn a_compacted_history_is_clean(
         protocol in protocols(),
@@ -193,7 +193,7 @@ proptest! {
         prop_assert!(findings.is_empty(), "{:?}", findings);
     }
 
-    /// A cut through a running link shows transactions under way, and no faults.
+    /// A cut through a running link shows open transactions, and no faults.
     #[test]
     fn a_history_that_goes_on_is_clean(
         protocol in protocols(),
@@ -215,7 +215,7 @@ proptest! {
     }
 }
 
-/// A long history of two lanes, with strangers' transactions on their topic.
+/// A long history of two lanes, with foreign transactions on their topic.
 fn long(protocol: Protocol, transactions: i64) -> Cluster {
     let mut cluster = Cluster::default();
     let mut lanes = vec![
@@ -245,7 +245,7 @@ fn what_is_remembered_does_not_grow_with_the_history() {
             let (report, most) = long(protocol, transactions).audit_in_turn(&[100, 101], 8);
             assert!(report.is_clean(), "{:?}", report.findings);
             assert_eq!(report.transactions, 2 * transactions.unsigned_abs());
-            // a stranger's segments are kept until it is certain that nothing names it
+            // foreign segments are kept until it is certain that no position names their producer
             most - usize::try_from(transactions / 10).unwrap()
         };
         let (short, long) = (most(200), most(2000));
@@ -265,6 +265,6 @@ fn a_compacted_history_is_not_remembered_either() {
     assert!(report.unproven.records > 5000, "{report:?}");
     assert!(report.transactions >= 30, "{report:?}");
     assert_eq!(report.since.len(), 4);
-    // chunks that wait for positions that are gone, and the stranger's; as many records are not among them
+    // chunks that wait for removed positions, and the foreign records; the link's own records are not among them
     assert!(most < 4 * 1000 + 200, "{most}");
 }

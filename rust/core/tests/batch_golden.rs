@@ -18,7 +18,7 @@ fn file(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Whole and checked, all of them.
+/// Returns all batches, complete and with a correct checksum.
 fn batches(segment: &[u8]) -> Vec<Batch<'_>> {
     let mut batches = Batches::new(segment);
     let found: Vec<_> = batches.by_ref().map(Result::unwrap).collect();
@@ -79,7 +79,7 @@ fn lines(batch: &Batch<'_>) -> String {
     text
 }
 
-/// What a `read_committed` reader sees, and the position at the end.
+/// Returns the records that a `read_committed` reader sees, and the position at the end.
 fn committed(batches: &[Batch<'_>], aborted: Vec<AbortedTransaction>) -> (String, i64) {
     let mut filter = AbortedFilter::new(aborted);
     let (mut text, mut next) = (String::new(), 0);
@@ -118,7 +118,7 @@ fn every_codec_of_both_implementations_reads_as_librdkafka_reads_it() {
         let compressed = batches.iter().filter(|batch| batch.codec() == codec);
         assert!(compressed.count() > 0, "{name}");
         for batch in &batches {
-            // librdkafka leaves a batch as it is where compression does not help
+            // librdkafka leaves a batch uncompressed if compression does not help
             assert!([codec, Codec::None].contains(&batch.codec()), "{name}");
             assert_eq!(batch.timestamp_type(), TimestampType::CreateTime);
             assert_eq!(batch.obstacle(), None);
@@ -267,7 +267,7 @@ fn a_compacted_segment_has_holes_horizons_and_an_empty_batch() {
         .iter()
         .find(|b| b.delete_horizon().is_some())
         .unwrap();
-    // the records' own times, not the horizon, which lies in the future of their making
+    // the records' own times, not the horizon, which is later than their creation
     assert!(
         lines(tombstone).contains(" 17000000"),
         "{}",

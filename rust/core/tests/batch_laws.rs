@@ -1,4 +1,4 @@
-//! Laws of record batches, against an encoder that shares nothing with the crate's own.
+//! Laws of record batches, against an encoder that shares no code with the crate's own.
 
 // a test ends with a panic; clippy sees that only inside of test functions
 #![allow(clippy::unwrap_used)]
@@ -172,7 +172,7 @@ proptest! {
         rewrite(&mut target, &to).unwrap();
         prop_assert_eq!(&target[..61], &header[..]);
         prop_assert_eq!(Batch::parse(&target).unwrap().crc(), crc32c(&target[21..]));
-        // what this producer would have written itself
+        // the batch that this producer would have written
         prop_assert_eq!(target, write(codec, &to, &records));
     }
 
@@ -241,8 +241,8 @@ proptest! {
         prop_assert_eq!(count, kept.len() as u64);
     }
 
-    /// The log of a few producers is played with every outcome known; the filter, which sees the batches from
-    /// `from` on and a broker's list, must agree on each.
+    /// Plays the log of a few producers with known outcomes. The filter, which sees the batches from `from` on and a
+    /// broker's list, must agree on each.
     #[test]
     fn the_filter_agrees_with_whoever_wrote_the_log(
         steps in proptest::collection::vec((0_i64..4, 0_u8..5, 1_i64..4), 1..60),

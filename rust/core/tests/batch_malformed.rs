@@ -1,4 +1,5 @@
-//! Batches that are cut, damaged or hostile: a named error, never a panic, never memory by the sender's number.
+//! Incomplete, damaged and hostile batches: a named error, never a panic, never an allocation of a size set by the
+//! sender.
 
 // a test ends with a panic; clippy sees that only inside of test functions
 #![allow(clippy::unwrap_used)]
@@ -27,7 +28,7 @@ fn note(size: usize) {
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
-// SAFETY: hands every call on to the system's allocator as it is
+// SAFETY: passes every call on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Measured {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -81,7 +82,7 @@ fn write(codec: Codec, values: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// Everything that a reader may do with bytes, checksum or not; what it gives stays inside the limits.
+/// Runs every operation of a reader on bytes, with or without checksum; the output stays within the limits.
 fn exercise(bytes: &[u8], memory: &mut Memory) {
     let aborted = AbortedTransaction {
         producer_id: 1,
@@ -159,7 +160,7 @@ fn a_body_cut_at_any_byte_under_a_right_checksum_is_refused() {
             let batch = Batch::parse(&cut).unwrap();
             batch.check_crc().unwrap();
             let outcome = read(&batch);
-            // what lies behind the last block of a stream (an end mark, a trailer) holds no record
+            // bytes after the last block of a stream (an end mark, a trailer) hold no record
             let complete = outcome.as_ref().is_ok_and(|records| records.len() == 2);
             assert!(
                 outcome.is_err() || (complete && codec == Codec::Lz4),
@@ -178,7 +179,7 @@ fn every_flipped_bit_is_noticed_or_lies_where_no_checksum_looks() {
             damaged[bit / 8] ^= 1 << (bit % 8);
             let outcome = Batch::parse(&damaged).and_then(|batch| batch.check_crc());
             match bit / 8 {
-                // base offset and leader epoch are the broker's to set
+                // the broker sets base offset and leader epoch
                 0..8 | 12..16 => assert!(outcome.is_ok() || damaged[0] > 0x7f, "{bit}"),
                 8..12 => assert!(
                     matches!(
@@ -259,7 +260,7 @@ fn impossible_header_fields_are_named() {
 #[test]
 fn the_old_formats_are_named_even_when_cut() {
     for magic in [0, 1] {
-        // offset 9, size 22, crc, magic, attributes, then what version 0 and 1 have there
+        // offset 9, size 22, crc, magic, attributes, then the fields of versions 0 and 1
         let mut bytes = [&9_i64.to_be_bytes()[..], &22_i32.to_be_bytes(), &[0; 4]].concat();
         bytes.extend([magic, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
         for end in [17, bytes.len()] {
@@ -341,7 +342,7 @@ fn records_that_contradict_their_batch_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A damaged body under a right checksum, as a hostile or broken producer would send it.
+    /// A damaged body under a correct checksum, as a hostile or broken producer would send it.
     #[test]
     fn damage_under_a_right_checksum_never_panics(
         records in records(8),
@@ -398,7 +399,7 @@ fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
         2 => bytes.truncate(place.max(1)),
         3 => bytes.insert(place, u8::try_from(random.below(256)).unwrap()),
         4 => {
-            // a number where one may stand
+            // a number at an aligned place
             let number = [-1_i32, 0, 1, i32::MAX, i32::MIN, 1 << 24][random.below(6)];
             for (byte, value) in bytes[place..].iter_mut().zip(number.to_be_bytes()) {
                 *byte = value;
@@ -442,7 +443,7 @@ fn thousands_of_mutations_give_an_error_or_records_and_take_little_memory() {
         for _ in 0..=random.below(4) {
             mutate(&mut bytes, &corpus, &mut random);
         }
-        // mostly let it look whole, so that the mutation reaches what lies behind
+        // mostly corrected, so that the mutation reaches the code after the checks
         if random.below(4) > 0 && bytes.len() > 61 {
             let length = i32::try_from(bytes.len() - 12).unwrap();
             bytes[8..12].copy_from_slice(&length.to_be_bytes());

@@ -65,7 +65,7 @@ fn run_file(file: &Path) {
     );
 }
 
-/// The file as it should be: its cases, and behind each what came out.
+/// Returns the file as it should be: its cases, each followed by its result.
 fn run_text(text: &str) -> String {
     let mut out = String::new();
     let mut map = OffsetMap::default();
@@ -89,7 +89,7 @@ fn run_text(text: &str) -> String {
         }
         out.push_str(&run_case(command, &input, &mut map));
         out.push('\n');
-        // what was written there before
+        // the previous result
         for line in lines.by_ref() {
             if line.is_empty() {
                 break;
@@ -178,7 +178,7 @@ fn read_ranges(input: &[&str]) -> Result<(String, OffsetMap), Error> {
     OffsetMap::from_ranges(&ranges).map(|map| (String::new(), map))
 }
 
-/// Plans what was fetched, settles it with what was acknowledged, and reads the chunk that is to be written.
+/// Plans the fetched records, settles them with the acknowledgements, and decodes the resulting chunk.
 fn settle(input: &[&str]) -> Result<(String, OffsetMap), Error> {
     let routes = Routes::new([("s".to_owned(), "t".to_owned())])?;
     let policy = Policy::new(routes, LoopGuard::new("S", "T", None, true)?, false);
@@ -258,7 +258,7 @@ fn spans(text: &str) -> impl Iterator<Item = (i64, i64, bool)> {
     })
 }
 
-/// A number, or `MAX` less something: the last that an offset can be.
+/// Parses a number, or `MAX` minus something: the largest offset.
 fn number(text: &str) -> i64 {
     match text.trim().strip_prefix("MAX") {
         Some("") => i64::MAX,

@@ -1,4 +1,4 @@
-//! Cases of the relay: which batches are passed, merged and written anew, and what stops a partition.
+//! Cases of the relay: passed, merged and re-encoded batches, and errors that stop a partition.
 
 // a test ends with a panic; clippy sees that only inside of test functions
 #![allow(clippy::unwrap_used)]
@@ -22,7 +22,7 @@ use produced::compress;
 use relay_log::rules::Rules;
 use relay_log::{LARGE, LIMITS, OPPOSITE, TARGET_TOPIC, TOPIC, arrive, is_passed, one_batch, run};
 
-/// `count` batches of two records each, of `size` bytes.
+/// Returns `count` batches of two records each, of `size` bytes.
 fn batches(count: i64, size: usize) -> Vec<u8> {
     let value = vec![7; size];
     (0..count)
@@ -112,7 +112,7 @@ fn merged_batches_end_at_the_size_that_is_asked_for_and_never_beyond_the_limit()
     }
 }
 
-/// Text that hardly compresses, another one for each number.
+/// Returns text that hardly compresses, a different one for each number.
 fn noise(number: u64, size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ number;
     let next = || {
@@ -156,7 +156,7 @@ fn a_compressed_batch_that_the_target_does_not_take_is_split_in_order() {
     }
 }
 
-/// The records with their offsets in the batches that hold them.
+/// Returns the records with their offsets in their batches.
 fn renumbered(relayed: &Relayed, records: &[Plain]) -> Vec<Plain> {
     let places = relayed
         .batches
@@ -204,7 +204,7 @@ fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are(
     };
     let mut passed = run(&bytes, 0..i64::MAX, &Rules::NONE, &target);
     assert!(is_passed(&passed.batches[0]));
-    // the bit is cleared: a broker refuses it
+    // the bit is cleared: a broker rejects it
     arrive(&mut passed.batches, &bytes, &target, |_| Codec::None);
     let mut written = one_batch(&bytes, 0..i64::MAX);
     assert!(!is_passed(&written.batches[0]));
@@ -232,7 +232,7 @@ fn what_is_malformed_stops_the_partition_before_it_and_what_stands_before_is_sen
     }
 }
 
-/// With merging, records of the malformed batch and of those before it share a batch when it is noticed.
+/// With merging, records of the malformed batch and of earlier ones share a batch when the error is detected.
 #[test]
 fn nothing_of_a_batch_with_a_malformed_record_is_sent() {
     let mut bytes = batches(2, 50);
@@ -330,7 +330,7 @@ fn large_records_that_are_all_the_same_are_no_attack() {
     forge.body = compress(Codec::Zstd, &forge.body);
     assert!(forge.body.len() * 1024 < 200 * document.len());
     let (bytes, mut relay) = (forge.bytes(), Relay::new(Limits::default()));
-    // from within, so that it cannot be passed on as it is
+    // from within, so that it cannot be passed unchanged
     let fetched = Fetched {
         records: &bytes,
         aborted: &[],
@@ -390,7 +390,7 @@ fn a_record_that_is_too_large_is_named_with_what_it_needs() {
 fn what_came_from_the_target_is_dropped_whole_without_looking_into_it() {
     let mut forge = Forge::new(0, &[plain(0, 1, b"a"), plain(1, 1, b"b")]);
     forge.producer_id = OPPOSITE;
-    // nobody who reads the records would get far
+    // the records are unreadable
     forge.body = vec![0xff; 20];
     let bytes = forge.bytes();
     let rules = Rules {

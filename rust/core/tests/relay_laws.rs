@@ -1,5 +1,5 @@
-//! Laws of the relay: what arrives is what a `read_committed` consumer of the source would see, however it is cut,
-//! merged, split and compressed.
+//! Laws of the relay: the target holds the records that a `read_committed` consumer of the source would see, however
+//! they are split, merged and compressed.
 
 // a test ends with a panic; clippy sees that only inside of test functions
 #![allow(clippy::unwrap_used)]
@@ -20,7 +20,7 @@ use relay_log::{
     one_batch, relay, targets,
 };
 
-/// Everything that holds for one call: what arrives, the accounting, the position.
+/// Checks one call: the arrived records, the accounting, the position.
 fn check(log: &relay_log::Log, offsets: std::ops::Range<i64>, rules: &Rules, target: &Target) {
     let (mut relayed, fetched) = relay(log, offsets.clone(), rules, target);
     let end = match &relayed.stopped {
@@ -75,7 +75,7 @@ proptest! {
         check(&log, start..end, &rules, &target);
     }
 
-    /// However an answer is cut, the next one from the position goes on where it ended.
+    /// However a response is split, the next one from the position continues at its end.
     #[test]
     fn a_cut_answer_is_taken_up_where_it_ended(
         log in logs(6, 5), rules in rules(), target in targets(), cut: prop::sample::Index,
@@ -106,7 +106,7 @@ proptest! {
         prop_assert!(accounting.settle(TOPIC, 0, wanted.len() as u64 + 1).is_err());
     }
 
-    /// However few runs of offsets a call may give, each gives some, and the next one goes on behind them.
+    /// However few runs of offsets a call may return, each returns some, and the next one continues after them.
     #[test]
     fn an_answer_of_many_runs_is_taken_in_parts(
         log in logs(6, 6), rules in rules(), target in targets(), most_runs in 1_usize..5,
@@ -131,7 +131,7 @@ proptest! {
         prop_assert_eq!(accounting.settle(TOPIC, 0, wanted.len() as u64), Ok(()));
     }
 
-    /// A batch that was refused as too large is halved until the record is found that is.
+    /// A batch that was rejected as too large is split until the oversized record is found.
     #[test]
     fn halving_keeps_every_record_and_ends_at_one(log in logs(5, 12), target in targets()) {
         let target = Target { max_batch_bytes: 1 << 20, ..target };
@@ -155,7 +155,7 @@ proptest! {
                 }
             }
         }
-        // a passed batch of append times keeps its own bytes, and halves are written with the times that are seen
+        // a passed batch of append times keeps its bytes, and halves are written with the visible timestamps
         let (wanted, _) = expected(&log, start..i64::MAX, &Rules::NONE, &target);
         let arrived = arrive(&mut single, &fetched, &target, |at| log.codec(at));
         prop_assert_eq!(arrived.len(), wanted.len());

@@ -1,10 +1,10 @@
-//! Whole transactions against a small model of the brokers' rules, over a network that loses, repeats and delays.
+//! Whole transactions against a small model of the brokers' rules, over a network that loses, repeats and delays
+//! messages.
 //!
-//! The model is Kafka's: a partition's leader takes a batch that follows the last one, answers one of the last five as
-//! if it were new, and refuses an epoch that is older than the coordinator's; an end of a transaction gives the next
-//! epoch. The network is a set: requests of one connection arrive in order, but when the connection is cut, what was on
-//! it arrives later, in any order, once or twice, or never. At the end, what committed readers see must be what the
-//! writer was told, batch for batch.
+//! The model is Kafka's. A partition's leader accepts a batch that follows the last one, acknowledges a repetition of
+//! the last five, and rejects an epoch older than the coordinator's; the end of a transaction gives the next epoch.
+//! Requests of one connection arrive in order. When the connection is cut, its requests arrive later, in any order,
+//! once, twice or never. At the end, committed readers must see exactly the batches that were reported to the writer.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -45,7 +45,7 @@ enum Reply {
     Ended(i16, Identity),
 }
 
-/// Records per batch; more than one, so that sequence numbers are no batch numbers.
+/// Records per batch; more than one, so that sequence numbers differ from batch numbers.
 const RECORDS: i32 = 3;
 
 #[derive(Debug, Default, Clone)]
@@ -61,7 +61,7 @@ struct Log {
 #[derive(Debug)]
 struct Brokers {
     current: Identity,
-    /// The identity before, and how its transaction ended.
+    /// The previous identity, and how its transaction ended.
     before: Option<(Identity, bool)>,
     open: bool,
     logs: Vec<Log>,
@@ -84,7 +84,7 @@ impl Brokers {
             return (0, *at);
         }
         let expected = log.last.back().map_or(0, |last| last.1 + RECORDS);
-        // also one that is there already, and forgotten
+        // also one that is in the log already, and forgotten
         if wire.sequence != expected {
             return (45, -1);
         }
@@ -157,20 +157,20 @@ impl Brokers {
     }
 }
 
-/// What happens next.
+/// Event of the schedule.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Write(usize),
     Send,
-    /// The broker takes the next request of the connection; its answer is on the way back.
+    /// The broker takes the next request of the connection and sends its response.
     Take,
-    /// The next answer arrives.
+    /// The next response arrives.
     Answer,
-    /// The connection is cut: requests on it may still arrive, answers do not.
+    /// The connection is cut: requests on it may still arrive, responses do not.
     Cut,
-    /// Something of a cut connection arrives; it stays to arrive again where the flag says so.
+    /// A message of a cut connection arrives; the flag keeps it to arrive again.
     Straggle(usize, bool),
-    /// A leader says once that it is none.
+    /// A leader once denies its leadership.
     Move(usize),
     Commit,
     Abort,
@@ -196,16 +196,16 @@ struct World {
     coordinator: ProducerState,
     sequences: InFlight<usize, Wire>,
     brokers: Brokers,
-    /// Requests on the way, in order; each with what the client waits for.
+    /// Requests on the way, in order; each with the response that the client awaits.
     up: VecDeque<Message>,
     down: VecDeque<Reply>,
     stragglers: Vec<Message>,
     outstanding: Vec<Ticket>,
     next: u32,
-    /// What the open transaction has written, and what was acknowledged of it.
+    /// Batches of the open transaction, and how many of them were acknowledged.
     written: Vec<(usize, u32)>,
     acknowledged: BTreeMap<u32, Option<i64>>,
-    /// What must be visible, per partition.
+    /// Batches that must be visible, per partition.
     expected: Vec<Vec<u32>>,
     ending: bool,
 }
@@ -246,7 +246,7 @@ impl World {
     }
 
     fn happen(&mut self, step: Step) {
-        // pauses are not what is tested here
+        // backoffs are not under test here
         self.now += Duration::from_secs(1);
         match step {
             Step::Write(partition) => {
@@ -391,7 +391,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end, without losses.
+    /// Delivers everything without losses.
     fn finish(&mut self) {
         for _ in 0..1_000 {
             if self.sequences.is_settled() && !self.ending {

@@ -1,4 +1,4 @@
-//! What mutations start from.
+//! Inputs that mutations start from.
 
 use eomirror_core::HeaderRef;
 use eomirror_core::batch::{BatchWriter, Batches, Codec, Stamp};
@@ -42,7 +42,7 @@ pub(crate) fn batches() -> Vec<Vec<u8>> {
     all
 }
 
-/// A batch of records from other clusters.
+/// Returns a batch of records from other clusters.
 fn marked(codec: Codec) -> Option<Vec<u8>> {
     let mut writer = BatchWriter::new(codec);
     for origin in ["source", "target", "third"] {
@@ -65,7 +65,7 @@ fn marked(codec: Codec) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The header of a record that a producer has written to the source.
+/// Returns the header of a record that a producer wrote to the source.
 fn provenance(origin: &str, producer_id: Option<i64>) -> Vec<u8> {
     let provenance = Provenance {
         origin: origin.to_owned(),

@@ -1,13 +1,13 @@
-//! Feeds mutated bytes to everything in eomirror-core and eomirror-plane that reads bytes from elsewhere.
+//! Feeds mutated bytes to every function of eomirror-core and eomirror-plane that reads external input.
 //!
 //! ```text
 //! cargo run --release -p eomirror-fuzz -- TARGET [--seconds 60] [--seed 4711]
 //! cargo run --release -p eomirror-fuzz -- all --seconds 60 --at-once 8
 //! ```
 //!
-//! It works with stable Rust, so it needs no instrumentation and knows nothing of coverage; instead inputs start from
-//! segments of a real broker, and checksums and lengths are mostly made right again, so that a mutation reaches what
-//! lies behind them. A failure is repeated with the seed that it prints, and its input is left in a file.
+//! It runs on stable Rust, so it has neither instrumentation nor coverage. Instead inputs start from segments of a real
+//! broker, and checksums and lengths are mostly corrected, so mutations reach the code after the checks. A failure
+//! prints the seed that repeats it, and its input is left in a file.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a command line program
 
@@ -26,16 +26,16 @@ use mutate::Random;
 use rustix::time::{ClockId, clock_gettime};
 use targets::{TARGETS, Target};
 
-/// More than any target needs within the limits that it sets.
+/// More than any target needs within its own limits.
 const MOST_MEMORY: u64 = 512 * 1024 * 1024;
-/// An input that takes more of the processor is a denial of service, on any machine, however busy.
+/// An input that takes more processor time is a denial of service, on any machine and under any load.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
 struct Arguments {
     targets: Vec<&'static Target>,
     seconds: u64,
     seed: u64,
-    /// Targets that run at the same time, each in a process of its own: memory is measured by process.
+    /// Number of targets that run at the same time, each in its own process: memory is measured per process.
     at_once: u64,
 }
 
@@ -109,7 +109,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
     })
 }
 
-/// Runs every target in a process of its own, so many at a time; what they print goes where ours does.
+/// Runs every target in its own process, a limited number at a time; they inherit standard output.
 fn at_once(arguments: &Arguments) -> ExitCode {
     let start = |target: &Target| {
         Command::new(std::env::current_exe()?)
@@ -141,7 +141,7 @@ fn at_once(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Mutates and feeds until the time is over.
+/// Mutates and feeds inputs until the time is over.
 fn run(target: &Target, seed: u64, time: Duration) -> Result<Report, String> {
     let corpus = (target.corpus)();
     let mut random = Random::new(seed);
@@ -190,14 +190,14 @@ fn run(target: &Target, seed: u64, time: Duration) -> Result<Report, String> {
     Ok(report)
 }
 
-/// What this thread has had of the processor so far.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
-    // it counts from zero
+    // the clock starts at zero
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Most memory that the process ever had, in bytes; 0 where the system does not tell.
+/// Returns the peak memory of the process in bytes; 0 if the system does not report it.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -213,7 +213,7 @@ mod tests {
 
     use super::{TARGETS, arguments, run};
 
-    /// A few seconds in all: what every change has to survive. `all --seconds 60` is for the rest.
+    /// A few seconds in all, for every change. `all --seconds 60` finds rarer defects.
     #[test]
     fn every_target_survives_its_first_mutations() {
         for target in TARGETS {
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// An answer of 24 MB in which each topic takes 3 bytes; a topic is 64 bytes large in memory.
+    /// A response of 24 MB in which each topic takes 3 bytes; a topic takes 64 bytes in memory.
     #[test]
     fn a_fetch_answer_of_tiny_topics_stays_within_the_memory_bound() {
         let count: u32 = 8 << 20;
@@ -239,7 +239,7 @@ mod tests {
             length >>= 7;
         }
         body.push((length & 0x7f) as u8);
-        // a name without characters, no partitions, no tags
+        // an empty name, no partitions, no tags
         body.extend([1, 1, 0].repeat(count as usize));
         body.push(0);
         assert!(eomirror_kafka::probe::fetch_answer(12, &body));

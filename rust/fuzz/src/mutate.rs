@@ -1,4 +1,4 @@
-//! Changes bytes, and makes them look whole again.
+//! Mutates bytes, and restores their checksums and lengths.
 
 /// A small generator with a seed, so that a failure can be repeated.
 pub(crate) struct Random(u64);
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, 0 for 0.
+    /// Returns a number below `end`, 0 for 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
     }
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Numbers that readers get wrong.
+/// Numbers at the limits of their types.
 const EDGES: [i64; 9] = [
     -1,
     0,
@@ -40,7 +40,7 @@ const EDGES: [i64; 9] = [
     i64::MIN,
 ];
 
-/// One change.
+/// Applies one mutation.
 pub(crate) fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
     if bytes.is_empty() {
         bytes.push(random.byte());
@@ -54,7 +54,7 @@ pub(crate) fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Rando
         3 => bytes.insert(place, random.byte()),
         4 => {
             let number = EDGES[random.below(EDGES.len())].to_be_bytes();
-            // the last bytes of it, so that shorter fields get an edge of their own
+            // only the last bytes, so that shorter fields get edge values of their own
             let size = [1, 2, 4, 8][random.below(4)];
             overwrite(bytes, place, &number[8 - size..]);
         }
@@ -87,10 +87,10 @@ fn overwrite(bytes: &mut [u8], place: usize, with: &[u8]) {
     }
 }
 
-/// Leaves bytes as they are.
+/// Leaves bytes unchanged.
 pub(crate) fn leave(_bytes: &mut [u8], _random: &mut Random) {}
 
-/// Makes the checksum of every batch right, and the last one's length; but not always.
+/// Corrects the checksum of every batch, and the length of the last one; but not always.
 pub(crate) fn mend_batches(bytes: &mut [u8], random: &mut Random) {
     if random.below(8) == 0 {
         return;
@@ -108,7 +108,7 @@ pub(crate) fn mend_batches(bytes: &mut [u8], random: &mut Random) {
         if let Ok(length) = i32::try_from(size - 12) {
             batch[8..12].copy_from_slice(&length.to_be_bytes());
         }
-        // the format's version is one bit from one that nobody reads
+        // the format's version is one bit from an unsupported one
         batch[16] = 2;
         let crc = crc32c(&batch[21..]);
         batch[17..21].copy_from_slice(&crc.to_be_bytes());
@@ -116,7 +116,7 @@ pub(crate) fn mend_batches(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// CRC-32C (RFC 3720, appendix B.4), by the byte.
+/// Computes CRC-32C (RFC 3720, appendix B.4), byte by byte.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, byte| {
         (crc >> 8) ^ TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)]

@@ -1,8 +1,8 @@
-//! Answers of brokers that mutations start from, written by hand after Kafka's schemas.
+//! Responses of brokers that mutations start from, written by hand after Kafka's schemas.
 
 use std::ops::RangeInclusive;
 
-/// A version of the range.
+/// Returns a version within the range.
 pub(crate) fn version(choice: u64, range: RangeInclusive<i16>) -> i16 {
     let count = u64::try_from(range.end() - range.start() + 1).unwrap_or(1);
     range.start() + i16::try_from(choice % count).unwrap_or(0)
@@ -32,7 +32,7 @@ impl Body {
         self
     }
 
-    /// A compact array's or string's length; short ones only.
+    /// Writes the length of a compact array or string; short ones only.
     fn count(self, count: u8) -> Self {
         self.int8(count + 1)
     }
@@ -53,7 +53,8 @@ impl Body {
     }
 }
 
-/// Fetch answers by name and by id: records, an aborted transaction, a diverging epoch, a new leader, a closer replica.
+/// Fetch responses by name and by id: records, an aborted transaction, a diverging epoch, a new leader, a preferred
+/// replica.
 pub(crate) fn fetch_answers() -> Vec<Vec<u8>> {
     let answer = |by_id: bool| {
         let mut body = Body::default().int32(5).int16(0).int32(99).count(1);
@@ -78,7 +79,7 @@ pub(crate) fn fetch_answers() -> Vec<Vec<u8>> {
     vec![answer(false), answer(true), silent.no_tags().0]
 }
 
-/// A Metadata answer: two brokers, and a topic of one partition.
+/// A Metadata response: two brokers, and a topic with one partition.
 pub(crate) fn metadata_answers() -> Vec<Vec<u8>> {
     let answer = |version: i16| {
         let mut body = Body::default().int32(0).count(2);
@@ -101,7 +102,7 @@ pub(crate) fn metadata_answers() -> Vec<Vec<u8>> {
     [10, 11, 13].map(answer).to_vec()
 }
 
-/// The frames of whole handshakes: a token that is taken, one that is refused, and the beginning of SCRAM.
+/// Frames of whole handshakes: an accepted token, a rejected one, and the beginning of SCRAM.
 pub(crate) fn handshakes() -> Vec<Vec<u8>> {
     let versions = {
         let body = Body::default().int32(0).int16(0).count(3);

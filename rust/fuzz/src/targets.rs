@@ -1,4 +1,4 @@
-//! What is fed, and what must hold whatever is fed. Everything here panics where it does not.
+//! Targets of the fuzzer, and the invariants of each. A violated invariant panics.
 
 use std::collections::HashSet;
 
@@ -18,15 +18,15 @@ use crate::corpus::{self, TOPIC};
 use crate::mutate::{Random, leave, mend_batches};
 use crate::protocol;
 
-/// One reader.
+/// A reader under test.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    /// What mutations start from.
+    /// Inputs that mutations start from.
     pub(crate) corpus: fn() -> Vec<Vec<u8>>,
-    /// Makes mutated bytes look whole again.
+    /// Corrects checksums and lengths of mutated bytes.
     pub(crate) mend: fn(&mut [u8], &mut Random),
-    /// Reads; the number chooses among settings. Tells whether the bytes were accepted.
+    /// Reads the input; the number selects settings. Returns true if the bytes were accepted.
     pub(crate) feed: fn(&[u8], u64) -> bool,
 }
 
@@ -81,14 +81,14 @@ pub(crate) const TARGETS: &[Target] = &[
     },
 ];
 
-/// Small enough that what goes beyond shows in the memory of the process.
+/// Small enough that an excess shows in the process's memory.
 const LIMITS: Limits = Limits {
     bytes: 4 << 20,
     ratio: 1024,
     unchecked: 1 << 20,
 };
 
-/// Everything that the batch reader does.
+/// Runs every operation of the batch reader.
 fn batches(bytes: &[u8], choice: u64) -> bool {
     let mut filter = AbortedFilter::new(aborted(choice));
     let (mut memory, mut scratch) = (Memory::default(), Vec::new());
@@ -125,7 +125,7 @@ fn batches(bytes: &[u8], choice: u64) -> bool {
     accepted
 }
 
-/// How many records the batch has, if it is well.
+/// Returns the number of records, if the batch is valid.
 fn read(batch: &Batch<'_>, memory: &mut Memory) -> Option<u64> {
     let mut previous = None;
     let mut count = 0;
@@ -141,7 +141,7 @@ fn read(batch: &Batch<'_>, memory: &mut Memory) -> Option<u64> {
     Some(count)
 }
 
-/// The whole relay, with settings of all kinds.
+/// Runs the whole relay, with varied settings.
 fn relay(bytes: &[u8], choice: u64) -> bool {
     let bit = |place: u32| choice >> place & 1 == 1;
     let Some(policy) = policy(choice) else {
@@ -195,7 +195,7 @@ fn relay(bytes: &[u8], choice: u64) -> bool {
     relayed.stopped.is_none() && sent > 0
 }
 
-/// What a broker checks of a batch; of one that is passed it sees the records only if the source was well.
+/// Checks a batch as a broker does; the records of a passed batch are checked only if the source was valid.
 fn well_formed(batch: &mut Outgoing, fetched: &[u8]) {
     let stamp = Stamp {
         producer_id: 1,
@@ -231,7 +231,7 @@ fn well_formed(batch: &mut Outgoing, fetched: &[u8]) {
     }
 }
 
-/// Batches that the target refuses until they are single records.
+/// Splits batches that the target rejects until they are single records.
 fn halve(bytes: &[u8], choice: u64) -> bool {
     let Some(policy) = policy(choice & 1) else {
         return false;
@@ -260,7 +260,7 @@ fn halve(bytes: &[u8], choice: u64) -> bool {
                 assert!(offset >= next && batch.count() == 1);
                 (next, single) = (offset + 1, single + 1);
             }
-            // a batch that is passed is not read before
+            // a passed batch was not read before
             Err(_) => return false,
         }
     }
@@ -268,7 +268,7 @@ fn halve(bytes: &[u8], choice: u64) -> bool {
     single > 0
 }
 
-/// Values of provenance headers.
+/// Reads values of provenance headers.
 fn header(bytes: &[u8], _choice: u64) -> bool {
     match header::read(bytes, TOPIC, Some(b"key"), Some(b"value")) {
         Reading::Ours(provenance, mark) => {
@@ -284,7 +284,7 @@ fn header(bytes: &[u8], _choice: u64) -> bool {
     }
 }
 
-/// Chunks of the offset map.
+/// Reads chunks of the offset map.
 fn offsets(bytes: &[u8], choice: u64) -> bool {
     let Ok(chunk) = offset_map::decode(bytes) else {
         return false;
@@ -297,7 +297,7 @@ fn offsets(bytes: &[u8], choice: u64) -> bool {
     true
 }
 
-/// One bit for each thing that a link may do with records.
+/// Returns a policy; one bit for each option of a link.
 fn policy(choice: u64) -> Option<TopicPolicy> {
     let bit = |place: u32| choice >> place & 1 == 1;
     let origins = bit(2).then(|| HashSet::from(["source".to_owned()]));
@@ -306,7 +306,7 @@ fn policy(choice: u64) -> Option<TopicPolicy> {
     TopicPolicy::new(TOPIC, "x.orders", guard, bit(0), opposite).ok()
 }
 
-/// Transactions of the first producer ids of a cluster, which are those of the corpus.
+/// Returns transactions of the first producer ids of a cluster, which are those of the corpus.
 fn aborted(choice: u64) -> Vec<AbortedTransaction> {
     let number = |shift: u32| i64::try_from(choice >> shift & 0x1f).unwrap_or(0);
     (0..choice >> 60)

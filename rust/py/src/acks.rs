@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 /// A target topic, a target partition, and runs of (first offset, count).
 type Partition = (String, i32, Vec<(i64, i64)>);
 
-/// What the target acknowledged since the last take.
+/// Acknowledgements of the target since the last take.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct Acks {
     pub(crate) acks: eomirror_core::Acks,

@@ -18,10 +18,10 @@ use crate::detach::without_interpreter;
 use crate::error::failure;
 use crate::tokens::{self, Interruptions};
 
-/// No call holds the caller up for longer, so that Python sees signals.
+/// Maximum duration of a call, so that Python can handle signals.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// A partition is not asked for less at a time, however many there are.
+/// Minimum size of a fetch per partition, whatever their number.
 const LEAST_BYTES: i32 = 16 * 1024;
 
 /// Reads the logs of a link's target and audits them.
@@ -31,10 +31,10 @@ pub(crate) struct LogAudit {
     interruptions: Interruptions,
 }
 
-/// A partition and what it is called in the audit.
+/// A partition and its id in the audit.
 struct Partition {
     id: LogId,
-    /// What was fetched and is not wanted yet.
+    /// Fetched bytes that the audit does not want yet.
     parked: Option<FetchedPartition>,
 }
 
@@ -48,7 +48,7 @@ struct Work {
     bytes: u64,
 }
 
-/// Why a step failed.
+/// Reason that a step failed.
 enum Trouble {
     Plane(eomirror_kafka::Error),
     Log { message: String, fix: &'static str },
@@ -120,7 +120,7 @@ impl LogAudit {
         self.with(|work| work.audit.learn(producer_id))
     }
 
-    /// Reads for at most `seconds`, and never longer than a tenth of one; whether all ends are reached.
+    /// Reads for at most `seconds`, capped at a tenth of a second. Returns true if all ends are reached.
     fn step(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let wait = duration(seconds)?.min(LONGEST);
         let stepped = without_interpreter(py, || {
@@ -136,7 +136,7 @@ impl LogAudit {
         }
     }
 
-    /// Bytes read so far, and how much is remembered.
+    /// Returns the bytes read so far, and the number of remembered items.
     fn progress(&self) -> PyResult<(u64, usize)> {
         self.with(|work| (work.bytes, work.audit.pending()))
     }
@@ -179,7 +179,7 @@ impl Work {
         Ok(self.is_done())
     }
 
-    /// Partitions that are read to their ends are left out, so that nothing is fetched for nothing.
+    /// Assigns the unfinished partitions, so no fetch is wasted on finished ones.
     fn assign(&mut self) {
         let assignments: Vec<_> = self
             .partitions
@@ -203,7 +203,7 @@ impl Work {
         partitions.all(|partition| !self.audit.is_unfinished(partition.id))
     }
 
-    /// Feeds what is wanted; what one partition brings may make another one wanted.
+    /// Feeds wanted batches; a batch of one partition may make another partition wanted.
     fn feed_parked(&mut self) -> Result<(), Trouble> {
         loop {
             let wanted = self.partitions.iter_mut().find_map(|(name, partition)| {
@@ -235,7 +235,7 @@ impl Work {
         let mut epoch = -1;
         for batch in Batches::new(records) {
             let fed = batch.and_then(|batch| {
-                // what lies behind the end belongs to a later cut
+                // batches after the end belong to a later cut
                 if self.audit.is_unfinished(id) {
                     epoch = batch.leader_epoch();
                     self.audit.feed(id, &batch)?;
@@ -257,9 +257,10 @@ impl Work {
     }
 }
 
-/// Limits for so many partitions. What was fetched of one waits until what it is compared with is there, and the last
-/// answer of each is never given back. One budget for all would be used up by those that wait or are done with, and
-/// those that they wait for would never be asked for. So each has a part of it for itself, and holds one answer of that.
+/// Returns the fetch limits for a number of partitions. A partition's data waits until its counterpart is read, and the
+/// last response of each is never returned. A common budget would be used up by waiting and finished partitions, and
+/// those that they wait for would never be fetched. So each partition has its own part of the budget, and holds one
+/// response of that size.
 fn shared(limits: Limits, partitions: usize) -> Limits {
     let all = usize::try_from(limits.budget).unwrap_or(usize::MAX);
     let each = i32::try_from(all / partitions.max(1)).unwrap_or(i32::MAX);

@@ -22,10 +22,10 @@ use crate::detach::without_interpreter;
 use crate::error::{plane_failed, raise, topic_failed};
 use crate::plane::{PlaneReader, Reading, duration};
 
-/// No call holds the caller up for longer, so that Python sees signals.
+/// Maximum duration of a call, so that Python can handle signals.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Differences that wait to be taken; more are only counted.
+/// Maximum number of differences that wait to be taken; more are only counted.
 const KEPT: usize = 1000;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -101,7 +101,7 @@ impl PartitionComparison {
         })
     }
 
-    /// Reads and compares for at most `seconds`, and never longer than a tenth of one; whether it is finished.
+    /// Reads and compares for at most `seconds`, capped at a tenth of a second. Returns true if it is finished.
     fn step(
         &self,
         py: Python<'_>,
@@ -125,14 +125,14 @@ impl PartitionComparison {
         })
     }
 
-    /// Whether more messages of a side are needed, for a caller who brings them.
+    /// Returns true if a caller that supplies messages should feed this side.
     fn wants(&self, side: &str) -> PyResult<bool> {
         let side = side_of(side)?;
         let mut work = self.lock();
         Ok(!work.half(side).content.is_done() && work.judge.wants(side))
     }
 
-    /// Takes committed messages of a side from another client; `reached` is its position behind them.
+    /// Takes committed messages of a side from another client; `reached` is its position after them.
     fn feed(
         &self,
         side: &str,
@@ -167,7 +167,7 @@ impl PartitionComparison {
         Ok(work.conclude())
     }
 
-    /// Both sides have more, from `starts` on; only for records compared in their order.
+    /// Extends both sides, from `starts` on; only for records that are compared in order.
     #[pyo3(signature = (source_end, target_end, letters=Vec::new(), starts=(0, 0)))]
     fn extend(
         &self,
@@ -193,8 +193,8 @@ impl PartitionComparison {
         }
     }
 
-    /// Reads both sides further than was said at first, to excuse what compaction did meanwhile, and judges all keys
-    /// anew; what is compared stays as it is. Only for the last records of keys.
+    /// Reads both sides past their original ends, to excuse compaction, and judges all keys again. The compared range
+    /// does not change. Only for comparisons by key.
     fn read_on(&self, source_tail: i64, target_tail: i64) {
         let mut work = self.lock();
         work.judge_again();
@@ -202,8 +202,7 @@ impl PartitionComparison {
         work.target.content.extend(target_tail);
     }
 
-    /// Reads both sides once more from their beginning, and judges the keys anew that differ. Only for the last records
-    /// of keys.
+    /// Reads both sides again from their beginning, and judges the differing keys again. Only for comparisons by key.
     fn read_again(&self) {
         let mut work = self.lock();
         work.judge_again();
@@ -214,7 +213,7 @@ impl PartitionComparison {
         }
     }
 
-    /// Source and target offset at which another comparison could go on, if there is such a place now.
+    /// Returns the source and target offset at which another comparison can resume, if there is such a point now.
     fn resume_at(&self) -> Option<(i64, i64)> {
         let work = self.lock();
         match &work.judge {
@@ -226,19 +225,19 @@ impl PartitionComparison {
         }
     }
 
-    /// Differences found since the last call: kind, source offset, target offset.
+    /// Returns the differences since the last call: kind, source offset, target offset.
     fn take(&self) -> Vec<(&'static str, Option<i64>, Option<i64>)> {
         let found = std::mem::take(&mut self.lock().found);
         found.into_iter().map(told).collect()
     }
 
-    /// Whether the keys are too many for one share; the result would be wrong.
+    /// Returns true if there are too many keys for one share; the result would be wrong.
     #[getter]
     fn too_many_keys(&self) -> bool {
         matches!(&self.lock().judge, Judge::ByKey(state) if state.is_full())
     }
 
-    /// What was read and found so far.
+    /// Returns the counts so far.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let work = self.lock();
         let told = PyDict::new(py);
@@ -254,7 +253,7 @@ impl PartitionComparison {
             ("target", &work.target, Side::Target),
         ];
         for (name, half, side) in sides {
-            // what is not judged yet is not counted: a comparison that goes on from here reads it again
+            // unjudged records are not counted: a comparison that resumes here reads them again
             let waiting = match &work.judge {
                 Judge::InOrder(comparison) => comparison.waiting(side) as u64,
                 Judge::ByKey(_) => 0,
@@ -289,13 +288,13 @@ impl PartitionComparison {
 }
 
 impl Work {
-    /// There is more to read after all. The readers were told of the old ends, and may wait there.
+    /// Reopens the sides after they were extended. The readers know only the old ends, and may be waiting there.
     fn begin_again(&mut self) {
         self.finished = false;
         self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Likewise, and nothing that was found so far holds.
+    /// Reopens the sides and discards the result so far.
     fn judge_again(&mut self) {
         self.begin_again();
         self.found.clear();
@@ -362,7 +361,7 @@ impl Work {
         }
     }
 
-    /// Compares as far as possible; whether all is compared.
+    /// Compares as far as possible. Returns true if everything is compared.
     fn conclude(&mut self) -> bool {
         if self.finished {
             return true;

@@ -1,8 +1,8 @@
 //! The only reader of Python message objects.
 //!
-//! A message has nine things to read and a batch ten thousand messages. One call from Rust per thing and message
-//! costs more than all decisions together, so each thing is read for the whole batch in one call:
-//! `list(map(Message.offset, messages))` stays inside of the interpreter's own C loop.
+//! A message has nine fields to read and a batch ten thousand messages. One call from Rust per field and message costs
+//! more than all decisions together. So each field is read for the whole batch in one call: `list(map(Message.offset,
+//! messages))` stays inside the interpreter's C loop.
 
 use eomirror_core::{HeaderRef, RecordRef, Written, error::place};
 use pyo3::exceptions::PyTypeError;
@@ -18,7 +18,7 @@ const TIMESTAMP_NOT_AVAILABLE: i32 = 0;
 /// `confluent_kafka.TIMESTAMP_CREATE_TIME`
 const TIMESTAMP_CREATE_TIME: i32 = 1;
 
-/// Bytes or None. The object is what the target's producer gets, so nothing is copied.
+/// Bytes or None. The object itself is passed to the target's producer, so nothing is copied.
 pub(crate) struct Payload<'py>(Option<Bound<'py, PyBytes>>);
 
 impl<'py> Payload<'py> {
@@ -36,7 +36,7 @@ impl<'py> Payload<'py> {
         self.0.as_ref().map(PyBytesMethods::as_bytes)
     }
 
-    /// The object itself, or None.
+    /// Returns the object, or None.
     pub(crate) fn object(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.0
             .as_ref()
@@ -44,14 +44,14 @@ impl<'py> Payload<'py> {
     }
 }
 
-/// One header as objects; `original` is the pair that the message holds.
+/// One header as objects; `original` is the message's own pair.
 pub(crate) struct Header<'py> {
     pub(crate) key: Bound<'py, PyString>,
     pub(crate) original: Bound<'py, PyAny>,
     value: Payload<'py>,
 }
 
-/// One message, read.
+/// The fields of one message.
 pub(crate) struct Row<'py> {
     pub(crate) partition: Bound<'py, PyAny>,
     pub(crate) timestamp: Bound<'py, PyAny>,
@@ -66,11 +66,11 @@ pub(crate) struct Row<'py> {
     offset: i64,
     leader_epoch: i32,
     milliseconds: i64,
-    /// librdkafka does not tell producer ids.
+    /// librdkafka does not report producer ids.
     written: Written,
 }
 
-/// A batch of messages without errors, read.
+/// The fields of a batch of messages without errors.
 #[derive(Default)]
 pub(crate) struct Batch<'py> {
     pub(crate) rows: Vec<Row<'py>>,
@@ -155,7 +155,7 @@ impl<'py> Batch<'py> {
         Ok(batch)
     }
 
-    /// The headers as the core wants them.
+    /// Returns the headers as the core takes them.
     pub(crate) fn header_refs(&self) -> PyResult<Vec<HeaderRef<'_>>> {
         self.headers
             .iter()
@@ -168,7 +168,7 @@ impl<'py> Batch<'py> {
             .collect()
     }
 
-    /// The records as the core wants them; `headers` is what [`Batch::header_refs`] gave.
+    /// Returns the records as the core takes them; `headers` are the result of [`Batch::header_refs`].
     pub(crate) fn record_refs<'a>(
         &'a self,
         headers: &'a [HeaderRef<'a>],
@@ -208,25 +208,25 @@ impl<'py> Header<'py> {
     }
 }
 
-/// Messages sorted by what they are.
+/// Messages sorted by kind.
 pub(crate) struct Sorted<'py> {
     /// Messages that are records.
     pub(crate) records: Bound<'py, PyList>,
     /// `_PARTITION_EOF` events as (topic, partition, offset).
     pub(crate) ends: Bound<'py, PyList>,
-    /// Where the first message with any other error stands: it and what comes behind it is not sorted.
+    /// Index of the first message with any other error: it and all later ones are not sorted.
     pub(crate) error_at: Option<usize>,
 }
 
 /// `confluent_kafka.KafkaError._PARTITION_EOF`
 const PARTITION_EOF: i64 = -191;
 
-/// Takes events and errors out of a batch.
+/// Separates events and errors from the records of a batch.
 pub(crate) fn sort<'py>(messages: &Bound<'py, PyList>) -> PyResult<Sorted<'py>> {
     let py = messages.py();
     let found = ColumnReader::new(messages)?.column("error")?;
     let mut sorted = Sorted {
-        // a copy: nobody can change it while we work on it
+        // a copy, so that other code cannot change it meanwhile
         records: messages.get_slice(0, messages.len()),
         ends: PyList::empty(py),
         error_at: None,
@@ -244,7 +244,7 @@ pub(crate) fn sort<'py>(messages: &Bound<'py, PyList>) -> PyResult<Sorted<'py>> 
                 .ends
                 .append((get("topic")?, get("partition")?, get("offset")?))?;
         } else {
-            // librdkafka goes on behind a batch that it cannot read, so what follows may not be mirrored
+            // librdkafka continues after a batch that it cannot read, so later records must not be mirrored
             sorted.error_at = Some(at);
             break;
         }
@@ -256,7 +256,7 @@ pub(crate) fn sort<'py>(messages: &Bound<'py, PyList>) -> PyResult<Sorted<'py>> 
 /// Reads one method of all messages in one call.
 struct ColumnReader<'a, 'py> {
     messages: &'a Bound<'py, PyList>,
-    /// The type of all messages, when they have one.
+    /// Type of all messages, if they have a common one.
     kind: Option<Bound<'py, PyType>>,
 }
 
@@ -276,7 +276,7 @@ impl<'a, 'py> ColumnReader<'a, 'py> {
 
     fn column(&self, name: &str) -> PyResult<Bound<'py, PyList>> {
         let py = self.messages.py();
-        // the type's own method needs no lookup per message; messages of mixed types are looked up one by one
+        // the type's method needs no lookup per message; messages of mixed types are looked up one by one
         let method = self.kind.as_ref().and_then(|kind| kind.getattr(name).ok());
         let method = match method {
             Some(method) => method,
@@ -305,8 +305,8 @@ fn builtin<'py>(
         .clone())
 }
 
-/// Whether every header of a message has a key. After it failed once, confluent-kafka hands out the list that it had
-/// begun to build, in which the unreadable key is a hole; nothing but looking at it is safe then.
+/// Returns true if every header of a message has a key. After a failure confluent-kafka returns its partially built
+/// list, in which the unreadable key is a hole; only inspecting it is safe then.
 fn headers_are_whole(message: &Bound<'_, PyAny>) -> bool {
     let Ok(headers) = message.call_method0("headers") else {
         return false;
@@ -321,8 +321,8 @@ fn headers_are_whole(message: &Bound<'_, PyAny>) -> bool {
     })
 }
 
-/// Names the record whose headers cannot be read: confluent-kafka decodes header keys as UTF-8, and the batch's call
-/// does not say where it failed.
+/// Names the record whose headers cannot be read: confluent-kafka decodes header keys as UTF-8, and the error of the
+/// batch's call does not name the record.
 fn explain_headers(messages: &Bound<'_, PyList>, error: PyErr) -> PyResult<PyErr> {
     for message in messages {
         if !headers_are_whole(&message) {

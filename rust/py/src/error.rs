@@ -1,4 +1,4 @@
-//! The only place that makes Python exceptions of the crates' errors.
+//! The only place that turns the crates' errors into Python exceptions.
 
 use eomirror_core::{Error, Kind};
 use pyo3::exceptions::PyValueError;
@@ -19,7 +19,7 @@ mod python {
     pyo3::import_exception!(eomirror.plane.native.errors, NativeFailureError);
 }
 
-/// The exception that says the same as `error`.
+/// Returns the exception for an error of the core.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {
@@ -28,36 +28,36 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         Kind::Unrepresentable => {
             about_topic::<python::UnrepresentableRecordError>(py, &message, error)
         }
-        // internal to the lane: it knows what to do, so there is no fix to show
+        // internal to the lane, which handles it, so there is no fix to show
         Kind::Transaction => python::TransactionFailedError::new_err(message),
         Kind::State => with_fix::<python::StateError>(py, &message, error.fix()),
     }
 }
 
-/// A record that this plane cannot write unchanged.
+/// Returns the exception for a record that this plane cannot write unchanged.
 pub(crate) fn unrepresentable(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
     let names = [("fix", fix), ("topic", topic)];
     with_names::<python::UnrepresentableRecordError>(py, message, &names)
 }
 
-/// A failure of the installation, such as a librdkafka without interceptors.
+/// Returns the exception for a broken installation, such as a librdkafka without interceptors.
 pub(crate) fn installation(py: Python<'_>, message: &str, fix: &str) -> PyErr {
     with_fix::<python::MirrorError>(py, message, fix)
 }
 
-/// Something that a person can mend.
+/// Returns the exception for an error that the user can fix.
 pub(crate) fn failure(py: Python<'_>, message: &str, fix: &str) -> PyErr {
     with_fix::<python::MirrorError>(py, message, fix)
 }
 
-/// The lane stops the topic that the error names, and goes on with the others.
+/// Returns an exception that stops one topic; the lane continues with the others.
 fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error) -> PyErr {
     let topic = error.topic().unwrap_or_default();
     with_names::<E>(py, message, &[("fix", error.fix()), ("topic", topic)])
 }
 
-/// What went wrong between the native plane and a cluster; the plane's errors hold no secrets.
-pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyErr {
+/// Returns the exception for an error between the native plane and a cluster; the plane's errors contain no secrets.
+pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {
         eomirror_kafka::Kind::Unreachable => {
@@ -66,13 +66,13 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyE
         eomirror_kafka::Kind::Unauthorized => {
             with_fix::<python::AuthorizationError>(py, &message, error.fix())
         }
-        // internal to whoever has the id: it knows what to do, so there is no fix to show
-        eomirror_kafka::Kind::Superseded => python::FencedError::new_err(message),
+        // internal to the owner of the id, which handles it, so there is no fix to show
+        eomirror_plane::Kind::Superseded => python::FencedError::new_err(message),
         _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
     }
 }
 
-/// Why a native lane cannot go on; Python maps kinds to the errors of a lane in one table.
+/// Returns the exception for an error of a native lane; Python maps kinds to the errors of a lane in one table.
 pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failure) -> PyErr {
     let partition = failure
         .partition
@@ -108,7 +108,7 @@ pub(crate) fn lane_failed(py: Python<'_>, failure: &eomirror_plane::lane::Failur
     }
 }
 
-/// What an exception of ours says; None for all others. Our own errors hold no secrets.
+/// Returns the message of an eomirror exception; `None` for all others. eomirror's own errors contain no secrets.
 pub(crate) fn own_message(py: Python<'_>, error: &PyErr) -> Option<String> {
     if !error.is_instance_of::<python::MirrorError>(py) {
         return None;
@@ -116,7 +116,7 @@ pub(crate) fn own_message(py: Python<'_>, error: &PyErr) -> Option<String> {
     error.value(py).getattr("message").ok()?.extract().ok()
 }
 
-/// A topic that cannot be read to where it should.
+/// Returns the exception for a topic that cannot be read to the requested offset.
 pub(crate) fn topic_failed(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
     with_names::<python::TopicError>(py, message, &[("fix", fix), ("topic", topic)])
 }

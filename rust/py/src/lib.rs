@@ -1,8 +1,8 @@
 //! `eomirror._core`: the binding of the Rust crates to Python, and nothing else.
 //!
-//! One file per Python class. [`convert`] alone reads Python messages, [`detach`] alone lets go of the interpreter,
-//! [`error`] alone makes exceptions. No thread, no runtime and no global state lives here, so that a process that
-//! has imported the module may fork (PySpark does).
+//! One file per Python class. Only [`convert`] reads Python messages, only [`detach`] releases the interpreter, and
+//! only [`error`] creates exceptions. The module has no thread, no runtime and no global state, so a process that has
+//! imported it may fork (PySpark does).
 
 mod acks;
 mod audit;

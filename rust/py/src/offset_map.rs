@@ -9,7 +9,7 @@ use crate::error::raise;
 /// Source offset, target offset, count.
 pub(crate) type Triple = (i64, i64, i64);
 
-/// Reads a chunk of the offset map: target topic, target partition, ranges.
+/// Decodes a chunk of the offset map: target topic, target partition, ranges.
 #[pyfunction]
 pub(crate) fn decode_offset_map(
     py: Python<'_>,
@@ -20,7 +20,7 @@ pub(crate) fn decode_offset_map(
     Ok((chunk.topic, chunk.partition, ranges))
 }
 
-/// The ranges of a map.
+/// Returns the ranges of a map.
 pub(crate) fn triples(map: &OffsetMap) -> Vec<Triple> {
     let ranges = map.ranges().iter();
     ranges
@@ -28,7 +28,7 @@ pub(crate) fn triples(map: &OffsetMap) -> Vec<Triple> {
         .collect()
 }
 
-/// Writes a chunk of the offset map.
+/// Encodes a chunk of the offset map.
 #[pyfunction]
 // the binding owns its arguments
 #[allow(clippy::needless_pass_by_value)]

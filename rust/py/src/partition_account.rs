@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 
 use crate::offset_map::{Triple, triples};
 
-/// What one transaction did with one source partition.
+/// Account of one source partition in one transaction.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PartitionAccount {
     #[pyo3(get)]
@@ -83,7 +83,7 @@ impl PartitionAccount {
 
 #[pymethods]
 impl PartitionAccount {
-    /// Made when asked for: of two accounts of a transaction, the foreseen one is never asked.
+    /// Created on demand: of a transaction's two accounts, the speculative one is never asked for it.
     #[getter]
     fn ranges(&self) -> Vec<Triple> {
         triples(&self.map)

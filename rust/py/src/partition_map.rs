@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 
 use crate::error::raise;
 
-/// What kind of answer, the offset it speaks of.
-type SentPartition = (&'static str, i64);
+/// Kind of the answer, and the offset in it.
+type Told = (&'static str, i64);
 
-/// The offset map of one source partition and one target partition, put together from its chunks.
+/// The offset map of one source partition and one target partition, built from its chunks.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PartitionMap {
     map: Mutex<OffsetMap>,
@@ -31,7 +31,7 @@ impl PartitionMap {
         }
     }
 
-    /// Whether the chunk speaks of this target partition; one that does not is left out.
+    /// Returns true if the chunk is about this target partition; others are ignored.
     fn take_in(&self, py: Python<'_>, value: &[u8], topic: &str, partition: i32) -> PyResult<bool> {
         let chunk = decode(value).map_err(|error| raise(py, &error))?;
         if (chunk.topic.as_str(), chunk.partition) != (topic, partition) {

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-/// What to do with one consumed batch.
+/// Decisions about one consumed batch.
 #[pyclass(frozen, get_all, module = "eomirror._core")]
 pub(crate) struct Plan {
     pub(crate) records: Py<PyList>,

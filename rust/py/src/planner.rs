@@ -15,7 +15,7 @@ use crate::partition_account::PartitionAccount;
 use crate::plan::Plan;
 use crate::policy::Policy;
 
-/// The chained digest behind a message, where that before it is known.
+/// Returns the chained digest after a message, if the digest before it is known.
 #[pyfunction]
 pub(crate) fn digest_behind(before: &str, message: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut digest = Digest::parse(before)
@@ -28,7 +28,7 @@ pub(crate) fn digest_behind(before: &str, message: &Bound<'_, PyAny>) -> PyResul
     Ok(digest.hex())
 }
 
-/// One lane's batches and its one open transaction.
+/// The batches and the open transaction of one lane.
 #[pyclass(module = "eomirror._core")]
 pub(crate) struct Planner {
     policy: Py<Policy>,
@@ -134,8 +134,8 @@ impl Planner {
     }
 }
 
-/// Positional arguments of `confluent_kafka.Producer.produce` for every kept record:
-/// topic, value, key, partition, callback, `on_delivery`, timestamp, headers.
+/// Positional arguments of `confluent_kafka.Producer.produce` for every kept record: topic, value, key, partition,
+/// callback, `on_delivery`, timestamp, headers.
 fn produce_arguments<'py>(
     py: Python<'py>,
     policy: &Policy,
@@ -170,7 +170,7 @@ fn produce_arguments<'py>(
     PyList::new(py, records)
 }
 
-/// The record's own headers in their order, without any earlier provenance header, and the new one last.
+/// Returns the record's headers in order, without any earlier provenance header, and the new one last.
 fn with_provenance<'py>(
     batch: &Batch<'py>,
     row: &Row<'py>,

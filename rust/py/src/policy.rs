@@ -9,11 +9,11 @@ use pyo3::types::PyString;
 
 use crate::error::raise;
 
-/// What a link does with records.
+/// Policy of a link for records.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct Policy {
     pub(crate) policy: eomirror_core::Policy,
-    /// One string object per target topic, by index of the route, for all records that go there.
+    /// One string object per target topic, by index of the route, shared by all records of the topic.
     pub(crate) targets: Vec<Py<PyString>>,
 }
 

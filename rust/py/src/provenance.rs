@@ -3,7 +3,8 @@
 use eomirror_core::header::{self, Reading};
 use pyo3::prelude::*;
 
-/// Id of the cluster that a record was copied from, by its provenance header; None where the header does not belong to it.
+/// Returns the id of the cluster that a record was copied from, by its provenance header; None if the header does not
+/// belong to the record.
 #[pyfunction]
 #[pyo3(signature = (header, topic, key, value))]
 pub(crate) fn last_hop(

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn conf_init(
     unsafe { eomirror_witness::conf_init(conf, plugin, message, size) }
 }
 
-/// What one client did, seen from inside librdkafka.
+/// Acknowledgements and requests of one librdkafka client.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct Witness {
     witness: eomirror_witness::Witness,

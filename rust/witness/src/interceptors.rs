@@ -1,4 +1,4 @@
-//! The functions that librdkafka calls, on its own threads.
+//! Interceptors that librdkafka calls on its own threads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ const NAME: &CStr = c"eomirror-witness";
 const PRODUCE: i16 = 0;
 const ADD_PARTITIONS_TO_TXN: i16 = 24;
 
-/// What the client's threads write and Python reads. Two mutexes, so that requests never wait for acknowledgements.
+/// State that the client's threads write and Python reads. It has two mutexes, so requests never wait for
+/// acknowledgements.
 pub(crate) struct Shared {
     pub(crate) library: Library,
     pub(crate) attached: AtomicBool,
@@ -55,7 +56,8 @@ impl Shared {
     }
 }
 
-/// Runs a callback's body. A panic must not unwind into C, and what it failed to count must not be committed.
+/// Runs the body of a callback. A panic must not unwind into C, and an acknowledgement that it failed to count must not
+/// be committed.
 fn guarded(shared: &Shared, body: impl FnOnce()) -> ResponseError {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         lock(&shared.acks).failed();
@@ -65,7 +67,7 @@ fn guarded(shared: &Shared, body: impl FnOnce()) -> ResponseError {
 
 /// `rd_kafka_plugin_f_conf_init_t`: librdkafka loads the plugin for a configuration.
 ///
-/// Gives the configuration to the witness that this thread has armed; does nothing when there is none.
+/// Attaches the configuration to the witness that this thread has armed; does nothing if there is none.
 ///
 /// # Safety
 ///
@@ -82,25 +84,25 @@ pub unsafe fn conf_init(
     let library = shared.library;
     // from here on the configuration owns this reference
     let opaque = Arc::into_raw(shared).cast_mut().cast::<c_void>();
-    // SAFETY: `conf` is valid (our caller says so), and the functions are librdkafka's own.
+    // SAFETY: `conf` is valid (guaranteed by the caller), and the functions are librdkafka's own.
     let error =
         unsafe { (library.add_on_conf_destroy)(conf, NAME.as_ptr(), on_conf_destroy, opaque) };
     if error != NO_ERROR {
-        // SAFETY: nobody will call on_conf_destroy, so the reference is still ours to give back.
+        // SAFETY: on_conf_destroy will not be called, so the reference still belongs to this function.
         drop(unsafe { Arc::from_raw(opaque.cast_const().cast::<Shared>()) });
-        // SAFETY: as our caller promised.
+        // SAFETY: guaranteed by the caller.
         return unsafe { refuse("on_conf_destroy", message, size) };
     }
     // SAFETY: as above; on_conf_destroy keeps `opaque` alive for as long as the configuration lives.
     let error = unsafe { (library.add_on_new)(conf, NAME.as_ptr(), on_new, opaque) };
     if error != NO_ERROR {
-        // SAFETY: as our caller promised.
+        // SAFETY: guaranteed by the caller.
         return unsafe { refuse("on_new", message, size) };
     }
     NO_ERROR
 }
 
-/// Leaves a text for the caller of `rd_kafka_conf_set` and answers with an error.
+/// Writes a message for the caller of `rd_kafka_conf_set` and returns an error.
 ///
 /// # Safety
 ///
@@ -143,7 +145,7 @@ unsafe extern "C" fn on_new(
         ]
     };
     if errors.iter().any(|error| *error != NO_ERROR) {
-        // SAFETY: librdkafka gives us room for `size` bytes.
+        // SAFETY: librdkafka provides room for `size` bytes.
         return unsafe { refuse("acknowledgement or request", message, size) };
     }
     shared.attached.store(true, Ordering::Release);
@@ -158,7 +160,7 @@ unsafe extern "C" fn on_acknowledgement(
     // SAFETY: as in on_new.
     let shared = unsafe { &*opaque.cast_const().cast::<Shared>() };
     guarded(shared, || {
-        // SAFETY: librdkafka passes a valid message that nobody else writes to during the call.
+        // SAFETY: librdkafka passes a valid message that no other thread writes to during the call.
         let message = unsafe { &*message };
         if message.err != NO_ERROR || message.topic.is_null() {
             lock(&shared.acks).failed();

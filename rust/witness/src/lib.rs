@@ -1,32 +1,33 @@
-//! A librdkafka plugin that sees what Python cannot: every acknowledged offset, and every request and answer.
+//! A librdkafka plugin that records every acknowledged offset, and counts every request and response.
 //!
-//! * Rule 7 needs the offset of every record that the target acknowledged. A delivery report per record costs a
-//!   Python call each; the acknowledgement interceptor costs a compare and an addition.
-//! * Rule 9 needs to know that a commit was exactly one `EndTxn` and one clean answer. librdkafka repeats a request
-//!   on its own, and `commit_transaction()` says nothing about it.
+//! * Rule 7 needs the offset of every record that the target acknowledged. A delivery report costs one Python call per
+//!   record; the acknowledgement interceptor costs a compare and an addition.
+//! * Rule 9 requires that a commit is exactly one `EndTxn` with one successful response. librdkafka retries requests
+//!   internally, and `commit_transaction()` does not report it.
 //!
-//! # How it gets in
+//! # Attachment to a client
 //!
-//! 1. [`Witness::arm`] leaves a witness in a thread-local place.
-//! 2. The same thread creates a client whose configuration names our shared library in `plugin.library.paths`.
-//!    librdkafka calls [`conf_init`], which takes the witness from that place. Without one it does nothing, so that
-//!    no other client of the process is touched, even one that names the library too.
-//! 3. librdkafka calls `on_new` with the finished client; there we register the three interceptors.
+//! 1. [`Witness::arm`] stores a witness in a thread-local variable.
+//! 2. The same thread creates a client whose configuration names this shared library in `plugin.library.paths`.
+//!    librdkafka calls [`conf_init`], which takes the witness from the variable. Without a witness it does nothing, so
+//!    no other client of the process is affected, even one that names the library.
+//! 3. librdkafka calls `on_new` with the new client, and the plugin registers its three interceptors.
 //!
-//! Nothing of librdkafka is built or linked here. Its functions are looked up in the extension module that Python
-//! has loaded already (see [`library`]), so that they belong to the very library that calls us.
+//! librdkafka is neither built nor linked here. Its functions are looked up in the extension module that Python has
+//! already loaded (see [`library`]), so they belong to the library that calls the plugin.
 //!
-//! # What holds on librdkafka's threads
+//! # Rules on librdkafka's threads
 //!
-//! Callbacks take one short mutex, never the interpreter's lock, and never panic across the boundary: a panic is
-//! caught and counted as a failed delivery, because an acknowledgement that we could not count must not be committed.
+//! Callbacks take one mutex for a short time, never the interpreter's lock, and never panic across the boundary. A
+//! panic is caught and counted as a failed delivery, because an acknowledgement that was not counted must not be
+//! committed.
 //!
-//! # Who frees what
+//! # Ownership
 //!
-//! The configuration owns one reference to the witness, and gives it back in `on_conf_destroy`. librdkafka calls that
-//! once for a configuration, after everything else of the client: when the client is destroyed
-//! (`rd_kafka_destroy_final` -> `rd_kafka_anyconf_destroy`), or when it could not be created. `on_destroy` would be
-//! too early: broker threads still run then.
+//! The configuration owns one reference to the witness and releases it in `on_conf_destroy`. librdkafka calls that once
+//! per configuration, after everything else of the client: when the client is destroyed (`rd_kafka_destroy_final` ->
+//! `rd_kafka_anyconf_destroy`), or when it could not be created. `on_destroy` would be too early: broker threads still
+//! run then.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -48,49 +49,50 @@ pub use tally::Requests;
 
 use interceptors::{ARMED, Shared};
 
-/// What one client did, seen from inside.
+/// Acknowledgements and requests of one client.
 pub struct Witness {
     shared: Arc<Shared>,
 }
 
 impl Witness {
-    /// Makes the next client that this thread creates with the plugin attach to the new witness.
+    /// Attaches a new witness to the next client that this thread creates with the plugin.
     ///
-    /// `extension` is the file of the loaded extension module that carries librdkafka.
+    /// `extension` is the file of the loaded extension module that contains librdkafka.
     pub fn arm(extension: &Path) -> Result<Self, LibraryError> {
         let shared = Arc::new(Shared::new(library::Library::find(extension)?));
         ARMED.with_borrow_mut(|armed| *armed = Some(Arc::clone(&shared)));
         Ok(Self { shared })
     }
 
-    /// Whether a client took this witness.
+    /// Returns true if a client took this witness.
     #[must_use]
     pub fn attached(&self) -> bool {
         self.shared.attached.load(Ordering::Acquire)
     }
 
-    /// Forgets the requests that were counted so far. Acknowledgements stay.
+    /// Resets the counts of requests. Acknowledgements stay.
     pub fn mark(&self) {
         tally::lock(&self.shared.requests).clear();
         self.shared.early_registrations.store(0, Ordering::Relaxed);
     }
 
-    /// `AddPartitionsToTxn` requests since the last [`Witness::mark`] that went out before any data did.
+    /// Returns the number of `AddPartitionsToTxn` requests since the last [`Witness::mark`] that were sent before any
+    /// data.
     ///
-    /// A transaction needs one. More of them mean that the coordinator had sent the client away, because the markers
-    /// of the transaction before were still being written (`CONCURRENT_TRANSACTIONS`).
+    /// A transaction needs one. More mean that the coordinator rejected the client, because the markers of the previous
+    /// transaction were still being written (`CONCURRENT_TRANSACTIONS`).
     #[must_use]
     pub fn early_registrations(&self) -> u64 {
         self.shared.early_registrations.load(Ordering::Relaxed)
     }
 
-    /// Requests by API key since the last [`Witness::mark`].
+    /// Returns requests by API key since the last [`Witness::mark`].
     #[must_use]
     pub fn requests(&self) -> BTreeMap<i16, Requests> {
         tally::lock(&self.shared.requests).clone()
     }
 
-    /// Acknowledgements since the last time.
+    /// Returns the acknowledgements since the last call.
     #[must_use]
     pub fn take_acks(&self) -> Acks {
         tally::lock(&self.shared.acks).take()
@@ -98,9 +100,9 @@ impl Witness {
 }
 
 impl Drop for Witness {
-    /// A witness that nobody took must not be taken by a later, unrelated client of this thread.
+    /// Disarms the witness, so a later, unrelated client of this thread cannot take it.
     fn drop(&mut self) {
-        // a thread that is already gone has no place to clear
+        // the thread-local variable is gone if the thread is
         let _ = ARMED.try_with(|armed| {
             let mut armed = armed.borrow_mut();
             if armed

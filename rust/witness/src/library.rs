@@ -1,4 +1,4 @@
-//! librdkafka's functions, found in the copy that the process has loaded already.
+//! Finds librdkafka's functions in the copy that the process has loaded.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -11,7 +11,7 @@ pub(crate) const NO_ERROR: ResponseError = 0;
 /// `RD_KAFKA_RESP_ERR__FAIL`
 pub(crate) const FAIL: ResponseError = -196;
 
-/// The leading part of `rd_kafka_message_t`, laid out as in rdkafka.h; only ever read through librdkafka's pointer.
+/// Leading part of `rd_kafka_message_t`, laid out as in rdkafka.h; it is only read through librdkafka's pointer.
 #[repr(C)]
 pub(crate) struct Message {
     pub(crate) err: ResponseError,
@@ -59,11 +59,11 @@ pub(crate) type OnResponseReceived = unsafe extern "C" fn(
     *mut c_void,
 ) -> ResponseError;
 
-/// All of librdkafka's functions that add an interceptor have this shape: to what, under which name, the function, and
-/// a pointer that it is called with.
+/// Type of all librdkafka functions that add an interceptor. Arguments: the object, a name, the callback, and a pointer
+/// that the callback receives.
 type Add<F> = unsafe extern "C" fn(*mut c_void, *const c_char, F, *mut c_void) -> ResponseError;
 
-/// The functions that we call. Copies of pointers into a library that is never unloaded.
+/// The librdkafka functions in use. Copies of pointers into a library that is never unloaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Library {
     pub(crate) add_on_conf_destroy: Add<OnConfDestroy>,
@@ -89,15 +89,15 @@ impl fmt::Display for LibraryError {
 impl std::error::Error for LibraryError {}
 
 impl Library {
-    /// Finds the functions through `extension`, a shared library that this process has loaded and that depends on
-    /// librdkafka. The handle is kept for good, so that the library can never be unloaded under its interceptors.
+    /// Finds the functions through `extension`, a loaded shared library that depends on librdkafka. The handle is never
+    /// closed, so the library cannot be unloaded while its interceptors are registered.
     pub(crate) fn find(extension: &Path) -> Result<Self, LibraryError> {
         let refused = |reason: &str| LibraryError {
             message: format!("{}: {reason}", extension.display()),
         };
         let path = CString::new(extension.as_os_str().as_bytes())
             .map_err(|_| refused("the path holds a NUL byte"))?;
-        // SAFETY: `path` is a C string; NOLOAD never runs foreign code, it only finds what is loaded.
+        // SAFETY: `path` is a C string; NOLOAD never runs foreign code, it only finds loaded libraries.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
         if handle.is_null() {
             return Err(refused(
@@ -105,7 +105,7 @@ impl Library {
             ));
         }
         let symbol = |name: &CStr| {
-            // SAFETY: `handle` is open and `name` is a C string. dlsym searches the extension's dependencies too.
+            // SAFETY: `handle` is open and `name` is a C string. dlsym also searches the extension's dependencies.
             let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
             if address.is_null() {
                 Err(refused(&format!(
@@ -116,7 +116,7 @@ impl Library {
                 Ok(address)
             }
         };
-        // SAFETY: each address is the function of that name, whose type in rdkafka.h is the one it gets here; those
+        // SAFETY: each address is the function of that name, and its type here is the one in rdkafka.h. Those
         // declarations are part of librdkafka's stable ABI.
         unsafe {
             Ok(Self {
@@ -144,14 +144,14 @@ impl Library {
     }
 }
 
-/// The file that holds `function`: the shared library that this code was built into.
+/// Returns the file that contains `function`: the shared library that this code was built into.
 ///
 /// The address is only looked up, never called or read, so any value is sound.
 #[must_use]
 #[allow(clippy::not_unsafe_ptr_arg_deref)] // dladdr takes any address; clippy cannot know
 pub fn file_of(function: *const c_void) -> Option<std::path::PathBuf> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr takes any address and fills the structure where it finds a library; 0 means that it did not.
+    // SAFETY: dladdr takes any address and fills the structure if it finds a library; 0 means that it did not.
     let found = unsafe {
         if libc::dladdr(function, found.as_mut_ptr()) == 0 {
             return None;
@@ -161,7 +161,7 @@ pub fn file_of(function: *const c_void) -> Option<std::path::PathBuf> {
     if found.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: dladdr filled in a C string that lives as long as the library is loaded.
+    // SAFETY: dladdr filled in a C string that is valid as long as the library is loaded.
     let name = unsafe { CStr::from_ptr(found.dli_fname) };
     Some(Path::new(std::ffi::OsStr::from_bytes(name.to_bytes())).to_owned())
 }

@@ -1,4 +1,4 @@
-//! What a witness counts. Plain data behind a mutex; nothing here knows librdkafka.
+//! Counts of a witness: plain data behind a mutex, independent of librdkafka.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,14 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use eomirror_core::Acks;
 use eomirror_core::types::{AckRun, AckedPartition};
 
-/// Requests of one API key.
+/// Counts of one API key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Written to a socket; a repeated request counts again.
+    /// Requests written to a socket; a retry counts again.
     pub sent: u64,
-    /// Answer callbacks. librdkafka 2.16 may call back twice for one answer: a sign of life, not an exact number.
+    /// Response callbacks. librdkafka 2.16 may call back twice for one response, so this is an indication, not an exact
+    /// number.
     pub answered: u64,
-    /// Answer callbacks that carried an error of the connection or of librdkafka itself, such as a timeout.
+    /// Response callbacks with an error of the connection or of librdkafka, such as a timeout.
     pub errors: u64,
 }
 
@@ -26,8 +27,8 @@ pub(crate) struct AckTally {
 }
 
 impl AckTally {
-    /// Notes one delivered message. An offset below 0 is an acknowledgement without a place: librdkafka gives none
-    /// when the broker answered a repeated batch with `DUPLICATE_SEQUENCE_NUMBER`.
+    /// Counts a delivered message. An offset below 0 is an acknowledgement without an offset: librdkafka returns none
+    /// if the broker answered a retry with `DUPLICATE_SEQUENCE_NUMBER`.
     pub(crate) fn delivered(&mut self, topic: &[u8], partition: i32, offset: i64) {
         if offset < 0 {
             self.failed();
@@ -44,19 +45,19 @@ impl AckTally {
         }
     }
 
-    /// Notes a message that was not delivered.
+    /// Counts a message that was not delivered.
     pub(crate) fn failed(&mut self) {
         self.acks.failed += 1;
     }
 
-    /// Hands out what was noted and starts anew.
+    /// Returns the counts and resets them.
     pub(crate) fn take(&mut self) -> Acks {
         self.index.clear();
         self.last = 0;
         std::mem::take(&mut self.acks)
     }
 
-    /// Messages are acknowledged batch by batch, so the place is mostly the one of the message before.
+    /// Messages are acknowledged batch by batch, so the partition is mostly that of the previous message.
     fn place(&mut self, topic: &[u8], partition: i32) -> usize {
         if let Some(last) = self.acks.partitions.get(self.last) {
             if last.partition == partition && last.topic.as_bytes() == topic {
@@ -86,8 +87,8 @@ impl AckTally {
     }
 }
 
-/// A caught panic leaves counts that are at worst too low, which the account of rule 7 notices; so a poisoned mutex
-/// is no reason to lose the others.
+/// Locks a mutex, even a poisoned one. After a caught panic the counts are at worst too low, which the accounting of
+/// rule 7 detects, so they need not be discarded.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

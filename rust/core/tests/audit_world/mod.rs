@@ -1,4 +1,4 @@
-//! A target cluster as its logs, and lanes that write to it: what an audit reads, without brokers.
+//! A target cluster as its logs, and lanes that write to it: the input of an audit, without brokers.
 
 // each test file takes what it needs
 #![allow(dead_code)]
@@ -19,7 +19,7 @@ pub(crate) const MAP: &str = "eomirror.link.offset-map";
 pub(crate) const MAP_PARTITIONS: i32 = 3;
 pub(crate) const DATA: &str = "east.orders";
 
-/// Which transaction protocol producers speak.
+/// Transaction protocol of the producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// One epoch, many transactions.
@@ -36,7 +36,7 @@ struct Log {
 
 type Name = (String, i32);
 
-/// A partition and what is left of it.
+/// A partition and its remaining batches.
 type Unread<'a> = (LogId, Iter<'a, Vec<u8>>);
 
 /// The logs.
@@ -45,7 +45,7 @@ pub(crate) struct Cluster {
     logs: BTreeMap<Name, Log>,
     touched: BTreeMap<i64, BTreeSet<Name>>,
     time: i64,
-    /// Of every topic; positions say "T".
+    /// Id of every topic; positions say "T".
     pub(crate) topic_id: &'static str,
 }
 
@@ -66,7 +66,7 @@ impl Cluster {
         self.logs.get(&name).map_or(0, |log| log.next)
     }
 
-    /// Appends a batch; its first offset.
+    /// Appends a batch and returns its first offset.
     pub(crate) fn append(
         &mut self,
         topic: &str,
@@ -132,8 +132,8 @@ impl Cluster {
         log.next += 1;
     }
 
-    /// Compacts a partition up to `before`: of the committed records of a key only the last stays, and no aborted one.
-    /// Every batch of a state topic has one record here.
+    /// Compacts a partition up to `before`: keeps the last committed record of each key, and no aborted one. Every
+    /// batch of a state topic has one record here.
     pub(crate) fn compact(&mut self, topic: &str, partition: i32, before: i64) {
         let log = self.logs.get_mut(&(topic.to_owned(), partition)).unwrap();
         let mut open: BTreeMap<i64, Vec<(i64, Vec<u8>)>> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl Cluster {
         });
     }
 
-    /// Audits everything; `turn` says which of the partitions that have something left is fed next.
+    /// Audits everything; `turn` selects the unfinished partition that is fed next.
     pub(crate) fn audit(&self, at_rest: bool, mut turn: impl FnMut(usize) -> usize) -> Report {
         let (mut audit, mut left) = self.opened();
         while !left.is_empty() {
@@ -178,8 +178,8 @@ impl Cluster {
         audit.finish(at_rest)
     }
 
-    /// Audits a cluster at rest as a reader does: the first partition that is wanted is fed, `at_once` batches of it;
-    /// also tells how much was remembered at most. `producers` are known beforehand.
+    /// Audits a cluster at rest as a reader does: feeds the first wanted partition, `at_once` batches of it. Also
+    /// returns the maximum number of remembered items. `producers` are known beforehand.
     pub(crate) fn audit_in_turn(&self, producers: &[i64], at_once: usize) -> (Report, usize) {
         let (mut audit, mut left) = self.opened();
         for id in producers {
@@ -235,12 +235,12 @@ fn feed(audit: &mut Audit, id: LogId, bytes: &[u8]) {
     }
 }
 
-/// Names of the faults that were found, each once.
+/// Returns the names of the reported faults, each once.
 pub(crate) fn faults(report: &Report) -> Vec<Fault> {
     report.counts.keys().copied().collect()
 }
 
-/// Where a source partition stands.
+/// State of a source partition.
 #[derive(Debug, Clone)]
 struct Stand {
     offset: i64,
@@ -248,7 +248,7 @@ struct Stand {
     total: i64,
 }
 
-/// What a test changes about a position before it is written.
+/// Changes of a test to a position before it is written.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) offset: i64,
@@ -309,12 +309,12 @@ pub(crate) struct Lane {
     epoch: i64,
     txn: i64,
     stands: BTreeMap<i32, Stand>,
-    /// What is written and not committed yet.
+    /// Records that are written and not committed yet.
     written: BTreeMap<i32, (Stand, Vec<Range>)>,
 }
 
 impl Lane {
-    /// A lane at the beginning: first positions by the control producer, then a claim.
+    /// Starts a lane: first positions by the control producer, then a claim.
     pub(crate) fn start(
         cluster: &mut Cluster,
         number: i64,
@@ -381,7 +381,7 @@ impl Lane {
         }
     }
 
-    /// A new attempt: a new producer epoch, which ends what was open, and a claim.
+    /// Starts a new attempt: a new producer epoch, which ends the open transaction, and a claim.
     pub(crate) fn restart(&mut self, cluster: &mut Cluster) {
         self.producer.1 += 1;
         cluster.end(self.producer.0, self.producer.1, false);
@@ -406,7 +406,7 @@ impl Lane {
         cluster.end(self.producer.0, self.producer.1, commit);
     }
 
-    /// Writes `count` records of a source partition, behind `skipped` source offsets, as one batch.
+    /// Writes `count` records of a source partition, after `skipped` source offsets, as one batch.
     pub(crate) fn write(
         &mut self,
         cluster: &mut Cluster,
@@ -432,7 +432,7 @@ impl Lane {
         stand.total += count;
     }
 
-    /// Moves past source offsets that hold no record for the target.
+    /// Moves past source offsets without a record for the target.
     pub(crate) fn skip(&mut self, partition: i32, offsets: i64) {
         let stand = self.stands[&partition].clone();
         let (stand, _) = self
@@ -442,12 +442,12 @@ impl Lane {
         stand.offset += offsets;
     }
 
-    /// Writes the positions and chunks of what was written.
+    /// Writes the positions and chunks of the written records.
     pub(crate) fn describe(&mut self, cluster: &mut Cluster) {
         self.describe_as(cluster, |_, _, _| {});
     }
 
-    /// The same, but a test changes drafts and ranges first; a chunk without ranges is not written.
+    /// Writes them after a test has changed drafts and ranges; a chunk without ranges is not written.
     pub(crate) fn describe_as(
         &mut self,
         cluster: &mut Cluster,
@@ -479,7 +479,7 @@ impl Lane {
         }
     }
 
-    /// Ends the transaction; a commit makes it so that the next one goes on behind it.
+    /// Ends the transaction; after a commit the next one continues from it.
     pub(crate) fn decide(&mut self, cluster: &mut Cluster, commit: bool) {
         self.end(cluster, commit);
         let written = std::mem::take(&mut self.written);
@@ -490,14 +490,14 @@ impl Lane {
         }
     }
 
-    /// A whole transaction of `count` records of a partition.
+    /// Writes a whole transaction of `count` records of a partition.
     pub(crate) fn mirror(&mut self, cluster: &mut Cluster, partition: i32, count: i64) {
         self.write(cluster, partition, 0, count);
         self.describe(cluster);
         self.decide(cluster, true);
     }
 
-    /// The next generation: the other lane's partitions may have come here.
+    /// Starts the next generation: partitions may have moved to another lane.
     pub(crate) fn next_generation(cluster: &mut Cluster, lanes: &mut [Self], swap: bool) {
         let generation = lanes.iter().map(|lane| lane.generation).max().unwrap_or(0) + 1;
         if swap && lanes.len() == 2 {

@@ -1,4 +1,4 @@
-//! Builds batches byte by byte, the plain way: an encoder that shares nothing with the crate's own.
+//! Builds batches byte by byte: an encoder that shares no code with the crate's own.
 
 // each test file takes what it needs
 #![allow(dead_code)]
@@ -12,7 +12,7 @@ pub(crate) const TRANSACTIONAL: i16 = 0x10;
 pub(crate) const CONTROL: i16 = 0x20;
 pub(crate) const DELETE_HORIZON: i16 = 0x40;
 
-/// What a reader should see of one record.
+/// The fields of one record that a reader should see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plain {
     pub(crate) offset: i64,
@@ -44,7 +44,7 @@ pub(crate) fn plain(offset: i64, timestamp: i64, value: &[u8]) -> Plain {
     }
 }
 
-/// A batch to be, every header field free.
+/// A batch to encode, with every header field free.
 #[derive(Debug, Clone)]
 pub(crate) struct Forge {
     pub(crate) base_offset: i64,
@@ -61,7 +61,7 @@ pub(crate) struct Forge {
 }
 
 impl Forge {
-    /// Around uncompressed records; offsets count from `base_offset`, timestamps from the first record's.
+    /// Wraps uncompressed records; offsets count from `base_offset`, timestamps from the first record's.
     pub(crate) fn new(base_offset: i64, records: &[Plain]) -> Self {
         let base_timestamp = records.first().map_or(-1, |record| record.timestamp);
         let mut body = Vec::new();
@@ -177,7 +177,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Makes the checksum right again after bytes were changed.
+/// Corrects the checksum after bytes were changed.
 pub(crate) fn reseal(bytes: &mut [u8]) {
     if bytes.len() >= 21 {
         let crc = crc32c(&bytes[21..]);

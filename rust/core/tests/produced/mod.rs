@@ -1,4 +1,4 @@
-//! Reads one produced batch the plain way, as strictly as a broker: shares nothing with the crate's reader.
+//! Decodes one produced batch as strictly as a broker; shares no code with the crate's reader.
 
 // each test file takes what it needs
 #![allow(dead_code)]
@@ -74,7 +74,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Panics where a broker would refuse the batch, or store another than was meant.
+/// Panics if a broker would reject the batch, or store it differently.
 pub(crate) fn decode(bytes: &[u8]) -> Decoded {
     let mut input = Input(bytes);
     assert_eq!(input.i64(), 0, "base offset");
@@ -130,8 +130,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// The same bytes through the kafka-protocol crate. It keeps one header of a name, and wants names to be text: the
-/// others are left to [`decode`].
+/// Decodes the same bytes with the kafka-protocol crate. It keeps one header per name, and requires text as names:
+/// other batches are left to [`decode`].
 pub(crate) fn assert_kafka_protocol_agrees(bytes: &[u8], records: &[Plain]) {
     let text = |record: &Plain| {
         let names = record.headers.iter().map(|(name, _)| name);
@@ -184,7 +184,7 @@ pub(crate) fn decompress(codec: Codec, packed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Bare, or in xerial's framing: a magic, two versions, then blocks with their length before them.
+/// Raw, or in xerial's framing: a magic, two versions, then blocks preceded by their length.
 fn unsnappy(packed: &[u8]) -> Vec<u8> {
     let mut decoder = snap::raw::Decoder::new();
     let Some(blocks) = packed.strip_prefix(b"\x82SNAPPY\0") else {
@@ -199,7 +199,7 @@ fn unsnappy(packed: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The other way round, for logs that are forged.
+/// The reverse, for forged logs.
 pub(crate) fn compress(codec: Codec, plain: &[u8]) -> Vec<u8> {
     use std::io::Write;
     match codec {

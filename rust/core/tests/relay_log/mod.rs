@@ -1,4 +1,4 @@
-//! Source logs to be relayed, and what should become of their records.
+//! Source logs to relay, and the expected result for their records.
 
 // each test file takes what it needs
 #![allow(dead_code)]
@@ -21,7 +21,7 @@ use crate::produced::{assert_kafka_protocol_agrees, compress, decode};
 
 pub(crate) const TOPIC: &str = "orders";
 pub(crate) const TARGET_TOPIC: &str = "x.orders";
-/// Its batches come from the target.
+/// Producer id of the reverse link, whose batches come from the target.
 pub(crate) const OPPOSITE: i64 = 900;
 pub(crate) const LIMITS: Limits = Limits {
     bytes: 8 << 20,
@@ -29,7 +29,7 @@ pub(crate) const LIMITS: Limits = Limits {
     unchecked: 8 << 20,
 };
 
-/// A record of a log, and what it is about.
+/// A record of a log, with its batch's attributes.
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
     pub(crate) record: Plain,
@@ -42,7 +42,7 @@ pub(crate) struct Expected {
 /// A source partition.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
-    /// Bytes of the batches, and the offsets from the first to behind the last.
+    /// Bytes of the batches, and their offsets (exclusive end).
     pub(crate) batches: Vec<(Vec<u8>, std::ops::Range<i64>)>,
     /// By the offset of the records.
     codecs: HashMap<i64, Codec>,
@@ -53,12 +53,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// How the record at `offset` was compressed.
+    /// Returns the codec of the record at `offset`.
     pub(crate) fn codec(&self, offset: i64) -> Codec {
         self.codecs[&offset]
     }
 
-    /// As a broker sends it for a position: from the batch that holds it, with the transactions that reach there.
+    /// Returns a broker's response for a position: from the batch that holds it, with the aborted transactions that
+    /// reach there.
     pub(crate) fn answer(&self, position: i64) -> (Vec<u8>, Vec<AbortedTransaction>) {
         let batches = self.batches.iter().filter(|(_, at)| at.end > position);
         let from = batches.clone().next().map_or(position, |(_, at)| at.start);
@@ -67,7 +68,7 @@ impl Log {
         (bytes, aborted.map(|(entry, _)| *entry).collect())
     }
 
-    /// What a `read_committed` consumer sees in `offsets`.
+    /// Returns the records that a `read_committed` consumer sees in `offsets`.
     pub(crate) fn visible(
         &self,
         offsets: std::ops::Range<i64>,
@@ -80,13 +81,13 @@ impl Log {
     }
 }
 
-/// One batch of a log to be, and what follows it.
+/// One batch of a generated log, and the action after it.
 #[derive(Debug, Clone)]
 struct Step {
     producer: i64,
     records: Vec<Plain>,
     codec: Codec,
-    /// Which records compaction has left.
+    /// Records that compaction has kept.
     left: Vec<bool>,
     append_time: Option<i64>,
     horizon: bool,
@@ -131,7 +132,7 @@ fn step(most: usize) -> impl Strategy<Value = Step> {
         )
 }
 
-/// Logs of up to `batches` batches with fewer than `most` records each.
+/// Generates logs of up to `batches` batches with fewer than `most` records each.
 pub(crate) fn logs(batches: usize, most: usize) -> impl Strategy<Value = Log> {
     let one_codec = proptest::option::of(proptest::sample::select(Codec::ALL.to_vec()));
     let steps = proptest::collection::vec(step(most), 1..batches);
@@ -252,8 +253,8 @@ impl LogWriter {
     }
 }
 
-/// Headers of all kinds: of the source, of the target, of a third cluster, foreign, twice, and marked: by a producer of
-/// the log, and by one of another cluster.
+/// Headers of all kinds: of the source, of the target, of a third cluster, foreign, twice, and marked, by a producer of
+/// the log and by one of another cluster.
 fn provenance(record: &mut Plain, origin: u8) {
     let cluster = |origin: u8| ["source", "target", "third"][usize::from(origin) % 3];
     let marked = |origin: u8, record: &Plain, marked_on: Option<&str>| {
@@ -287,7 +288,7 @@ pub(crate) fn targets() -> impl Strategy<Value = Target> {
     (
         prop_oneof![
             Just(1 << 20),
-            // hardly any of the records that are made are larger than that with their headers
+            // hardly any generated record is larger than that with its headers
             60_000_usize..80_000,
             200_usize..4000
         ],
@@ -308,10 +309,10 @@ pub(crate) fn targets() -> impl Strategy<Value = Target> {
         })
 }
 
-/// What the target would hold: source offset and record, in order.
+/// Records on the target: source offset and record, in order.
 pub(crate) type Arrived = Vec<(i64, Plain)>;
 
-/// Stamps the batches, reads them with two decoders that are not ours, and checks what a broker checks.
+/// Stamps the batches, decodes them with two independent decoders, and checks them like a broker.
 pub(crate) fn arrive(
     batches: &mut [Outgoing],
     fetched: &[u8],
@@ -367,7 +368,7 @@ pub(crate) fn arrive(
     arrived
 }
 
-/// The records that should arrive of `offsets`, and what should be dropped.
+/// Returns the records of `offsets` that should arrive, and the counts of those that should be dropped.
 pub(crate) fn expected(
     log: &Log,
     offsets: std::ops::Range<i64>,
@@ -390,13 +391,13 @@ pub(crate) fn expected(
     (wanted, dropped)
 }
 
-/// How many records of `offsets` should arrive that carry the provenance header of another record.
+/// Returns the number of records of `offsets` that should arrive and carry the provenance header of another record.
 pub(crate) fn copied_headers(log: &Log, offsets: std::ops::Range<i64>, rules: &Rules) -> u64 {
     let visible = log.visible(offsets);
     visible.filter(|entry| rules.is_copied(entry)).count() as u64
 }
 
-/// Compares but for offsets within batches, and timestamps that the target replaces.
+/// Compares everything except offsets within batches, and timestamps that the target replaces.
 pub(crate) fn assert_equal(mut arrived: Arrived, wanted: &Arrived) {
     let offsets = |records: &Arrived| records.iter().map(|(at, _)| *at).collect::<Vec<_>>();
     assert_eq!(offsets(&arrived), offsets(wanted));
@@ -427,7 +428,7 @@ pub(crate) fn relay(
     (relayed, records)
 }
 
-/// No merging, and room for everything.
+/// A target without merging or size limit.
 pub(crate) const LARGE: Target = Target {
     max_batch_bytes: 1 << 20,
     timestamps: TimestampType::CreateTime,

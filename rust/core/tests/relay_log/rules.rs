@@ -1,4 +1,4 @@
-//! What a link does with records, and the same decisions made the plain way.
+//! A link's decisions about records, in a direct implementation.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::{Expected, OPPOSITE, TARGET_TOPIC, TOPIC};
 use crate::batch_forge::Plain;
 
 /// The switches of a policy.
-// four switches that a link has, in all combinations
+// four options of a link, in all combinations
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
@@ -45,7 +45,7 @@ impl Rules {
         TopicPolicy::new(TOPIC, TARGET_TOPIC, self.guard(), self.header, opposite).unwrap()
     }
 
-    /// Whether the record goes on and carries the provenance header of another one.
+    /// Returns true if the record is kept and carries the provenance header of another one.
     pub(crate) fn is_copied(&self, entry: &Expected) -> bool {
         let unread =
             !self.header && !self.enforced || self.opposite && entry.producer_id == OPPOSITE;
@@ -68,7 +68,7 @@ impl Rules {
         self.guard().judge(&record).unwrap()
     }
 
-    /// The record as the target should have it, or why it should not.
+    /// Returns the record as the target should have it, or the reason to drop it.
     pub(crate) fn apply(&self, entry: &Expected) -> Result<Plain, DropReason> {
         let record = &entry.record;
         if self.opposite && entry.producer_id == OPPOSITE {

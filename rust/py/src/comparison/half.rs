@@ -1,4 +1,4 @@
-//! One side of a comparison, and who judges both.
+//! One side of a comparison, and the judge of both.
 
 use eomirror_core::batch::AbortedTransaction;
 use eomirror_core::verify::compacted::LastByKey;
@@ -8,25 +8,25 @@ use eomirror_kafka::{
     Assignment, Clock, FetchedRecords, Fetcher, Outcome, SystemClock, TopicPartition,
 };
 
-/// Topic, partition, first offset, end of what is compared, end of what is read.
+/// Topic, partition, first offset, end of the compared range, end of the read range.
 pub(super) type Range = (String, i32, i64, i64, i64);
 
 /// One side of a comparison.
 pub(super) struct Half {
     pub(super) partition: TopicPartition,
     pub(super) content: LogDigest,
-    /// Records from here on are read to excuse what compaction did, and not compared.
+    /// Records from here on are read to excuse compaction, and not compared.
     pub(super) end: i64,
     parked: Option<FetchedRecords>,
 }
 
-/// How records are compared.
+/// Kind of comparison.
 pub(super) enum Judge {
     InOrder(Comparison),
     ByKey(LastByKey),
 }
 
-/// Why a step failed.
+/// Reason that a step failed.
 pub(super) enum Trouble {
     Plane(eomirror_kafka::Error),
     Topic { topic: String, message: String },
@@ -49,13 +49,13 @@ impl Half {
     pub(super) fn assign(&self, fetcher: &mut Fetcher) {
         let TopicPartition { topic, partition } = &self.partition;
         let next = self.content.next();
-        // the fetcher goes on undisturbed with a partition that it reads from this offset already; but where it has
-        // told its answer to a comparison before this one, it would wait for that to take it
+        // the fetcher keeps fetching a partition from its current offset; but if it has handed a response to an earlier
+        // comparison, it would wait for that one to take it
         fetcher.assign(&[]);
         fetcher.assign(&[Assignment::new(topic.clone(), *partition, next)]);
     }
 
-    /// Reads the range once more.
+    /// Reads the range again.
     pub(super) fn rewind(&mut self) {
         self.content.rewind();
         self.parked = None;
@@ -68,7 +68,7 @@ impl Half {
         }
     }
 
-    /// Takes what has arrived, without waiting.
+    /// Takes fetched data without waiting.
     pub(super) fn receive(&mut self, fetcher: &mut Fetcher) -> Result<(), Trouble> {
         let now = SystemClock.now();
         for fetched in fetcher.poll(now).map_err(Trouble::Plane)? {
@@ -83,7 +83,7 @@ impl Half {
         Ok(())
     }
 
-    /// Digests what is parked; false when nothing was.
+    /// Digests parked data; false if there was none.
     pub(super) fn digest(
         &mut self,
         side: Side,
@@ -112,7 +112,7 @@ impl Half {
         let epoch = read.map_err(|reason| self.trouble(reason))?;
         if !self.content.is_done() {
             fetcher.advance(&self.partition, self.content.next(), epoch);
-            // the broker works on the next answer while this one's other side is worked on
+            // the broker prepares the next response while the other side is processed
             fetcher.step().map_err(Trouble::Plane)?;
         }
         Ok(true)
