@@ -138,7 +138,7 @@ class FakePlane:
     # fetches that come while a transaction is acknowledged
     late: list[dict[SourcePartition, int]] = field(default_factory=list)
     treatments: list[Treatment] = field(default_factory=list)
-    letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
+    dead_letters: dict[SourcePartition, tuple[DeadLetter, ...]] = field(default_factory=dict)
     # where the target puts the first record of a transaction
     firsts: dict[SourcePartition, int] = field(default_factory=dict)
     _open: dict[SourcePartition, tuple[int, int]] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class FakePlane:
         accounts = tuple(
             replace(
                 account(source, first, count),
-                dead_letters=self.letters.get(source, ()),
+                dead_letters=self.dead_letters.get(source, ()),
                 first_target_offset=self.firsts.get(source),
             )
             for source, (first, count) in self._open.items()

@@ -136,10 +136,7 @@ class ClusterAdmin:
     Administers one cluster.
 
     Args:
-        cluster: The cluster.
-        client_id: What brokers see.
         timeout: Seconds that one operation may take, repetitions included.
-        clock: Where time comes from.
 
     Raises:
         ClusterError: librdkafka does not take the cluster's properties.
@@ -194,7 +191,7 @@ class ClusterAdmin:
         )
 
     def begin_describe(self, names: Sequence[str]) -> PendingTopics:
-        """Ask for topics in one request, without waiting for the answer."""
+        """Asks for topics in one request, without waiting for the answer."""
         self._client.poll(0)
         if not names:
             return PendingTopics(self, {})
@@ -211,7 +208,7 @@ class ClusterAdmin:
         return self._asking.will_pass(raised)
 
     def renew(self) -> None:
-        """Replace a client whose requests are not answered (`eomirror.kafka.admin_client`)."""
+        """Replaces a client whose requests are not answered (`eomirror.kafka.admin_client`)."""
         self._asking.renew()
 
     def visible_topics(
@@ -223,7 +220,6 @@ class ClusterAdmin:
         One request, asked again where a connection broke.
 
         Args:
-            names: The topics.
             seconds: How long it may take; as all operations by default.
 
         Raises:
@@ -410,7 +406,7 @@ class ClusterAdmin:
 
     def create_topics(self, topics: Sequence[CreateTopic], *, validate_only: bool = False) -> None:
         """
-        Create topics, as many in a request as a controller takes; one that exists meanwhile is left alone.
+        Creates topics, as many in a request as a controller takes; one that exists meanwhile is left alone.
 
         Args:
             topics: What to create.
@@ -441,7 +437,7 @@ class ClusterAdmin:
 
     def create_partitions(self, name: str, total: int) -> None:
         """
-        Grow a topic to ``total`` partitions; one that has as many already is left alone.
+        Grows a topic to ``total`` partitions; one that has as many already is left alone.
 
         Raises:
             AuthorizationError: We may not alter it.
@@ -467,7 +463,7 @@ class ClusterAdmin:
 
     def alter_configs(self, name: str, values: Mapping[str, str]) -> None:
         """
-        Set settings of a topic, leaving the others alone (KIP-339).
+        Sets settings of a topic, leaving the others alone (KIP-339).
 
         Raises:
             AuthorizationError: We may not.
@@ -492,7 +488,7 @@ class ClusterAdmin:
         return self._asking.translated(raised, doing, right)
 
     def close(self) -> None:
-        """Let go of the client: its destructor closes the connections."""
+        """Lets go of the client: its destructor closes the connections."""
         self._asking.close()
 
     def _offsets_of(self, client: Any) -> ListOffsets:

@@ -81,10 +81,7 @@ class Asking:
     An AdminClient, and how it is asked.
 
     Args:
-        cluster: The cluster.
-        client_id: What brokers see.
         timeout: Seconds that one operation may take, repetitions included.
-        clock: Where time comes from.
 
     Attributes:
         client: The AdminClient; None once closed.
@@ -115,7 +112,7 @@ class Asking:
         return name if isinstance(name, str) else ""
 
     def close(self) -> None:
-        """Let go of the client: its destructor closes the connections."""
+        """Lets go of the client: its destructor closes the connections."""
         self.client = None
 
     def renew(self) -> None:
@@ -164,7 +161,7 @@ class Asking:
         return error
 
     def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
-        """Ask again while what is in the way passes by itself, such as a controller that moves."""
+        """Asks again while what is in the way passes by itself, such as a controller that moves."""
         with waiting_for(self._cluster, clock=self._clock):
             return self._patiently(ask, doing, right)
 
@@ -192,7 +189,7 @@ class Asking:
         seconds: float | None = None,
     ) -> dict[Key, Any]:
         """
-        Send one request for all keys; ask again only for those that are in the way of a moving leader.
+        Sends one request for all keys; ask again only for those that are in the way of a moving leader.
 
         Args:
             keys: What to ask for.
@@ -274,7 +271,7 @@ class Asking:
         )
 
     def _await_connection(self, future: Any) -> None:
-        """Wait for an answer, but not for long after a refused login: librdkafka would try for ever."""
+        """Waits for an answer, but not for long after a refused login: librdkafka would try for ever."""
         deadline = Deadline(_CONNECT_SECONDS, self._clock)
         refused: Deadline | None = None
         while not future.done() and not deadline.passed:

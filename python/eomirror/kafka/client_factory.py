@@ -61,7 +61,7 @@ def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties:
 
 
 def holds_secret(cluster: Cluster, text: str) -> bool:
-    """Whether a text shows the value of a secret property of the cluster."""
+    """Returns whether a text shows the value of a secret property of the cluster."""
     return any(
         isinstance(value, Secret) and value.reveal() and value.reveal() in text
         for properties in (cluster.properties, cluster.consumer, cluster.producer)

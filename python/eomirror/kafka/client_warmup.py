@@ -29,7 +29,7 @@ _MOST_TOPICS = 16
 
 def connect(client: Any, topics: Sequence[str], *, seconds: float = 5.0) -> None:
     """
-    Connect, and learn the leaders of ``topics``.  Never raises: the client's next operation meets the same trouble.
+    Connects, and learns the leaders of ``topics``.  Never raises: the client's next operation meets the same trouble.
 
     Args:
         client: A Producer or Consumer.

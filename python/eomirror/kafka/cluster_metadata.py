@@ -56,7 +56,6 @@ class TopicFacts:
     A topic as the cluster describes it.
 
     Attributes:
-        name: Its name.
         topic_id: Its id, which a topic of the same name that is created later does not have.
         partitions: How many it has.
         replication_factor: Of its first partition.
@@ -79,8 +78,8 @@ class ConfigValue:
     Attributes:
         value: Its effective value; None when the broker does not tell.
         is_default: It is not set on the topic itself.
-        source: Where it is set: ``topic``, ``broker``, ``broker default``, ``broker file``, or ``default`` for
-            Kafka's own value.
+        source: Where it is set: ``topic``, ``broker``, ``broker default``, ``broker file``, or ``default`` for Kafka's
+            own value.
         read_only: It cannot be set.
         sensitive: The broker hides it.
     """
@@ -114,7 +113,7 @@ def topic_id_seen(topic: TopicFacts | None, remembered: str, *, there: bool) -> 
         there: Whether the partition is.
 
     Returns:
-        None if it is gone.  That a topic was created again counts for more, for it may have fewer partitions (rule 5).
+        None if it is gone.  That a topic was created again counts for more, for it may have fewer partitions (EO-5).
     """
     if topic is None:
         return None

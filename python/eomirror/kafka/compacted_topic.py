@@ -1,5 +1,5 @@
 """
-Reads one of our compact topics to its end, so that nothing committed is missed (rule 3).
+Reads one of our compact topics to its end, so that nothing committed is missed (EO-3).
 
 A read_committed consumer's own idea of the end is the last stable offset, and another producer's open
 transaction hides our committed records above it (fault F27)::
@@ -80,10 +80,7 @@ class CompactLogReader:
     Reads state topics of one cluster; keeps its connections between reads.
 
     Args:
-        cluster: The target cluster.
         admin: To ask for the ends with.
-        client_id: What brokers see.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -115,9 +112,9 @@ class CompactLogReader:
         Args:
             topic: A topic that exists.
             seconds: How long to wait at most; must exceed the transaction timeout of other writers.
-            wait_for_open: Wait for open transactions, so that nothing committed stays hidden behind them
-                (rule 3).  Only a look that decides nothing by itself may do without: before old producers are
-                fenced, a killed one's transaction stays open until its timeout.
+            wait_for_open: Wait for open transactions, so that nothing committed stays hidden behind them (EO-3).
+                Only a look that decides nothing by itself may do without: before old producers are fenced, a killed
+                one's transaction stays open until its timeout.
             renewed: Whether ``seconds`` begin anew with every record that comes.
 
         Returns:
@@ -133,7 +130,7 @@ class CompactLogReader:
 
     def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:
         """
-        Hand out all committed records of ``topic`` one after the other; none is kept, so it may be large.
+        Hands out all committed records of ``topic`` one after the other; none is kept, so it may be large.
 
         Args:
             topic: A topic that exists.
@@ -155,7 +152,7 @@ class CompactLogReader:
         wait_for_open: bool = True,
         renewed: bool = False,
     ) -> int:
-        """Read to the end; how many partitions there are."""
+        """Reads to the end; how many partitions there are."""
         facts = self._admin.describe_topics([topic])[topic]
         if facts is None:
             raise ClusterError(
@@ -185,7 +182,7 @@ class CompactLogReader:
         return facts.partitions
 
     def _drain(self, topic: str, ends: dict[int, int], take: Callable[[LogRecord], None]) -> int:
-        """Take what has arrived, and the partitions that are at their ends out of ``ends``; how many records came."""
+        """Takes what has arrived, and the partitions that are at their ends out of ``ends``; how many records came."""
         count = 0
         for message in self._consumer.consume(10_000, 0.02):
             error = message.error()
@@ -217,7 +214,7 @@ class CompactLogReader:
         return count
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         try:
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:

@@ -8,7 +8,8 @@ request for a group with members, so that one that wakes up meanwhile is safe.
 There are two ways to ask.  A command is `strict`: it wants all of it, settled, or an error.  Who follows groups all the
 time is not: one broker or one group may be missing this time, and is looked at again in a second.
 
-Nothing in a mirror uses this class where it runs: librdkafka may end the process (`eomirror.kafka.consumer_groups_proxy`).
+Nothing in a mirror uses this class where it runs: librdkafka may end the process
+(`eomirror.kafka.consumer_groups_proxy`).
 """
 
 from __future__ import annotations
@@ -119,10 +120,7 @@ class GroupCoordinators:
     Asks the coordinators of one cluster.
 
     Args:
-        cluster: The cluster.
-        client_id: What brokers see.
         seconds: What one request may take.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -223,7 +221,7 @@ class GroupCoordinators:
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
         """
-        Whether groups are in use; one that does not exist is idle.
+        Returns whether groups are in use; one that does not exist is idle.
 
         Raises:
             AuthorizationError: We may not describe a group.
@@ -266,7 +264,7 @@ class GroupCoordinators:
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """
-        Commit offsets for a group without members, all in one request; why that was refused, empty if it was not.
+        Commits offsets for a group without members, all in one request; why that was refused, empty if it was not.
 
         Raises:
             AuthorizationError: We may not.
@@ -291,7 +289,7 @@ class GroupCoordinators:
 
     def delete(self, group: str) -> str:
         """
-        Delete a group without members, with all of its offsets; why that was refused, empty if it was not.
+        Deletes a group without members, with all of its offsets; why that was refused, empty if it was not.
 
         Raises:
             AuthorizationError: We may not.
@@ -321,7 +319,7 @@ class GroupCoordinators:
             return _DAY_SECONDS
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Lets go of the client."""
         self._client = None
 
     def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:

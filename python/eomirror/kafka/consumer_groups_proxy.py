@@ -45,9 +45,6 @@ class ClusterGroups:
     Asks the coordinators of one cluster, as `GroupCoordinators` does, whose methods have their description.
 
     Args:
-        cluster: The cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
         coordinators: Makes what is asked in the other process; for tests.
 
     Raises:
@@ -85,7 +82,7 @@ class ClusterGroups:
         return cast("dict[str, Offsets]", found)
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
-        """Whether groups are in use; one that does not exist is idle."""
+        """Returns whether groups are in use; one that does not exist is idle."""
         return cast("dict[str, GroupState]", self._read("describe groups", "states", list(groups)))
 
     def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
@@ -93,11 +90,11 @@ class ClusterGroups:
         return cast("dict[str, TargetGroup | str]", self._read("describe groups", "look", list(groups)))
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
-        """Commit offsets for a group without members; why that was refused, empty if it was not."""
+        """Commits offsets for a group without members; why that was refused, empty if it was not."""
         return cast("str", self._change(f"commit offsets of group {group}", "write", group, dict(offsets)))
 
     def delete(self, group: str) -> str:
-        """Delete a group without members; why that was refused, empty if it was not."""
+        """Deletes a group without members; why that was refused, empty if it was not."""
         return cast("str", self._change(f"delete group {group}", "delete", group))
 
     def retention_seconds(self) -> float:
@@ -105,7 +102,7 @@ class ClusterGroups:
         return cast("float", self._read("describe a broker", "retention_seconds"))
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Lets go of the client."""
         self._apart.close()
 
     def _read(self, doing: str, method: str, *arguments: Any, **named: Any) -> Any:

@@ -311,7 +311,7 @@ def classify_transaction(error: KafkaError) -> Verdict:
 
     librdkafka's word that the transaction must be aborted, or that the producer is spent, stands above the
     table where the table would repeat the call: after such an answer a repetition can only fail, or worse,
-    end another transaction (rule 9).
+    end another transaction (EO-9).
     """
     found = _TRANSACTION.get(error.code())
     spent = error.txn_requires_abort() or error.fatal()
@@ -427,8 +427,8 @@ def to_mirror_error(
         error: What librdkafka says.
         doing: What we tried, as an infinitive; empty for the connection itself.
         cluster: Which cluster, with its address.
-        reason: What librdkafka said before, such as why it could not connect.  A request that was never sent
-            "timed out"; only this tells why.
+        reason: What librdkafka said before, such as why it could not connect.  A request that was never sent "timed
+            out"; only this tells why.
         right: What the request needs, for the line that grants it.
         principal: Who we are to that cluster, as far as the configuration tells.
     """

@@ -69,7 +69,7 @@ class Apart:
 
     def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
         """
-        Call a method, and wait for what it gives.  Any number of threads may ask at the same time.
+        Calls a method, and waits for what it gives.  Any number of threads may ask at the same time.
 
         Raises:
             DiedError: The process died before it answered.
@@ -79,7 +79,7 @@ class Apart:
         return child.ask((self._handle, self._recipe, method, arguments, named)).result()
 
     def close(self) -> None:
-        """Let go of the object, and of the process if nobody else uses it.  May be called more than once."""
+        """Lets go of the object, and of the process if nobody else uses it.  May be called more than once."""
         _release(self._handle)
 
 
@@ -112,11 +112,11 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Returns whether it can be asked."""
         return not self._death
 
     def ask(self, call: tuple[Any, ...]) -> Future[Any]:
-        """Send a call; the future has its answer."""
+        """Sends a call; the future has its answer."""
         future: Future[Any] = Future()
         with self._lock:
             if self._death:
@@ -135,7 +135,7 @@ class _Child:
         return future
 
     def close(self) -> None:
-        """End it: it ends by itself when the stream does."""
+        """Ends it: it ends by itself when the stream does."""
         with self._lock:
             self._death = self._death or "it was closed"
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._stream.fileno())) as end:

@@ -72,7 +72,7 @@ class _Answered:
 
     When a connection breaks before a broker has answered ListOffsets, librdkafka 2.16 reports success and the offset
     -1001, "invalid" (measured: every time).  Taken for an end, it makes a reader skip the partition, and what
-    was committed there is never seen (rule 3); taken for a log start, it hides a gap (rule 6).
+    was committed there is never seen (EO-3); taken for a log start, it hides a gap (EO-6).
     """
 
     __slots__ = ("_future", "_heard")
@@ -143,7 +143,6 @@ class ListOffsets:
 
     Args:
         trusted: Seconds for which the client has in its cache what it was told; see `trusted_seconds`.
-        clock: Where time comes from.
     """
 
     def __init__(self, *, trusted: float, clock: Clock) -> None:
@@ -156,7 +155,7 @@ class ListOffsets:
 
     def forget(self, topic: str) -> None:
         """
-        Look for the topic's leaders before it is asked about again: what the client knows of them was wrong.
+        Looks for the topic's leaders before it is asked about again: what the client knows of them was wrong.
 
         librdkafka does not look by itself where a leader has another epoch than the one in its cache, with which it
         would go on asking (measured on a broker that stood still for longer than its session: the same answer
@@ -166,7 +165,7 @@ class ListOffsets:
         self._known.pop(topic, None)
 
     def forget_all(self) -> None:
-        """Look for all leaders again: a connection broke, and the broker at its other end may be gone."""
+        """Looks for all leaders again: a connection broke, and the broker at its other end may be gone."""
         self._known.clear()
 
     def metadata(self, client: Any, *, seconds: float) -> Any:
@@ -178,7 +177,7 @@ class ListOffsets:
         self, client: Any, partitions: Sequence[_Where], spec: OffsetSpec, level: Any, *, seconds: float
     ) -> Mapping[_Where, _Answered | _Refused]:
         """
-        Begin to ask for offsets.
+        Begins to ask for offsets.
 
         Args:
             client: An AdminClient, the same each time.

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 def run_all(call: Callable[[Item], object], items: Iterable[Item], *, threads: int, name: str) -> None:
     """
-    Call ``call`` with every item; returns when all calls have.
+    Calls ``call`` with every item; returns when all calls have.
 
     Args:
         call: May block and raise.

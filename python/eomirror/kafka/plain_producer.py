@@ -36,8 +36,6 @@ class PlainProducer:
     Writes to partition 0 of one topic, idempotently, in order, without waiting.
 
     Args:
-        cluster: The cluster.
-        client_id: What brokers see.
         topic: The topic; it must exist.
     """
 
@@ -56,7 +54,7 @@ class PlainProducer:
         self._producer = made(Producer, cluster, properties)
 
     def send(self, key: bytes, value: bytes) -> None:
-        """Send a record; never waits, never raises for what a cluster does."""
+        """Sends a record; never waits, never raises for what a cluster does."""
         try:
             self._producer.produce(self._topic, value, key, 0)
         except BufferError as raised:
@@ -68,7 +66,7 @@ class PlainProducer:
         self._producer.poll(0)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Send what is left, for at most so many seconds, and let go of the client."""
+        """Sends what is left, for at most so many seconds, and let go of the client."""
         self._producer.flush(seconds)
         self._producer.purge()
         # its callback keeps this object, and this object it: left to the garbage collector, it would be found by that
@@ -103,8 +101,6 @@ class SourceSyncs:
     Offset syncs on the source: sent when the records they name are committed, never before.
 
     Args:
-        cluster: The source cluster.
-        client_id: What brokers see.
         topic: Topic of the syncs there.
     """
 
@@ -112,10 +108,10 @@ class SourceSyncs:
         self._producer = PlainProducer(cluster, client_id=client_id, topic=topic)
 
     def send(self, syncs: Sequence[OffsetSync]) -> None:
-        """Send them; one that is lost is followed by the next of its partition."""
+        """Sends them; one that is lost is followed by the next of its partition."""
         for sync in syncs:
             self._producer.send(sync.key(), sync.value())
 
     def close(self) -> None:
-        """Send what is left, and close."""
+        """Sends what is left, and close."""
         self._producer.close()

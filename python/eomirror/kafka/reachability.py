@@ -24,7 +24,7 @@ _MOST_AT_ONCE = 32
 
 def away(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
     """
-    Return why clusters cannot be asked, by alias; those that answer are left out.
+    Returns why clusters cannot be asked, by alias; those that answer are left out.
 
     Args:
         clusters: The clusters; each alias is asked once.
@@ -43,14 +43,14 @@ def away(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
 
 
 def clusters_of(config: Config, links: Iterable[Link]) -> list[Cluster]:
-    """Return the sources and targets of links, each once."""
+    """Returns the sources and targets of links, each once."""
     aliases = {alias: None for link in links for alias in (link.source, link.target)}
     return [config.clusters[alias] for alias in aliases]
 
 
 def refuse_away(clusters: Iterable[Cluster]) -> None:
     """
-    Return if every cluster answers.
+    Returns if every cluster answers.
 
     Raises:
         MirrorError: One does not; the message names it and its bootstrap servers.

@@ -45,10 +45,8 @@ class LogTailReader:
 
     Args:
         cluster: The cluster to read.
-        client_id: What brokers see.
-        uncommitted: Read records of open and aborted transactions as well: only to compare with what a replicator
-            that reads like that has copied, never to mirror (rule 12).
-        clock: Where time comes from.
+        uncommitted: Read records of open and aborted transactions as well: only to compare with what a replicator that
+            reads like that has copied, never to mirror (EO-12).
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class LogTailReader:
             self._consumer.unassign()
 
     def _serves(self, message: Any, topic: str, partition: int) -> bool:
-        """Whether it is a record of this partition, or its end."""
+        """Returns whether it is a record of this partition, or its end."""
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if classify_fetch(error).action is not Action.RETRY:
@@ -120,7 +118,7 @@ class LogTailReader:
         return (message.topic(), message.partition()) == (topic, partition)
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
 

@@ -27,8 +27,6 @@ class CommittedPartition:
 
     Args:
         cluster: The cluster to read.
-        client_id: What brokers see.
-        clock: Where time comes from.
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -45,7 +43,7 @@ class CommittedPartition:
         self._at = ("", 0)
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Read this partition from ``offset``."""
+        """Reads this partition from ``offset``."""
         self._at = (topic, partition)
         self._consumer.assign([TopicPartition(topic, partition, offset)])
 
@@ -117,7 +115,7 @@ class CommittedPartition:
         )
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
 

@@ -29,8 +29,6 @@ class TimestampReader:
 
     Args:
         cluster: The cluster to read.
-        client_id: What brokers see.
-        clock: Where time comes from.
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -72,7 +70,7 @@ class TimestampReader:
         return found
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
     def _round(self, offsets: dict[tuple[str, int], int], deadline: Deadline) -> dict[tuple[str, int], int]:

@@ -28,18 +28,15 @@ def check_transactional_id(
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """
-    Run InitProducerId once, to learn whether we may.
+    Runs InitProducerId once, to learn whether we may.
 
     It fences whoever uses the id, so ask only for ids that nobody can be using, such as those of a link that
     has no control topic yet.  There is no request that would tell without doing it: the authorized operations
     of KIP-430 cover topics, groups and the cluster.
 
     Args:
-        cluster: The target.
         transactional_id: An id of ours.
-        client_id: What brokers see.
         transaction_timeout: Seconds; brokers refuse one above their transaction.max.timeout.ms here.
-        clock: Where time comes from.
 
     Raises:
         AuthorizationError: We may not write with this id.
@@ -82,4 +79,4 @@ class _Silent:
     """Keeps librdkafka's log off stderr; what matters is raised."""
 
     def log(self, *_: Any) -> None:
-        """Drop a line."""
+        """Drops a line."""

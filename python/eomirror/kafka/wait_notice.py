@@ -37,7 +37,7 @@ _announced: dict[tuple[str, str], float] = {}
 @contextmanager
 def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
     """
-    Log ``waiting_for_cluster`` when what is done inside takes longer than `NOTICE_SECONDS`.
+    Logs ``waiting_for_cluster`` when what is done inside takes longer than `NOTICE_SECONDS`.
 
     The event names the cluster's alias, its bootstrap servers, and for how long it has been waited for.  It is logged
     once in half a minute for each cluster of a process, from a thread of its own.  It is no warning: a healthy
@@ -45,7 +45,6 @@ def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[No
 
     Args:
         cluster: The cluster that is asked.
-        clock: Where time comes from.
     """
     began = clock.monotonic()
 

@@ -1,1 +1,1 @@
-"""The lane: pure state machine, plane contract, and the pump that carries it out."""
+"""The lane: a pure state machine, and the runner that carries out its commands."""

@@ -1,18 +1,18 @@
 """
-What a lane does with the offsets of followed groups: pure, words of the driver in, checkpoints out.
+Plans checkpoints of followed groups. Pure: offsets from the driver in, checkpoints out.
 
-The lane is the only writer of checkpoints for its partitions, and its fencing is theirs (rule 2).  The driver tells
-it where groups stand on the source.  What follows depends on the lane's position:
+The lane is the only writer of checkpoints for its partitions, so its fencing protects them too (EO-2).  The driver
+reports the source offsets of groups.  The lane compares each with its own position:
 
-* the group is ahead of it: the checkpoint waits for the transaction that mirrors the records in between, and is
-  written into that one; a group that moves on meanwhile is waited for at the first such offset and at the newest, for a
-  lane that lags behind it would otherwise reach none;
-* the group is behind it, and the lane has mirrored the records there itself: they are committed, so the
-  checkpoint goes into the lane's next transaction, or one of its own;
-* it stands further back than the lane remembers: the lane says so, the driver looks into the committed
-  offset map and comes back with the answer.
+* The group is ahead.  The checkpoint waits for the transaction that mirrors the records in between, and is written into
+  it.  If the group moves meanwhile, the lane keeps the first such offset and the newest one: a lane that lags would
+  never reach the newest alone.
+* The group is behind, and the lane has mirrored the records there in this attempt.  They are committed, so the
+  checkpoint goes into the lane's next transaction, or into one of its own.
+* The group is behind the oldest range that the lane remembers.  The lane answers that it cannot translate the offset.
+  The driver reads the committed offset map and sends the offset again, translated.
 
-So a checkpoint never names an offset whose record is not committed on the target, or by the same transaction.
+A checkpoint therefore never names an offset whose record is not committed on the target before it or with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoints", "PlannedCheckpoints"]
 
-# ranges that a lane remembers in all, 24 bytes each; a partition begins anew when its share is full
+# remembered ranges of the whole lane, 24 bytes each; a partition starts over when its share is full
 _REMEMBERED = 400_000
 _LEAST = 1_000
 # one transaction stays small, whatever the number of groups
@@ -46,10 +46,10 @@ class PlannedCheckpoints:
     Checkpoints of one transaction.
 
     Attributes:
-        offsets: Where the groups stand, with the target offsets that the checkpoints name.
+        offsets: Source offsets of groups, with the target offsets that the checkpoints name.
         checkpoints: As MM2 writes them, in the same order.
-        unknown: Offsets that waited for this transaction and cannot be translated after all.
-        stopped: Offsets in topics that the lane has stopped; nobody waits for them any more.
+        unknown: Offsets that waited for this transaction but cannot be translated.
+        stopped: Offsets in topics that the lane has stopped.
     """
 
     offsets: Sequence[GroupOffset]
@@ -59,7 +59,7 @@ class PlannedCheckpoints:
 
 
 class _Memory:
-    """The offset map of a partition from ``since`` on, without a hole."""
+    """Offset map of a partition from ``since`` on, without a gap."""
 
     __slots__ = ("map", "since")
 
@@ -73,23 +73,23 @@ _Key = tuple[str, str, int]
 
 class Checkpoints:
     """
-    The followed groups of a lane's partitions.
+    Tracks the followed groups of a lane's partitions.
 
     Args:
-        partitions: How many partitions the lane has, about; they share the memory.
+        partitions: Approximate number of partitions of the lane; they share the memory.
     """
 
     def __init__(self, partitions: int) -> None:
         self._share = max(_LEAST, _REMEMBERED // max(1, partitions))
         self._memories: dict[SourcePartition, _Memory] = {}
-        # in the order in which the lane comes to them: one, or the nearest and the newest
+        # in offset order: one, or the nearest and the newest
         self._waiting: dict[SourcePartition, dict[str, tuple[GroupOffset, ...]]] = {}
         self._ready: dict[_Key, GroupOffset] = {}
         self._answers: list[GroupOffset] = []
 
     @property
     def ready(self) -> bool:
-        """Whether a checkpoint could be written now."""
+        """Returns whether a checkpoint could be written now."""
         return bool(self._ready)
 
     @property
@@ -99,16 +99,16 @@ class Checkpoints:
 
     def update(self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]) -> bool:
         """
-        The driver says where groups stand; a later word on a group and partition replaces an earlier one.
+        Records the source offsets of groups; a later offset of a group and partition replaces an earlier one.
 
-        But for an offset before it that the lane has not come to: see at the top.
+        The exception is an earlier offset that the lane has not reached yet: see the module.
 
         Args:
-            offsets: What it says; with a target offset where it has looked that up.
-            positions: As committed.
+            offsets: As reported by the driver; translated where the driver has looked them up.
+            positions: Committed positions.
 
         Returns:
-            Whether there is a checkpoint to write that was not there before: what is not confirmed is told again.
+            Whether a checkpoint became ready that was not ready before; the driver repeats unconfirmed offsets.
         """
         news = False
         for item in offsets:
@@ -120,10 +120,10 @@ class Checkpoints:
                 # its topic is stopped
                 continue
             if before is not None and before.upstream < item.upstream:
-                # behind where it is, until something better is known
+                # an earlier checkpoint is still correct, only not the newest
                 self._ready[key] = before
             if item.downstream is None and item.upstream > position.offset:
-                # of one that went back nothing holds that lies behind where it is now
+                # after a group was reset, later offsets that it had waited for are void
                 nearest = tuple(one for one in waited if one.upstream < item.upstream)[:1]
                 self._waiting.setdefault(item.source, {})[item.group] = (*nearest, item)
                 continue
@@ -144,13 +144,13 @@ class Checkpoints:
         sound: Callable[[Position], bool],
     ) -> PlannedCheckpoints:
         """
-        Checkpoints for a transaction; changes nothing.
+        Returns the checkpoints for a transaction; changes nothing.
 
         Args:
-            moved: Positions that it will hold.
-            chunks: Accounts whose ranges it will hold.
-            positions: As committed before.
-            sound: Whether both topics of a position are still those that it speaks of.
+            moved: Positions that the transaction will hold.
+            chunks: Accounts whose ranges the transaction will hold.
+            positions: Committed positions.
+            sound: Whether both topics of a position still have the ids that it names.
         """
         ranges = {account.source: account for account in chunks}
         offsets: list[GroupOffset] = []
@@ -158,7 +158,7 @@ class Checkpoints:
         stopped: list[GroupOffset] = []
         targets: dict[SourcePartition, Position] = {}
         unsound: set[SourcePartition] = set()
-        # those that must wait do not keep the others waiting
+        # an unsound partition does not hold up the others
         for item in self._ready.values():
             if len(offsets) == _MOST_AT_ONCE:
                 break
@@ -187,7 +187,7 @@ class Checkpoints:
     def committed(
         self, plan: PlannedCheckpoints, moved: Iterable[Position], chunks: Iterable[Account]
     ) -> None:
-        """The transaction that ``plan`` was made for is committed."""
+        """Records that the transaction of ``plan`` is committed."""
         for item in (*plan.offsets, *plan.unknown):
             self._answers.append(item)
             waiting = self._waiting.get(item.source, {})
@@ -195,7 +195,7 @@ class Checkpoints:
             if left := tuple(one for one in waited if one.upstream > item.upstream):
                 waiting[item.group] = left
             known = self._ready.get(_key(item))
-            # what is ready behind one that was waited for has had no place in the transaction, and would undo it
+            # an older ready offset that did not fit into the transaction would overwrite the newer checkpoint
             behind = item.downstream is not None and any(one.upstream == item.upstream for one in waited)
             if known is not None and (
                 known.upstream == item.upstream or (behind and known.upstream < item.upstream)
@@ -209,12 +209,12 @@ class Checkpoints:
             self._remember(account, before[account.source])
 
     def take_answers(self) -> tuple[GroupOffset, ...]:
-        """What became of offsets since the last call: committed, or (without a target offset) not remembered."""
+        """Returns the results since the last call: committed offsets, and untranslated ones without a target offset."""
         answers, self._answers = tuple(self._answers), []
         return answers
 
     def forget(self) -> None:
-        """The lane begins again from what the target says; what it was told still holds."""
+        """Forgets remembered ranges when the lane recovers; reported offsets are kept."""
         self._memories.clear()
 
     def _remember(self, account: Account, position: Position) -> None:
@@ -225,7 +225,7 @@ class Checkpoints:
         memory.map.take_in(account.offset_map, position.target_topic, position.target_partition)
 
     def _remembered(self, position: Position, offset: int) -> int | None:
-        """Target offset of the next mirrored record at or behind a source offset that is not beyond the position."""
+        """Returns the target offset of the next mirrored record at or after a source offset up to the position."""
         if offset == position.offset:
             return None if position.target_offset is None else position.target_offset + 1
         memory = self._memories.get(position.source)
@@ -235,7 +235,7 @@ class Checkpoints:
 
 
 def _in_transaction(offset: int, position: Position, account: Account | None) -> int | None:
-    """Likewise, for an offset within the transaction that moves the position to where it is."""
+    """Returns the same for an offset inside the transaction that moves the position."""
     if position.prev is not None and offset < position.prev:
         return None
     map_ = PartitionMap()

@@ -1,8 +1,8 @@
 """
-What a commit needs: the permit, and the records that describe the data beside it. Pure.
+Grants the permit to commit, and builds the state records of a transaction. Pure.
 
-Only `grant` makes a `CommitPermit`, and only after every check that rules 4, 5 and 7 ask for.  The pump hands
-the permit to the one method that commits; there is no boolean that could be forgotten.
+Only `grant` makes a `CommitPermit`, and only after every check that EO-4, EO-5 and EO-7 require.  The runner commits
+only with a permit in hand; there is no boolean to forget.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _Described = tuple["tuple[Position, ...]", tuple[Account, ...], tuple[Account, .
 
 
 class TopicsChangedError(TransactionFailedError):
-    """A topic of the open transaction is not the one that its positions speak of (rule 5)."""
+    """A topic of the open transaction no longer has the id that its positions name (EO-5)."""
 
 
 class CopiesCutError(TransactionFailedError):
     """
-    Copies lost records that the target had acknowledged (rule 5); nothing of the open transaction may commit.
+    Copies lost records that the target had acknowledged (EO-5); nothing of the open transaction may commit.
 
     Args:
         errors: One for each topic; the lane stops them all.
@@ -63,11 +63,10 @@ class CopiesCutError(TransactionFailedError):
 @dataclass(frozen=True, slots=True)
 class TransactionStamp:
     """
-    What every position of one transaction has in common.
+    Values that all positions of one transaction share.
 
     Attributes:
         generation: Lane layout.
-        lane: Lane number.
         run: Run of the mirror.
         epoch: Spark task of the lane.
         attempt: Attempt within the epoch.
@@ -87,7 +86,7 @@ class TransactionStamp:
 
     @classmethod
     def of(cls, spec: LaneSpec, identity: ProducerIdentity, *, txn: int, timestamp: int) -> TransactionStamp:
-        """Of a transaction of this attempt."""
+        """Returns the stamp of a transaction of this attempt."""
         return cls(
             generation=spec.generation,
             lane=spec.lane,
@@ -102,22 +101,22 @@ class TransactionStamp:
 
 class CommitPermit:
     """
-    Proof of the right to commit the transaction it was made for.
+    Proof of the right to commit one transaction.
 
     Attributes:
-        positions: The positions that the transaction will hold.
-        chunks: The accounts whose ranges it will hold.
-        letters: The accounts whose dead letters it will hold.
-        gaps: Holes of the source's log that it goes past, as the user accepts (rule 6).
+        positions: Positions that the transaction will hold.
+        chunks: Accounts with ranges for the offset map.
+        dead_letters: Accounts with dead letters.
+        gaps: Holes of the source's log that the transaction skips, as the user accepts (EO-6).
     """
 
-    __slots__ = ("chunks", "gaps", "letters", "positions")
+    __slots__ = ("chunks", "dead_letters", "gaps", "positions")
     _made_by_grant: ClassVar[object] = object()
 
     def __init__(self, described: _Described, gaps: tuple[Gap, ...], *, key: object) -> None:
         if key is not CommitPermit._made_by_grant:
             raise TypeError("only eomirror.lane.commit.grant makes a CommitPermit")
-        self.positions, self.chunks, self.letters = described
+        self.positions, self.chunks, self.dead_letters = described
         self.gaps = gaps
 
 
@@ -130,20 +129,20 @@ def grant(
     stamp: TransactionStamp,
 ) -> CommitPermit:
     """
-    Check what must hold before this transaction may be committed, and say what it will record.
+    Checks that a transaction may be committed, and returns the permit with what it will record.
 
     Args:
-        flushed: The transaction, all of its data acknowledged.
-        current: Positions as committed last.
-        source_ids: Topic ids on the source, asked for after the last fetch of this transaction.
-        target_ids: Topic ids on the target, likewise.
-        stamp: What its positions have in common.
+        flushed: The transaction; all of its data is acknowledged.
+        current: Last committed positions.
+        source_ids: Topic ids on the source, requested after the last fetch of this transaction.
+        target_ids: Topic ids on the target, requested at the same time.
+        stamp: Values that its positions share.
 
     Raises:
-        TopicsChangedError: A topic was replaced (EO-5); nothing of this transaction may commit.
-        CopiesCutError: A copy ends before records that were committed to it (EO-5); likewise.
-        TransactionFailedError: A position would not grow (EO-4): a bug or a broken client, never committed; or no
-            marker stands behind the last record of a copy (EO-5), and the next attempt looks why.
+        TopicsChangedError: A topic was replaced (EO-5); the transaction must not commit.
+        CopiesCutError: A copy ends before records that were committed to it (EO-5); the transaction must not commit.
+        TransactionFailedError: A position would not grow (EO-4), which is a bug or a broken client. Or no marker
+            follows the last record of a copy (EO-5); the next attempt finds out why.
     """
     for source in flushed.advances:
         _check_identity(current[source], source_ids, target_ids)
@@ -163,22 +162,22 @@ def speculative_records(
     topics: StateTopics,
 ) -> Sequence[MetadataRecord]:
     """
-    The records that `state_records` will give if the forecast comes true.
+    Returns the records that `state_records` will return if the speculation is right.
 
-    They may be written before the data is acknowledged, which saves a round trip per transaction, because they
-    permit nothing: the pump compares them with those of the permit, byte for byte, and where one differs it writes
-    the permit's behind it.  A later record of a key wins, within a transaction like anywhere else (rule 3).
+    They are written before the data is acknowledged, which saves a round trip per transaction.  They permit nothing:
+    the runner compares them with the permit's records byte for byte, and writes those that differ.  The last record of
+    a key wins, within a transaction too (EO-3).
     """
     return _records(_described(speculated, current, stamp), topics)
 
 
 def state_records(permit: CommitPermit, topics: StateTopics) -> Sequence[MetadataRecord]:
-    """The position, offset-map and dead-letter records of a permitted transaction."""
-    return _records((permit.positions, permit.chunks, permit.letters), topics)
+    """Returns the position, offset-map and dead-letter records of a permitted transaction."""
+    return _records((permit.positions, permit.chunks, permit.dead_letters), topics)
 
 
 def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) -> AttemptClaim:
-    """What an attempt commits before its first data, so that an audit knows which producer wrote what follows."""
+    """Returns the claim of an attempt; it is committed before the first data, so that an audit knows the producer."""
     return AttemptClaim(
         lane=stamp.lane,
         generation=stamp.generation,
@@ -196,7 +195,7 @@ def claim_of(stamp: TransactionStamp, serving: Serving, *, host: str, pid: int) 
 
 
 def behind_gap(before: Position, gap: Gap, stamp: TransactionStamp) -> Position:
-    """The position behind a gap that the user accepted; its epoch belonged to a record that no longer exists."""
+    """Returns the position after an accepted gap; its leader epoch belonged to a record that no longer exists."""
     writer_id, writer_epoch = before.target_writer or (None, None)
     return replace(
         before,
@@ -266,7 +265,7 @@ def _described(
 
 
 def _records(described: _Described, topics: StateTopics) -> list[MetadataRecord]:
-    positions, chunks, letters = described
+    positions, chunks, dead_letters = described
     records = [
         MetadataRecord(
             topics.positions, position.lane % topics.positions_partitions, position.key(), position.value()
@@ -284,7 +283,7 @@ def _records(described: _Described, topics: StateTopics) -> list[MetadataRecord]
         for account in chunks
     ]
     said = {position.source: position for position in positions}
-    for account in letters:
+    for account in dead_letters:
         position = said[account.source]
         records += [
             MetadataRecord(
@@ -316,7 +315,7 @@ def _check_identity(
 
 
 def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position]) -> None:
-    """Compares where the target put the first record of each partition with the last one before it (EO-5)."""
+    """Compares the target offset of each partition's first record with the last committed one (EO-5)."""
     cut: dict[str, DataLossError] = {}
     in_doubt = ""
     for account in flushed.accounts:
@@ -331,9 +330,9 @@ def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position])
     if cut:
         raise CopiesCutError(tuple(cut.values()))
     if in_doubt:
-        # Behind a lane's record stands the marker of its transaction.  A broker left it out, or the record is lost and
-        # the marker stands in its place: the next attempt looks (`eomirror.recovery.resolve_hanging`), and finds this one's records
-        # behind it.
+        # A marker follows the last record of a lane's transaction.  Either a broker left the marker out, or the
+        # record is lost and the marker took its offset.  The next attempt finds out which
+        # (`eomirror.recovery.resolve_hanging`), because the records of this one follow.
         raise TransactionFailedError(f"EO-5: no marker stands behind the record {in_doubt} of the target")
 
 
@@ -342,11 +341,11 @@ def _next_position(
 ) -> Position:
     leader_epoch, epoch_offset = advance.leader_epoch, advance.epoch_offset
     if leader_epoch is None and before.leader_epoch is not None and account is None:
-        # past what holds no records nobody tells the epoch: what was known of an earlier offset is still true there,
-        # and without it a log that is restored from an older one and written on would not be noticed (fault F19)
+        # without records the epoch is unknown: the epoch of an earlier offset still holds there,
+        # and without it a log that was restored from an older one and then extended would go unnoticed (fault F19)
         leader_epoch = before.leader_epoch
         epoch_offset = before.offset if before.epoch_offset is None else before.epoch_offset
-    # what an advance without records says of the last record is what the position before it said
+    # an advance without records keeps the last record of the position before it
     written = account is not None and account.target_offset is not None
     writer_id, writer_epoch = (None, None) if written else (before.target_writer or (None, None))
     return replace(
@@ -385,7 +384,7 @@ def _next_position(
 
 
 def _history(before: Position, seen: Seen) -> dict[str, Any]:
-    """What the next position says of the log before it; what a plane has not seen anew stays as it was."""
+    """Returns what the next position records of the log before it; a value that the plane has not seen stays."""
     told: dict[str, Any] = {}
     if seen.batch is not None or seen.record is not None:
         batch, record = seen.batch, seen.record

@@ -1,4 +1,4 @@
-"""What an error means for an attempt of a lane: the event it is for the machine, and how the attempt ends (pure)."""
+"""Decides what an error means for a lane's attempt: its event for the machine and its ending. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FETCHES = (Command.BEGIN, Command.PUMP)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
-    How an attempt ended, or will.
+    Result of an attempt.
 
     Attributes:
-        ending: The kind, for the driver's table.
+        ending: Looked up in the driver's table.
         reason: One line for the log.
-        error: What a person has to mend; None for nothing.
+        error: What the user must fix; None if nothing.
     """
 
     ending: Ending = Ending.REBUILD
@@ -43,12 +43,12 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    What follows from an error.
+    Consequence of an error.
 
     Attributes:
         event: For the lane's machine.
         outcome: How the attempt ends.
-        topic: The topic that is stopped by it, and only that; empty for none.
+        topic: The one topic that the error stops; empty if none.
     """
 
     event: Event
@@ -58,11 +58,10 @@ class Verdict:
 
 def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
     """
-    Say what follows from an error that a command met.
+    Returns the consequence of an error.
 
     Args:
-        error: The error.
-        command: What was carried out.
+        command: The command that failed.
     """
     match error:
         case FencedError():
@@ -71,17 +70,17 @@ def judge(error: LaneError | MirrorError, command: Command) -> Verdict:
             event = Event.TOPICS_CHANGED if command is Command.FLUSH else Event.FAILED
             return Verdict(event, Outcome(Ending.REBUILD, str(error)))
         case PlaneChangedError() if command in _FETCHES:
-            # the attempt goes on: a new one would begin with the plane that cannot read what comes next
+            # the attempt continues: a new one would start with the plane that cannot read the next records
             return Verdict(Event.PLANE_CHANGED, Outcome(Ending.REBUILD, f"the plane changes: {error}"))
         case OutcomeUnknownError():
-            # never guessed (rule 8): the next attempt reads what is true
+            # never guessed (EO-8): the next attempt reads the outcome
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, f"outcome of a commit unknown: {error}"))
         case LaneError() | UnreachableError():
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, str(error)))
         case BrokerFailedError() if not error.topic:
             return Verdict(Event.FAILED, Outcome(Ending.REBUILD, error.message))
     if error.topic:
-        # only this topic is broken: the next attempt goes on without it
+        # only this topic is broken: the next attempt mirrors the others
         reason = f"topic {error.topic} is stopped: {error.message}"
         return Verdict(Event.FAILED, Outcome(Ending.REBUILD, reason), error.topic)
     ending = Ending.UNAUTHORIZED if isinstance(error, AuthorizationError) else Ending.FAILED

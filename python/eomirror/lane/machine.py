@@ -8,9 +8,9 @@ go out.  `eomirror.lane.runner` carries them out against a plane and answers eac
 The way up
 ----------
 An attempt takes its transactional.id first (STARTING).  From that moment every older attempt of the lane is
-fenced, so what is read afterwards can no longer change under us.  Only then it reads control (CONTROL) and
-leaves if the generation is not its own: a zombie that fences late is a perfectly valid producer otherwise,
-and would mirror partitions that now belong to another lane (EO-2)::
+fenced, so later reads are stable.  Only then it reads control (CONTROL) and leaves if the generation is not its own.
+Without this check a zombie that fences late is a valid producer, and mirrors partitions that belong to
+another lane by then (EO-2)::
 
     old attempt                     driver                        new lane 1
     (asleep)                        publish generation 8
@@ -23,41 +23,41 @@ Then it reads the positions (POSITIONS), compares both sides with what they reme
 its claim (CLAIMING): a transaction of its own before the first data.  The claim proves that commits work,
 and tells an audit which producer wrote what follows.
 
-Before control is read, and again before positions are believed of data, it looks for transactions whose end the target
-left out (`eomirror.recovery.hanging`).  What it finds it ends (MENDING), which takes its own producer from it, so
-it begins again.
+Before control is read, and again before positions are trusted, it looks for hanging transactions on the
+target (`eomirror.recovery.hanging`).  It ends them (RESOLVING), which fences its own producer, so it starts
+over.
 
-An attempt that follows an epoch in the same process may go on with what that left, producer included
-(`eomirror.spark.handover`): it begins with its claim.  Whoever took the lane in between has fenced that producer, so the
-claim does not commit.  Until that attempt comes, the lane goes on as it is: it begins in IDLE.
+An attempt that follows an epoch in the same process may reuse its state, producer included
+(`eomirror.spark.handover`): it begins with its claim.  If another process took the lane meanwhile, it has
+fenced that producer, so the claim does not commit.  Until that attempt comes, the lane continues in IDLE.
 
 The circle
 ----------
-IDLE holds no transaction.  OPEN holds records that are produced but promised to nobody.  We leave OPEN for
-SEALING when the cut is due, and SEALING for COMMITTING only when all of it is acknowledged, the account is
-even (rule 7) and the topics are still the ones the positions speak of (rule 5): the pump then holds a
-`CommitPermit`, without which it has no way to commit.
+IDLE holds no transaction.  OPEN holds records that are produced but not promised.  We leave OPEN for
+FLUSHING when the cut is due, and FLUSHING for COMMITTING only when all of it is acknowledged, the account
+balances (EO-7) and the topics still have the ids of the positions (EO-5): the runner then holds a
+`CommitPermit`, without which it cannot commit.
 
-While a small transaction is on its way, more of its partitions may come: records that were sent together arrive
-in two or three answers.  So SEALING may lead to OPEN again, once (`CutRule.takes_more`), and what is there is sent
-and sealed as well.  Nothing is promised in between: the permit is made of what the last seal says.
+While a small transaction is in flight, more records of its partitions may arrive: records that were sent
+together come in two or three answers.  So FLUSHING may lead to OPEN again, once (`CutRule.takes_more`), and
+those records are sent and flushed too.  Nothing is promised in between: the permit covers the last flush.
 
-A transaction is never held open for want of records: a reader of the target waits for our marker.  It is
-cut early when the sources have nothing more (`commit_interval_min`), and late when they have (`commit_interval`).
+A transaction is never held open to wait for records: a reader of the target waits for our marker.  It is cut
+early when the sources are drained (`commit_interval_min`), and late otherwise (`commit_interval`).
 
 The ways out
 ------------
-* A clean commit is one EndTxn and one good answer.  Anything else may leave a copy of that EndTxn in the
-  network, which would end our *next* transaction (rule 9): the producer is replaced (back to STARTING), and
-  its InitProducerId makes the straggler worthless.  So it is where leaders of the target have changed: markers may
-  have been left out, and the way up looks for that.
-* An unknown outcome is never guessed (rule 8), an abort is never trusted to have been clean: both end in a
-  rebuild, that is, a new attempt which reads what is true.
-* A record that the target refuses must be found, for it fails its whole batch.  The transaction is aborted
-  (DISCARDING), and the attempt begins again with a new producer, and with smaller ranges of that partition, or
-  without the record, or with a raised limit: `eomirror.lane.poison_records` decides, and lets nobody go round for ever.
-  Only what it cannot go on with ends the attempt, as a failure that names the topic to leave out.
-* A fencing error in any state ends the attempt.  Control says whether it was our own driver.
+* A clean commit is one EndTxn and one successful answer.  Anything else may leave a copy of that EndTxn in the
+  network, which would end our *next* transaction (EO-9).  The producer is replaced (back to STARTING), and its
+  InitProducerId invalidates the straggler.  The same happens when leaders of the target have changed: markers
+  may be missing, and the way up looks for that.
+* An unknown outcome is never guessed (EO-8), and an abort is never trusted to have been clean: both end in a
+  rebuild, that is, a new attempt that reads the actual state.
+* A refused record must be isolated, because it fails its whole batch.  The transaction is aborted (DISCARDING).
+  The attempt starts over with a new producer: with smaller ranges of that partition, without the record, or with
+  a raised limit.  `eomirror.lane.poison_records` decides, and its search always ends.  If nothing helps, the
+  attempt fails with an error that names the topic to stop.
+* A fencing error in any state ends the attempt.  Control tells whether our own driver fenced it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ __all__ = [
 
 
 class LaneState(enum.StrEnum):
-    """Where an attempt of a lane stands."""
+    """State of a lane's attempt."""
 
     STARTING = "starting"
     CONTROL = "control"
@@ -99,36 +99,36 @@ class LaneState(enum.StrEnum):
 
 class Event(enum.StrEnum):
     """
-    What the pump saw.
+    Result of a command.
 
     PRODUCER_READY: InitProducerId was answered; older attempts are fenced.
     CONTROL_OURS: control was read to its end; the newest generation is this attempt's.
-    CONTROL_NEWER: it is not.
-    HANGING_FOUND: an earlier transaction of the lane is over, and still open in partitions of the target.
-    RESOLVED: it is ended there too.
+    CONTROL_NEWER: a newer generation exists.
+    HANGING_FOUND: the target holds hanging transactions of the lane.
+    RESOLVED: they are committed or aborted there.
     POSITIONS_READ: every assigned partition has its position.
-    TOPICS_COMPARED: both sides are what the positions remember; topics that are not have been set aside.
-    NOTHING_LEFT: all topics of the lane have been set aside.
-    RECORDS_READY: the source has something to mirror.
-    ADVANCE_DUE: positions moved without records, and have waited long enough (rule 4).
+    TOPICS_COMPARED: both sides match the positions; topics that do not are stopped.
+    NOTHING_LEFT: all topics of the lane are stopped.
+    RECORDS_READY: the source has records to mirror.
+    ADVANCE_DUE: positions moved without records, and have waited long enough (EO-4).
     QUIET: neither.
     PARTITIONS_ADDED: a revision gave this lane more partitions.
     PARTITIONS_READY: they have positions and are being fetched.
-    GAPS_ACCEPTED: likewise, and some of them begin behind a gap that the user accepts.
-    LEAVE: the epoch is over, or the driver asked to stop.
+    GAPS_ACCEPTED: they are being fetched, some of them after a gap that the user accepts.
+    LEAVE: the epoch is over, or the driver asked the lane to stop.
     MORE_WANTED: the open transaction is not due.
-    CUT_DUE: it is.
-    MORE_CAME: all is acknowledged, and what has come meanwhile goes into the transaction as well.
-    FLUSHED: all is acknowledged, the account is even, the topics are the same: the pump holds a permit.
-    TOPICS_CHANGED: a topic of this transaction is not the one its position speaks of.
-    COMMIT_CLEAN: one EndTxn, one good answer.
-    COMMIT_SUSPECT: committed, but a copy of a request may still travel (rule 9), or markers may be missing.
-    RECORD_REFUSED: the target refuses a record; it is to be sent in another way, or left out.
-    PLANE_CHANGED: the plane cannot read what comes next, and the other plane takes over with the next producer.
-    FAILED: something that a new attempt heals.
+    CUT_DUE: the open transaction is due.
+    MORE_CAME: all is acknowledged, and new records join the transaction.
+    FLUSHED: all is acknowledged, the account balances, the topics are the same: the runner holds a permit.
+    TOPICS_CHANGED: a topic of this transaction no longer has the id that its position names.
+    COMMIT_CLEAN: one EndTxn, one successful answer.
+    COMMIT_SUSPECT: committed, but a copy of a request may still be in flight (EO-9), or markers may be missing.
+    RECORD_REFUSED: the target refuses a record, which will be sent differently or skipped.
+    PLANE_CHANGED: the plane cannot read the next records; the other plane takes over with the next producer.
+    FAILED: a failure that a new attempt repairs.
     FENCED: a newer producer has our transactional.id.
-    REFUSED: something only a person can heal.
-    ABORTED: the abort is over, however it went.
+    REFUSED: a failure that the user must fix.
+    ABORTED: the abort is over, successful or not.
     """
 
     PRODUCER_READY = "producer ready"
@@ -163,27 +163,26 @@ class Event(enum.StrEnum):
 
 class Command(enum.StrEnum):
     """
-    What the pump does next; it answers each with one event.
+    Next step of the runner; it answers each command with one event.
 
-    INIT_PRODUCER: build a producer and run InitProducerId.
-    READ_CONTROL: see that nothing of the lane was left open in control and positions, then read control to its end
-        (rule 3).
-    READ_POSITIONS: read the positions topic to its end (rule 3).
-    COMPARE_TOPICS: compare ids and log ends with the positions, see that nothing was left open in the copies and that
-        what positions name can be read, start fetching what is sound.
-    RESOLVE_HANGING: end what was left open, by another transaction of the same id.
+    INIT_PRODUCER: create a producer and run InitProducerId.
+    READ_CONTROL: check that control and positions hold no hanging transaction of the lane, then read control to its end
+        (EO-3).
+    READ_POSITIONS: read the positions topic to its end (EO-3).
+    COMPARE_TOPICS: compare ids and log ends with the positions, check that the copies hold no hanging transaction and
+        that the records of positions are readable, then fetch sound partitions.
+    RESOLVE_HANGING: end the hanging transactions with another transaction of the same id.
     COMMIT_CLAIM: commit the attempt's claim in a transaction of its own.
-    AWAIT_RECORDS: wait a little for records, a stop, a revision.
-    ADOPT_PARTITIONS: read positions of added partitions, compare their topics and see to their copies likewise, fetch
-        them too.
-    BEGIN: begin a transaction and produce what is at hand.
+    AWAIT_RECORDS: wait briefly for records, a stop or a revision.
+    ADOPT_PARTITIONS: read positions of added partitions, check topics and copies as above, and fetch them too.
+    BEGIN: begin a transaction and produce the available records.
     PUMP: fetch, decide and produce until the transaction is due.
     BEGIN_EMPTY: begin a transaction that will hold positions only.
-    FLUSH: wait for every acknowledgement, balance the account, compare topic ids, grant the permit; or see that more has
-        come that goes along.  Positions and offset map may be written meanwhile, as they are foreseen.
-    COMMIT: write positions and offset map into the transaction, unless they came as foreseen; commit with the permit.
-    ABORT: abort what is open.
-    END: close everything; the reason is the event's.
+    FLUSH: wait for every acknowledgement, balance the account, compare topic ids, grant the permit; or find that more
+        records join.  Speculative positions and offset map may be written meanwhile.
+    COMMIT: write positions and offset map, unless the speculative ones are right; commit with the permit.
+    ABORT: abort the open transaction.
+    END: close everything; the event tells the reason.
     """
 
     INIT_PRODUCER = "init producer"
@@ -240,7 +239,7 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     # what else the transaction holds is sent again, so nothing of it may become visible
     (_S.OPEN, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
     (_S.FLUSHING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
-    # of a dead letter, which is written behind the seal
+    # of a dead letter, which is written after the flush
     (_S.COMMITTING, _E.RECORD_REFUSED): (_S.DISCARDING, _C.ABORT),
     (_S.OPEN, _E.PLANE_CHANGED): (_S.DISCARDING, _C.ABORT),
     # an abort is never trusted to have been clean
@@ -296,17 +295,17 @@ _FIRST: dict[LaneState, Command] = {
 
 
 class IllegalTransitionError(Exception):
-    """The pump answered with an event that the table has no entry for: a bug, never the user's doing."""
+    """The runner answered with an event that the table does not list: a bug, never the user's fault."""
 
 
 class LaneMachine:
     """
-    Follows `TRANSITIONS`; remembers the state, and every arrow it took for the tests' coverage.
+    Tracks the state by `TRANSITIONS`, and records the arrows taken for the tests' coverage.
 
     Args:
-        begins: STARTING; or CLAIMING, where an attempt goes on with the producer of the epoch before
-            (`eomirror.spark.handover`), whose commit is fenced if anybody else took the lane in between; or IDLE, where
-            an attempt goes on behind its own epoch.
+        begins: STARTING; or CLAIMING, where an attempt resumes with the producer of the previous epoch
+            (`eomirror.spark.handover`), whose commit is fenced if another process took the lane meanwhile; or IDLE,
+            where an attempt continues past its own epoch.
     """
 
     __slots__ = ("state", "taken")
@@ -316,12 +315,12 @@ class LaneMachine:
         self.taken: set[tuple[LaneState, Event]] = set()
 
     def first(self) -> Command:
-        """What to do before any event."""
+        """Returns the first command."""
         return _FIRST[self.state]
 
     def step(self, event: Event) -> Command:
         """
-        Take one arrow of the table.
+        Takes one arrow of the table, and returns the next command.
 
         Raises:
             IllegalTransitionError: The table has no such arrow.
@@ -338,18 +337,18 @@ class LaneMachine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
     """
-    What the cut depends on.
+    Facts that decide when a transaction is cut.
 
     Attributes:
-        seconds: How long the transaction has been open.
-        since_last: How long ago the transaction before it was begun; infinite for the first.
+        seconds: Age of the transaction.
+        since_last: Seconds since the previous transaction began; infinite for the first.
         records: Records produced into it.
         bytes: Their keys, values and headers.
-        drained: The last fetch left nothing behind: the sources have no more at hand.
-        enough: The plane wants no more in it.
-        leaving: The lane is to hand back.
-        rounds: How often it took more after it was acknowledged.
-        rested: For how long nothing was open before it; infinite for the first.
+        drained: The last fetch emptied the sources.
+        leaving: The lane is to stop.
+        enough: The plane has reached its size limit.
+        rounds: Number of rounds that added records after an acknowledgement.
+        rested: Seconds without an open transaction before it; infinite for the first.
     """
 
     seconds: float
@@ -366,15 +365,15 @@ class OpenTransaction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRule:
     """
-    When a transaction is cut.
+    Decides when a transaction is cut.
 
     Attributes:
-        interval: Longest time a transaction of a lane that is behind stays open, seconds.
-        interval_min: Shortest time from one transaction's begin to the next one's cut, for a lane that has
-            caught up, seconds.
-        max_records: Most records; what is produced must fit librdkafka's queue.
-        max_bytes: Most bytes, so that memory is bounded and a transaction cannot outlast its timeout.
-        most_rounds: How often a transaction takes more once it is acknowledged.
+        interval: Maximum age of a transaction while the lane lags, seconds.
+        interval_min: Minimum time from one transaction's begin to the next one's cut once the lane has caught up,
+            seconds.
+        max_records: Maximum records; produced records must fit into librdkafka's queue.
+        max_bytes: Maximum bytes, so that memory is bounded and a transaction cannot outlast its timeout.
+        most_rounds: Maximum number of rounds that add records after an acknowledgement.
     """
 
     interval: float
@@ -385,13 +384,12 @@ class CutRule:
 
     def due(self, transaction: OpenTransaction) -> bool:
         """
-        Whether to cut now.
+        Returns whether to cut now.
 
-        Large when it must be, early when it can be: a lane that is behind fills its transaction, because each
-        one costs two round trips and three state records; a lane that has caught up gives its readers what
-        there is, but no more often than `interval_min`, because each transaction costs brokers a marker per
-        partition.  The interval counts from the transaction before: the first record after a pause goes at once.
-        A second round is one pump.
+        A lane that lags fills its transaction, because each transaction costs two round trips and three state records.
+        A lane that has caught up commits at once for its readers, but no more often than `interval_min`, because each
+        transaction costs the brokers a marker per partition.  The interval counts from the previous transaction: the
+        first record after a pause is sent immediately.  A second round is one pump.
         """
         if transaction.leaving or transaction.enough or transaction.seconds >= self.interval:
             return True
@@ -402,7 +400,7 @@ class CutRule:
         return transaction.drained and transaction.since_last >= self.interval_min
 
     def max_wait(self, transaction: OpenTransaction) -> float:
-        """For how long to wait for more at most, seconds: until the cut is due whatever comes."""
+        """Returns the maximum wait for more records, seconds: until the cut is due in any case."""
         left = self.interval - transaction.seconds
         if transaction.drained and transaction.records > 0:
             left = min(left, self.interval_min - transaction.since_last)
@@ -410,13 +408,12 @@ class CutRule:
 
     def takes_more(self, transaction: OpenTransaction) -> bool:
         """
-        Whether a transaction that is acknowledged takes what has come since its last record was sent.
+        Returns whether an acknowledged transaction accepts records that have come since its last record was sent.
 
-        What comes just behind the cut would wait for the end of this transaction and for its markers, and then for a
-        transaction of its own; here it waits for one Produce, and so do the records before it.  Records that were
-        sent together come so, in two or three answers one behind the other, the first of them after a pause.  Where
-        one transaction follows the other, more comes at any time, and each of them takes along what came during the
-        last.
+        Records right after the cut would wait for the end of this transaction and its markers, and then for a
+        transaction of their own.  Here they wait for one Produce, and so do the records before them.  Records that were
+        sent together arrive like this, in two or three answers, the first of them after a pause.  When transactions
+        follow each other without a pause, each one takes the records that arrived during the previous one.
         """
         if transaction.leaving or transaction.enough or not transaction.drained:
             return False

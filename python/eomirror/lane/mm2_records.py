@@ -1,9 +1,9 @@
 """
-Records for MirrorMaker 2's readers that go into the data's own transaction, besides positions and offset map. Pure.
+Plans the records for MirrorMaker 2's readers that go into the data's own transaction. Pure.
 
-They are made when the data is acknowledged, and not foreseen: MM2's reader of syncs keeps every one that it sees, and
-would keep a wrong one beside the later record that corrects it.  A transaction that holds some takes one more
-round trip.  `Mm2Records.plan` changes nothing; what it said becomes true with `Mm2Records.committed`.
+They are built once the data is acknowledged, never speculatively: MM2's reader of offset syncs keeps every sync that it
+sees, a wrong one too.  A transaction with such records takes one more round trip.  `Mm2Records.plan` changes nothing;
+`Mm2Records.committed` applies the plan.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Mm2Records", "Permitted", "Plan", "SyncSink"]
 
-# how long a checkpoint waits for a transaction with data, seconds; longer and longer, up to the most, while what is
-# left cannot be written: its copy was replaced, and the topic stops with its next record or when the driver looks
+# seconds that a checkpoint waits for a transaction with data; doubled up to the maximum while pending records cannot
+# be written, because a copy was replaced: the topic stops with its next record, or at the driver's next scan
 _CHECKPOINT_SECONDS = 0.2
 _MOST_SECONDS = 30.0
 
@@ -42,41 +42,40 @@ _Ids = tuple["Mapping[str, str | None]", "Mapping[str, str | None]"]
 
 
 class Permitted(Protocol):
-    """What a transaction records: a `eomirror.lane.commit.CommitPermit`."""
+    """A permitted transaction: `eomirror.lane.commit.CommitPermit`."""
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """The positions that it holds."""
+        """Positions that the transaction holds."""
 
     @property
     def chunks(self) -> tuple[Account, ...]:
-        """The accounts whose ranges it holds."""
+        """Accounts whose ranges the transaction holds."""
 
 
 class SyncSink(Protocol):
-    """Where offset syncs go that are not written into the transaction."""
+    """Sends offset syncs that are not part of the transaction."""
 
     def send(self, syncs: Sequence[OffsetSync]) -> None:
-        """Send syncs of committed records, without waiting; what cannot be sent is superseded by the next."""
+        """Sends syncs of committed records without waiting; a sync that cannot be sent is superseded by the next."""
 
     def close(self) -> None:
-        """Close the client."""
+        """Closes the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What goes with one transaction.
+    MM2 records of one transaction.
 
     Attributes:
-        records: To be written into it.
-        mirrored: The records that it mirrors, by partition.
-        syncs: Offset syncs of these, wherever they go.
-        checkpoints: Of followed groups.
+        records: Records to write into the transaction.
+        mirrored: Mirrored records, by partition.
+        syncs: Offset syncs, for either destination.
         permitted: The transaction.
-        quiet: It was begun for what is left over.
-        hold: Its offset syncs are owed.
-        now: When it was planned, monotonic seconds.
+        quiet: The transaction was begun for pending MM2 records only.
+        hold: Its offset syncs are deferred.
+        now: Time of the plan, monotonic seconds.
     """
 
     records: Sequence[MetadataRecord]
@@ -91,12 +90,11 @@ class Plan:
 
 class Mm2Records:
     """
-    What a lane writes for MM2's readers.
+    Tracks the offset syncs and checkpoints that a lane writes.
 
     Args:
-        link: The link.
-        sink: Where offset syncs go with ``offset_syncs: source``.
-        partitions: How many partitions the lane has, about.
+        sink: Receives offset syncs with ``offset_syncs: source``.
+        partitions: Approximate number of partitions of the lane.
     """
 
     def __init__(self, link: Link, sink: SyncSink | None = None, *, partitions: int = 1) -> None:
@@ -106,8 +104,8 @@ class Mm2Records:
         self._sink = sink
         self._checkpoints_topic = names.checkpoints(link.source)
         self._syncs = OffsetSyncs()
-        # where equal names are written on both sides one link's map cannot say where to go on: Java's client, which
-        # asks nobody else, would skip what was written on the target first
+        # where both clusters write one topic name, one link's map cannot tell the resume offset: Java's client, which
+        # reads nothing else, would skip records that were written on the target first
         self._checkpoints = Checkpoints(partitions) if link.groups and not link.guard else None
         self._quiet_since: float | None = None
         self._quiet = False
@@ -115,7 +113,7 @@ class Mm2Records:
         self._synced_at = float("-inf")
 
     def forget(self) -> None:
-        """The lane begins again from what the target says."""
+        """Forgets uncommitted state when the lane recovers."""
         self._syncs.forget()
         if self._checkpoints is not None:
             self._checkpoints.forget()
@@ -125,7 +123,7 @@ class Mm2Records:
 
     def due(self, now: float) -> bool:
         """
-        Whether a lane that has nothing else to do should begin a transaction for what is left over.
+        Returns whether an idle lane should begin a transaction for pending records.
 
         Args:
             now: Monotonic seconds.
@@ -141,12 +139,12 @@ class Mm2Records:
 
     @property
     def follows(self) -> bool:
-        """Whether the lane writes checkpoints."""
+        """Returns whether the lane writes checkpoints."""
         return self._checkpoints is not None
 
     @property
     def readers(self) -> ReadersTopics:
-        """Where it all goes, as far as that is in the data's transaction."""
+        """The topics that are written within the data's transaction."""
         return ReadersTopics(
             self._checkpoints_topic if self.follows else "",
             self._syncs_topic if self._place == "target" else "",
@@ -161,14 +159,14 @@ class Mm2Records:
         self, offsets: Iterable[GroupOffset], positions: Mapping[SourcePartition, Position]
     ) -> tuple[GroupOffset, ...]:
         """
-        The driver says where groups stand.
+        Records the source offsets of groups, as reported by the driver.
 
         Args:
-            offsets: What it says.
-            positions: As committed.
+            offsets: As reported.
+            positions: Committed positions.
 
         Returns:
-            What became of earlier words: committed, or (without a target offset) not known to this lane.
+            Results of earlier offsets: committed, or (without a target offset) unknown to this lane.
         """
         if self._checkpoints is None:
             return ()
@@ -180,19 +178,18 @@ class Mm2Records:
         self, permitted: Permitted, positions: Mapping[SourcePartition, Position], ids: _Ids, now: float
     ) -> Plan:
         """
-        What a transaction should hold; changes nothing.
+        Returns the MM2 records of a transaction; changes nothing.
 
         Args:
-            permitted: The transaction.
             positions: As committed before it.
-            ids: Ids of source and target topics, asked for after the last fetch: those of the transaction's data and
-                of `topics`.
+            ids: Source and target topic ids, requested after the last fetch, of the transaction's topics and of
+                `topics`.
             now: Monotonic seconds.
         """
         chunks = () if self._place == "off" else permitted.chunks
         mirrored = [Mirrored(account.source, account.ranges) for account in chunks]
         records_in_it = sum(count for item in mirrored for _, _, count in item.ranges)
-        # a large transaction is one of a lane that is behind, where a round trip more is not felt
+        # a large transaction means that the lane lags; one more round trip does not matter there
         hold = not self._quiet and records_in_it < _LARGE and now - self._synced_at < TAIL_SECONDS
         syncs = self._syncs.due(mirrored, quiet=self._quiet, hold=hold)
         records = [
@@ -211,26 +208,26 @@ class Mm2Records:
         return Plan(records, mirrored, syncs, checkpoints, permitted, self._quiet, hold, now)
 
     def committed(self, plan: Plan) -> None:
-        """The transaction that ``plan`` was made for is committed."""
+        """Records that the transaction of ``plan`` is committed."""
         self._syncs.committed(plan.mirrored, quiet=plan.quiet, hold=plan.hold)
         if plan.syncs:
             self._synced_at = plan.now
         if self._checkpoints is not None and plan.checkpoints is not None:
             self._checkpoints.committed(plan.checkpoints, plan.permitted.positions, plan.permitted.chunks)
-        in_vain = plan.quiet and not plan.records and not plan.syncs
-        self._pause = min(2 * self._pause, _MOST_SECONDS) if in_vain else _CHECKPOINT_SECONDS
+        nothing_written = plan.quiet and not plan.records and not plan.syncs
+        self._pause = min(2 * self._pause, _MOST_SECONDS) if nothing_written else _CHECKPOINT_SECONDS
         self._quiet_since = None
         self._quiet = False
         if self._sink is not None and plan.syncs:
             self._sink.send(plan.syncs)
 
     def aborted(self) -> None:
-        """The transaction was not committed; what was left over is left over still."""
+        """Records that the transaction was aborted; its pending records stay pending."""
         self._quiet = False
 
 
 def _sound(position: Position, ids: _Ids) -> bool:
-    """Whether the topics of a position were asked for, and are still those that it speaks of (rule 5)."""
+    """Returns whether the ids of a position's topics were requested and still match (EO-5)."""
     on_source, on_target = ids
     return (
         on_source.get(position.topic) == position.topic_id

@@ -1,26 +1,25 @@
 """
-Keeps the offset map small: merges the chunks that a lane has written, drops what nobody can read (pure).
+Keeps the offset map small: merges a lane's chunks and drops unreadable ones. Pure.
 
-The lane itself does it, in its own transactions: its fencing is the map's fencing, and there is no second writer of a
-chunk's key.  It merges only what it has committed since its attempt began.  These chunks follow each other without a
-hole and nothing has overruled them, so that the merged one says what they say, wherever it stands in the log; a run
-that is moved back begins a new attempt.
+The lane does it in its own transactions: the lane's fencing protects the map, and no key has a second writer.  The lane
+merges only chunks that it committed in this attempt.  They are contiguous and not overwritten, so a merged chunk is
+correct anywhere in the log.  A reset to an earlier position begins a new attempt.
 
-A merged chunk has a key of its own (`merged_chunk_key`), and the keys of its parts are deleted behind it.  So every key
-is written by one transaction (twice perhaps: more came, or what was foreseen came otherwise) and deleted by one, and
-what is true at the end of the log is true of any part of it::
+A merged chunk has its own key (`merged_chunk_key`), and the keys of its parts are deleted after it.  So each key is
+written by one transaction (perhaps twice: more records came, or a speculative chunk was wrong) and deleted by one.  Any
+prefix of the log is therefore consistent::
 
     log      c0 c1 c2 [c3 M(c0..c2) -c0 -c1 -c2] c4        one transaction in brackets
-    readers  take in c0 c1 c2 c3, and M again, which changes nothing; deleted keys are no news to them
-    broker   compacts c0 c1 c2 away when it gets to it; M says the same
-    a crash  before the end of the transaction: it is aborted, and M was never there
+    readers  apply c0 c1 c2 c3, and M again, which changes nothing; deleted keys change nothing either
+    broker   compacts c0 c1 c2 away at some time; M holds the same ranges
+    a crash  before the end of the transaction: it is aborted, and M never existed
 
-The pace is bounded: once a minute, or when `MAX_CHUNKS` chunks have gathered, and at most `MAX_CHUNKS` in a transaction.  A lane
-that is told to stop merges what it has.  What an attempt leaves that was killed (a minute's chunks, about) stays as it
-is until it is dropped.
+The rate is bounded: once a minute, or when `MAX_CHUNKS` chunks have gathered, and at most `MAX_CHUNKS` in a
+transaction.  A lane that stops merges its remaining chunks.  Chunks of a killed attempt (about a minute's worth) stay
+until they are dropped.
 
-What lies below both log starts is found in the background (`eomirror.link.offset_map_gc`, by `unreadable`) and
-deleted in the lane's transactions too.
+Chunks below both log starts are found in the background (`eomirror.link.offset_map_gc`, with `unreadable`) and deleted
+in the lane's transactions too.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPACTION_SECONDS", "MAX_CHUNKS", "OffsetMapCompaction", "PlannedCompaction", "unreadable"]
 
-#: Least time between two rounds of a lane that writes fewer than `MAX_CHUNKS` chunks in it.
+#: Minimum seconds between two rounds, unless `MAX_CHUNKS` chunks have gathered.
 COMPACTION_SECONDS = 60.0
 
-#: Chunks that one transaction merges or drops at most.
+#: Maximum number of chunks that one transaction merges or drops.
 MAX_CHUNKS = 4_000
 
-# chunks of a partition that are worth a round; fewer where very many partitions share the memory
+# chunks of a partition that justify a round; fewer when very many partitions share the memory
 _WORTH = 500
 _WORTH_AT_ALL = 16
 _HELD = 50_000
-# two rounds of a lane that has very much to do
+# minimum between two rounds of a very busy lane
 _LEAST_SECONDS = 1.0
 # a merged chunk stays far below a topic's max.message.bytes: a range takes 3 to 6 bytes, 27 at worst
 _MOST_RANGES = 10_000
@@ -67,13 +66,13 @@ _NO_RECORDS: tuple[MetadataRecord, ...] = ()
 @dataclass(frozen=True, slots=True)
 class PlannedCompaction:
     """
-    What one transaction does to the map.
+    Changes that one transaction makes to the map.
 
     Attributes:
-        records: To be written, in this order.
-        merged: How many of each partition's chunks it takes in.
-        dropped: How many chunks it drops.
-        now: When it was planned, monotonic seconds.
+        records: Records to write, in this order.
+        merged: Number of merged chunks of each partition.
+        dropped: Number of dropped chunks.
+        now: Time of the plan, monotonic seconds.
     """
 
     records: Sequence[MetadataRecord]
@@ -83,7 +82,7 @@ class PlannedCompaction:
 
 
 class _Tail:
-    """Chunks of one partition that could be merged, in order; one without a value is a chunk that is left alone."""
+    """Mergeable chunks of one partition, in order; a chunk without a value is too large to merge."""
 
     __slots__ = ("chunks", "identity")
 
@@ -94,12 +93,12 @@ class _Tail:
 
 class OffsetMapCompaction:
     """
-    What a lane has written to the offset map and may merge.
+    Tracks the chunks that a lane may merge.
 
-    `plan` changes nothing; what it said becomes true with `committed`.
+    `plan` changes nothing; `committed` applies the plan.
 
     Args:
-        partitions: How many partitions the lane has, about; they share the memory.
+        partitions: Approximate number of partitions of the lane; they share the memory.
     """
 
     def __init__(self, partitions: int = 1) -> None:
@@ -112,7 +111,7 @@ class OffsetMapCompaction:
         self._leaving = False
 
     def forget(self) -> None:
-        """The lane begins again from what the target says."""
+        """Forgets uncommitted state when the lane recovers."""
         self._tails.clear()
         self._ripe.clear()
         self._held = 0
@@ -121,7 +120,7 @@ class OffsetMapCompaction:
 
     def due(self, now: float) -> bool:
         """
-        Whether the next transaction should tidy, or one should be begun for it.
+        Returns whether the next transaction should compact, or one should be begun for it.
 
         Args:
             now: Monotonic seconds.
@@ -134,18 +133,18 @@ class OffsetMapCompaction:
         return since >= COMPACTION_SECONDS or (self._held >= MAX_CHUNKS and since >= _LEAST_SECONDS)
 
     def leave(self) -> bool:
-        """The lane is about to end its work; whether a transaction is worth it before.  Said once."""
+        """Returns whether a last transaction is worthwhile before the lane stops; True at most once."""
         worth = self._unreadable or any(len(tail.chunks) >= _WORTH_AT_ALL for tail in self._tails.values())
         self._leaving = not self._leaving and bool(worth)
         return self._leaving
 
     def drop(self, chunks: Iterable[tuple[int, bytes]]) -> None:
-        """Chunks that nobody can read any more: partition of the map and key."""
+        """Adds unreadable chunks to delete: partition of the map and key."""
         self._unreadable.extend(chunks)
 
     def plan(self, topics: StateTopics, now: float) -> PlannedCompaction:
         """
-        What a transaction should write; changes nothing.
+        Returns the records that a transaction should write; changes nothing.
 
         Args:
             topics: The link's topics.
@@ -177,19 +176,18 @@ class OffsetMapCompaction:
                     )
                     for first, _ in group
                 ]
-        # what is merged stands before what is deleted, so that a reader who sees a part of it misses nothing
+        # merged chunks come before deletions, so that a reader that sees a part of it misses nothing
         return PlannedCompaction([*records, *deleted], merged, len(gone), now)
 
     def committed(
         self, plan: PlannedCompaction, moved: Iterable[Position], chunks: Iterable[Account]
     ) -> None:
         """
-        The transaction that ``plan`` was made for is committed.
+        Records that the transaction of ``plan`` is committed.
 
         Args:
-            plan: What it did to the map.
-            moved: Positions that it holds.
-            chunks: Accounts whose ranges it holds; they can be merged from now on.
+            moved: Positions that the transaction holds.
+            chunks: Accounts whose ranges it holds; they can be merged from here on.
         """
         for source, count in plan.merged.items():
             del self._tails[source].chunks[:count]
@@ -231,11 +229,11 @@ def unreadable(
     last_target: int | None,
 ) -> list[bytes]:
     """
-    Keys of chunks of one partition that nobody can ask about any more.
+    Returns the keys of one partition's chunks that no reader can need.
 
-    A chunk is dropped when all of it lies below both log starts, and only with everything before it in the log: what
-    it has overruled must not come back.  Two stay in any case: the last one before the log starts, because they may
-    lie in a hole behind it, and the one with the last record, because an idle partition stays translatable.
+    A chunk is dropped when it lies completely below both log starts, and only together with all chunks before it: an
+    overwritten chunk must not become valid again.  Two chunks always stay: the last one before the log starts, which a
+    hole may follow, and the one with the last record, so that an idle partition stays translatable.
 
     Args:
         chunks: Key and ranges in log order, from the beginning of the log; no ranges for one that is deleted.
@@ -260,7 +258,7 @@ def unreadable(
 
 
 def _groups(chunks: Iterable[_Chunk]) -> Iterator[tuple[list[_Chunk], list[_Range]]]:
-    """Neighbours that make one chunk of a good size; one alone makes none."""
+    """Yields neighbouring chunks that merge into one of a good size; a single chunk is left alone."""
     group: list[_Chunk] = []
     ranges: list[_Range] = []
     for first, value in chunks:

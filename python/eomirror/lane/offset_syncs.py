@@ -1,16 +1,17 @@
 """
-When MirrorMaker 2's readers need a new offset sync of a partition (pure).
+Decides when a partition needs a new MM2 offset sync. Pure.
 
-A sync names one record on both sides.  MM2's own store of syncs answers for an offset behind it with the record's
-target offset + 1, and is exact at its syncs only, so that each one more is one more offset that its readers know.
-The rule is that of MM2 (Kafka 4.3, OffsetSyncWriter.PartitionState.update): the first record of a lane's attempt, a
-record whose source offset does not follow the one before (a marker, aborted or compacted data), one whose target
-offset went back, and one that is so far behind the last sync that a reader would read `MAX_LAG` records again.
+A sync names one record on both sides.  For a later offset MM2's store answers the record's target offset + 1, so it is
+exact only at syncs: each sync is one more exact offset.
 
-Ours differs in three ways.  The record of a sync is the last one of its transaction, and it is committed with it.
-What the rule leaves out is written once the lane has been quiet for `TAIL_SECONDS` (MM2: 60 s), so that a reader at the
-end of a quiet partition is exact.  And a transaction with syncs takes one round trip more, which a lane that has caught
-up pays once in `TAIL_SECONDS`: what is due in between is owed, and written with the next one that pays.
+The rule is that of MM2 (Kafka 4.3, OffsetSyncWriter.PartitionState.update).  A sync is due for the first record of an
+attempt.  It is due when a source offset is not the successor of the last one (a marker, aborted or compacted data), and
+when a target offset went back.  And it is due when a reader of the last sync would read `MAX_LAG` records again.
+
+Ours differs in three ways.  A sync names the last record of its transaction, and is committed with it.  Records that
+the rule leaves out get a sync once the lane has been quiet for `TAIL_SECONDS` (MM2: 60 s), so that a reader at the end
+of a quiet partition is exact.  A transaction with syncs costs one more round trip: a lane that has caught up pays it
+once per `TAIL_SECONDS` and defers the syncs in between.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ class Mirrored:
     Records of one source partition in one transaction.
 
     Attributes:
-        source: The source partition.
         ranges: (first source offset, first target offset, records), growing; not empty.
     """
 
@@ -49,7 +49,7 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The last mirrored record of a partition, and the target offset of the last sync; -1 before the first."""
+    """Last mirrored record of a partition, and the target offset of its last sync; -1 before the first."""
 
     upstream: int
     downstream: int
@@ -61,30 +61,30 @@ _NOTHING = _Known(-1, -1, -1)
 
 class OffsetSyncs:
     """
-    What a lane has synced, by partition.
+    Tracks what a lane has synced, by partition.
 
-    `due` says what a transaction should hold; only `committed` makes it true, so that an aborted one changes nothing.
+    `due` changes nothing; only `committed` applies it, so an aborted transaction changes nothing.
     """
 
     def __init__(self) -> None:
         self._known: dict[SourcePartition, _Known] = {}
         self._tails: set[SourcePartition] = set()
-        # those of them for which the rule wants a sync
+        # those that the rule demands a sync for
         self._owed: set[SourcePartition] = set()
 
     @property
     def tails(self) -> bool:
-        """Whether some partition's last record is without a sync."""
+        """Whether the last record of some partition has no sync."""
         return bool(self._tails)
 
     def due(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> tuple[OffsetSync, ...]:
         """
-        Syncs for a transaction.
+        Returns the syncs of a transaction.
 
         Args:
-            mirrored: What it holds, one entry for each partition.
-            quiet: It was begun for what is left over, because there was nothing else to do.
-            hold: It should not take longer than it must: nothing is written, what is due is owed.
+            mirrored: Its records, one entry per partition.
+            quiet: The transaction was begun for pending records only.
+            hold: Defer the syncs to keep the transaction short.
         """
         if hold:
             return ()
@@ -98,7 +98,7 @@ class OffsetSyncs:
         )
 
     def committed(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> None:
-        """A transaction with what `due` said for the same arguments was committed."""
+        """Records the commit of a transaction that holds the syncs of `due` for the same arguments."""
         mirrored = tuple(mirrored)
         written = {
             SourcePartition(sync.topic, sync.partition) for sync in self.due(mirrored, quiet=quiet, hold=hold)
@@ -116,19 +116,19 @@ class OffsetSyncs:
         self._owed -= written
 
     def forget(self) -> None:
-        """The lane begins again from what the target says."""
+        """Forgets uncommitted state when the lane recovers."""
         self._known.clear()
         self._tails.clear()
         self._owed.clear()
 
     def _after(self, item: Mirrored) -> _Known:
-        """What is known of a partition once these records are committed."""
+        """Returns the state of a partition after these records are committed."""
         known = self._known.get(item.source, _NOTHING)
         upstream, downstream = known.upstream, known.downstream
         due = known.synced < 0
         for source, target, count in item.ranges:
             due = due or source != upstream + 1 or target < downstream
             upstream, downstream = source + count - 1, target + count - 1
-        # a reader of the last sync would go on one record behind it
+        # a reader of the last sync resumes one record after it
         due = due or downstream - (known.synced + 1) >= MAX_LAG
         return _Known(upstream, downstream, downstream if due else known.synced)

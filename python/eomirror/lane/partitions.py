@@ -1,8 +1,8 @@
 """
-What a lane knows of its partitions: which they are, where each stands, and which topics it has stopped (pure).
+Tracks a lane's partitions, their positions and the stopped topics. Pure.
 
-One broken partition stops its topic: what the others of it say can no longer be believed.  The other topics of the
-lane go on (rules 5 and 6).
+A broken partition stops its whole topic: positions of its other partitions can no longer be trusted.  Other topics of
+the lane continue (EO-5, EO-6).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = ["LanePartitions", "Resumed"]
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """
-    What follows from a comparison of positions with both clusters.
+    Result of comparing positions with both clusters.
 
     Attributes:
-        starts: Where to begin to fetch what is sound.
-        stopped: Topics that were stopped by it, and why.
+        starts: Fetch offsets of sound partitions.
+        stopped: Topics that the comparison stopped, and why.
     """
 
     starts: Sequence[Start]
@@ -53,13 +53,13 @@ class LanePartitions:
     The partitions of one lane.
 
     Args:
-        assigned: What it mirrors at first.
+        assigned: Initial assignment.
 
     Attributes:
-        positions: As committed, of every partition whose topic goes on.
-        gaps: Accepted, and to be recorded by the next claim (rule 6).
-        stopped: Each stopped topic's exit code and text for the user.
-        unauthorized: Those of them that only lack a right, or a leader that can serve them, and are tried again.
+        positions: Committed positions, without stopped topics.
+        gaps: Accepted gaps that the next claim records (EO-6).
+        stopped: Exit code and text of each stopped topic.
+        unauthorized: Stopped topics that only lack an ACL or a serving leader; they are retried.
         targets: Target topics by source topic.
     """
 
@@ -74,22 +74,22 @@ class LanePartitions:
 
     @property
     def assigned(self) -> tuple[AssignedPartition, ...]:
-        """Everything that the lane was given, revisions included."""
+        """All partitions of the lane, revisions included."""
         return tuple(self._assigned.values())
 
     def assign(self, added: Iterable[AssignedPartition]) -> None:
-        """From now on these belong to the lane too."""
+        """Adds partitions to the lane."""
         for item in added:
             self._assigned[item.source] = item
             self.targets[item.source.topic] = item.target_topic
 
     def new_among(self, told: Iterable[AssignedPartition]) -> tuple[AssignedPartition, ...]:
-        """Those that the lane does not have; of several for one partition the last counts."""
+        """Returns the partitions that the lane does not have; the last one of several for one partition counts."""
         by_source = {item.source: item for item in told}
         return tuple(item for source, item in by_source.items() if source not in self._assigned)
 
     def forget(self) -> None:
-        """The lane begins again from what the target says."""
+        """Forgets positions and gaps when the lane recovers."""
         self.positions.clear()
         self.gaps.clear()
 
@@ -102,13 +102,12 @@ class LanePartitions:
         topic: str,
     ) -> None:
         """
-        Take over what the target says of partitions.
+        Adopts the positions that the target holds.
 
         Args:
-            wanted: The partitions.
-            known: The valid position of every source partition of the link (rule 3).
+            known: Valid position of every source partition of the link (EO-3).
             generation: The lane's.
-            topic: Where the positions stand.
+            topic: The positions topic, for messages.
 
         Raises:
             FencedError: A newer generation has written positions (EO-2).
@@ -121,8 +120,8 @@ class LanePartitions:
             position = known.get(item.source)
             if position is None:
                 raise MirrorError(
-                    f"{item.source}: control knows this partition, but it has no position in {topic}",
-                    fix=f"say where to go on: --adopt {item.source}=OFFSET",
+                    f"{item.source}: control lists this partition, but it has no position in {topic}",
+                    fix=f"choose a resume offset: --adopt {item.source}=OFFSET",
                 )
             self.positions[item.source] = position
 
@@ -136,16 +135,12 @@ class LanePartitions:
         wall_ms: int,
     ) -> Resumed:
         """
-        Compare positions with both clusters (rules 5 and 6).
-
-        What is sound is to be fetched; whole topics that are not are stopped.
+        Compares positions with both clusters (EO-5, EO-6): returns fetch offsets, and stops unsound topics.
 
         Args:
-            positions: Which, among `positions`.
-            facts: Both sides of each, now.
+            facts: Current state of both sides of each partition.
             accept_gaps: ``on_gap: accept``.
-            run: Of the mirror; it accepts the gaps.
-            wall_ms: Wall clock.
+            run: Id of the mirror's run, which accepts the gaps.
         """
         starts: list[Start] = []
         stopped: list[tuple[str, MirrorError]] = []
@@ -157,7 +152,7 @@ class LanePartitions:
                 continue
             starts.append(_start(position, decision))
             if decision.compacted and not position.compacted and position.source in self.positions:
-                # from now on every position says so, also when the policy is changed back
+                # every later position records it, even when the policy is changed back
                 self.positions[position.source] = replace(position, compacted=True)
             if decision.accepted_gap is not None and position.topic not in self.stopped:
                 self.gaps.append(_gap(position, decision.accepted_gap, run, wall_ms))
@@ -165,7 +160,7 @@ class LanePartitions:
         return Resumed([start for start in starts if start.source.topic not in self.stopped], stopped)
 
     def stop(self, topic: str, error: MirrorError) -> bool:
-        """Leave a whole topic out from now on; whether it was not stopped before."""
+        """Stops a whole topic; returns whether it was running before."""
         fresh = topic not in self.stopped
         if fresh:
             self.stopped[topic] = (error.exit_code, str(error))
@@ -177,15 +172,15 @@ class LanePartitions:
         return fresh
 
     def committed(self, positions: Iterable[Position]) -> None:
-        """A transaction with these positions is committed."""
+        """Records the positions of a committed transaction."""
         self.positions.update({position.source: position for position in positions})
 
     def moved_behind_gaps(self, stamp: TransactionStamp) -> list[tuple[Gap, Position]]:
-        """Each gap to be recorded, and the position behind it; both become true together (rule 6)."""
+        """Returns each gap to record with the position after it; one transaction commits both (EO-6)."""
         return [(gap, behind_gap(self.positions[gap.source], gap, stamp)) for gap in self.gaps]
 
     def without_stopped(self, flushed: Flushed) -> Flushed:
-        """Leave out advances of topics that were stopped while their last fetches were on the way."""
+        """Removes advances of topics that were stopped while their last fetches were in flight."""
         advances = {
             source: advance for source, advance in flushed.advances.items() if source in self.positions
         }

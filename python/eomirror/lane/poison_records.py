@@ -1,24 +1,23 @@
 """
-Records that the target refuses for what they are: how the one record is found, and what becomes of it (pure).
+Isolates records that the target refuses, and decides their treatment. Pure.
 
-A broker refuses a whole batch for one record in it, and says of most reasons not even which record it was.  So the
-transaction is aborted, and the records of that partition are sent again in ranges, each acknowledged before the
-next; the range that is refused is sent in smaller ranges after the next abort, until a range of one record is
-refused.  Other partitions go on in the same transactions meanwhile, and what lies before the refused range is
-committed::
+A broker refuses a whole batch because of one record, and for most reasons does not name the record.  So the transaction
+is aborted, and the partition's records are sent again in ranges, each acknowledged before the next.  After each abort
+the refused range is sent in smaller ranges, until a range of one record is refused.  Other partitions continue in the
+same transactions, and records before the refused range are committed::
 
     refused somewhere in [5000, 9000)        ranges of 250
     refused somewhere in [7250, 7500)        ranges of 15     [5000, 7250) is committed, or sent again
     refused somewhere in [7310, 7325)        ranges of 1
     refused: 7318                            stop, dead-letter or raise-limit
 
-A range is a sixteenth of the one before it: an abort costs a new producer, some ten round trips, and a range costs
-one, so that halves would take longer over a slow link, and single records much longer.  What was acknowledged before
-the refused range needs no small ranges the next time, nor does what lies behind it, but for a few records: refused
-records come in groups.
+A range is a sixteenth of the one before it.  An abort costs a new producer, about ten round trips, and a range costs
+one: halving would take longer over a slow link, and single records much longer.  Records before the refused range were
+acknowledged and need no small ranges next time.  Neither do records after it, except a few: refused records come in
+groups.
 
-Each refusal makes the ranges smaller, names a record that was not named before, raises a limit up to a bound, or
-stops the topic: there is no way to go round for ever.
+Each refusal shrinks the ranges, names a new record, raises a limit up to a bound, or stops the topic, so the search
+always ends.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ class Limits:
     target: Mapping[str, str | None] = field(default_factory=dict)
 
     def max_message_bytes(self, side: Mapping[str, str | None]) -> int | None:
-        """The size limit of one side."""
+        """Returns the size limit of one side."""
         value = side.get(_SIZE)
         return int(value) if value is not None and value.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Send the partition in ranges of so many records."""
+    """Send the partition in ranges of this many records."""
 
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class SkipRecord:
-    """Go on without the record; a pointer to it goes into the transaction that would have held it."""
+    """Skip the record; the transaction that would have held it gets a dead letter."""
 
     record: RefusedRecord
 
@@ -99,14 +98,14 @@ Decision = Narrow | SkipRecord | Pointers | Raise | Stopped
 @dataclass(slots=True)
 class _Suspect:
     """
-    A partition in which something was refused.
+    A partition with a refusal.
 
     Attributes:
-        records: Size of ranges where nothing is known.
-        until: It is sent in ranges until its position is here.
-        spans: As of `Treatment.ranges`.
-        committed: Its position at the last refusal.
-        narrowed: Refusals since its position moved.
+        records: Default size of ranges.
+        until: Ranges end at this position.
+        spans: As in `Treatment.ranges`.
+        committed: Position at the last refusal.
+        narrowed: Refusals since the position moved.
     """
 
     records: int
@@ -116,7 +115,7 @@ class _Suspect:
     narrowed: int = 1
 
     def aim(self, *spans: tuple[int, int]) -> None:
-        """Send so; behind the last of these as where nothing is known."""
+        """Sends these spans, and the default ranges after the last of them."""
         chosen: list[tuple[int, int]] = []
         for aimed, records in (*spans, (self.until, self.records)):
             end = min(aimed, self.until)
@@ -125,7 +124,7 @@ class _Suspect:
         self.spans = tuple(chosen)
 
     def aim_at(self, offset: int) -> None:
-        """One record is known to be refused: those behind it may be its like."""
+        """Sends small ranges around one refused record: its successors may be refused too."""
         self.until = max(self.until, offset + 1)
         near, far = offset + 1 + _SHRINK, offset + 1 + _SHRINK + _SHRINK**2
         self.aim((offset, self.records), (near, 1), (far, _SHRINK))
@@ -133,11 +132,11 @@ class _Suspect:
 
 class RefusalPolicy:
     """
-    Decides about refusals of one lane, and remembers what is being done about them.
+    Decides about a lane's refusals, and tracks those in progress.
 
     Args:
         policy: ``stop``, ``dead-letter`` or ``raise-limit``.
-        raise_to: Largest limit that may be set; None: the source topic's own.
+        raise_to: Largest limit that may be set; None for the source topic's own.
     """
 
     def __init__(self, policy: str, raise_to: int | None) -> None:
@@ -152,12 +151,12 @@ class RefusalPolicy:
 
     @property
     def searching(self) -> bool:
-        """Whether any partition is not past its refusal yet."""
+        """Whether any partition has not passed its refusal yet."""
         return bool(self._suspects)
 
     @property
     def treatment(self) -> Treatment:
-        """How records are to be sent now."""
+        """How to send records at present."""
         return Treatment(
             ranges={source: suspect.spans for source, suspect in self._suspects.items()},
             left_out={source: dict(offsets) for source, offsets in self._left_out.items()},
@@ -167,12 +166,12 @@ class RefusalPolicy:
 
     def decide(self, refusal: Refusal, committed: int, limits: Limits) -> Decision:
         """
-        What follows from a refusal; `treatment` is already what it asks for.
+        Decides about a refusal, and updates `treatment` to match.
 
         Args:
-            refusal: What was refused; its transaction is aborted in any case.
+            refusal: Its transaction is aborted in any case.
             committed: The partition's committed position.
-            limits: Settings of both topics now.
+            limits: Current settings of both topics.
         """
         if refusal.reason is RefusalReason.DEAD_LETTER:
             return self._letter(refusal)
@@ -195,10 +194,10 @@ class RefusalPolicy:
 
     def passed(self, positions: Mapping[SourcePartition, Position]) -> bool:
         """
-        A transaction was committed; whether `treatment` is another one now.
+        Records a commit; returns whether `treatment` has changed.
 
         Args:
-            positions: Committed positions of all partitions that the lane still mirrors.
+            positions: Committed positions of all partitions that the lane mirrors.
         """
         over = [
             source
@@ -227,12 +226,12 @@ class RefusalPolicy:
             known.committed, known.narrowed = committed, 0
         _, records = self.treatment.range_at(refusal.source, refusal.begin)
         if records == 1 or known.narrowed >= _MOST_NARROWED:
-            # single records tell which one is refused: this is none of them
+            # single records were sent already, and none of them is at fault
             return Stopped(
                 RecordRefusedError(
                     f"{refusal.source}: the target topic {refusal.target_topic} refuses a record of "
                     f"[{refusal.begin}, {refusal.end}): {refusal.words}",
-                    fix="see the log of the target's brokers for the record and the reason",
+                    fix="check the log of the target's brokers for the record and the reason",
                     topic=refusal.source.topic,
                 )
             )
@@ -249,7 +248,7 @@ class RefusalPolicy:
         return Stopped(
             RecordRefusedError(
                 f"{refusal.source}: the target refuses the dead letter of a record of this partition: {refusal.words}",
-                fix=f"look at the settings of topic {refusal.target_topic} (max.message.bytes, "
+                fix=f"check the settings of topic {refusal.target_topic} (max.message.bytes, "
                 "message.timestamp.*), then start again",
                 topic=refusal.source.topic,
             )
@@ -267,7 +266,7 @@ class RefusalPolicy:
 
 
 def _limit(reason: RefusalReason, limits: Limits) -> str:
-    """The settings that a refusal of this kind goes back to, as ``name=value``."""
+    """Returns the settings behind a refusal of this kind, as ``name=value``."""
     names = {
         RefusalReason.SIZE: (_SIZE,),
         RefusalReason.SEGMENT: ("segment.bytes",),

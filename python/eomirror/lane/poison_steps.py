@@ -1,4 +1,4 @@
-"""Carries out what `eomirror.lane.poison_records` decides: asks for limits, raises one, tells the plane."""
+"""Carries out the decisions of `eomirror.lane.poison_records`: reads limits, raises one, configures the plane."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ log = structlog.get_logger(__name__)
 
 class RefusalHandler:
     """
-    What a lane does about refused records.
+    Handles refused records of a lane.
 
     Args:
-        link: Whose policy counts.
+        link: Its ``on_refused`` policy applies.
         plane: Sends the records.
-        topics: Tells the limits, and raises them.
+        topics: Reads and raises limits.
     """
 
     def __init__(self, link: Link, plane: Plane, topics: TopicComparer) -> None:
@@ -41,22 +41,22 @@ class RefusalHandler:
 
     @property
     def searching(self) -> bool:
-        """Whether a refusal is being dealt with; it ends once its partition's position is past it."""
+        """Whether a refusal is being handled, which lasts until the partition's position has passed it."""
         return self._refusals.searching
 
     def handle(
         self, refusal: Refusal, positions: Mapping[SourcePartition, Position]
     ) -> LaneError | MirrorError | None:
         """
-        Do what follows from a refusal.
+        Handles a refusal.
 
         Args:
             refusal: What was refused.
             positions: As committed.
 
         Returns:
-            None to begin again, once the transaction is aborted; or the error that ends the attempt, with the
-            topic to stop if it is about that.
+            None to start over once the transaction is aborted; or the error that ends the attempt, with the topic to
+            stop if only that is affected.
         """
         try:
             limits = self._topics.limits(refusal.source.topic, refusal.target_topic)
@@ -64,7 +64,7 @@ class RefusalHandler:
             # nothing is lost: the next attempt meets the record again
             return error
         position = positions.get(refusal.source)
-        # without one its topic was stopped meanwhile, and is not sent again
+        # no position: the topic was stopped, and is not sent again
         decision = self._refusals.decide(refusal, 0 if position is None else position.offset, limits)
         stopping = self._carry_out(decision, refusal, limits)
         if stopping is None:
@@ -72,7 +72,7 @@ class RefusalHandler:
         return stopping
 
     def committed(self, positions: Mapping[SourcePartition, Position]) -> None:
-        """A transaction was committed: partitions that are past a refusal are sent as usual again."""
+        """Returns partitions whose position has passed their refusal to normal sending."""
         if self._refusals.passed(positions):
             self._plane.treat(self._refusals.treatment)
 

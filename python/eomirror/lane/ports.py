@@ -1,4 +1,4 @@
-"""What the pump asks of the link's state topics and of both clusters' topics; `eomirror.kafka` answers. Pure."""
+"""Ports of the lane's runner: Protocols that `eomirror.link` and `eomirror.kafka` implement. Pure."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ __all__ = ["ChunkSweep", "CopyWatch", "PendingIds", "StateReader", "TopicCompare
 
 
 class StateReader(Protocol):
-    """Reads the link's state topics to their ends (rule 3)."""
+    """Reads the link's state topics to their ends (EO-3)."""
 
     def read_control(self) -> ControlView:
-        """What control says."""
+        """Returns the content of control."""
 
     def read_positions(self) -> Mapping[SourcePartition, Position]:
-        """The valid position of every source partition."""
+        """Returns the valid position of every source partition."""
 
     def state_topics(self) -> StateTopics:
-        """Names and partition counts of the topics a lane writes."""
+        """Returns names and partition counts of the topics that a lane writes."""
 
 
 class PendingIds(Protocol):
-    """Topic ids that were asked for and are on their way."""
+    """Topic ids of an in-flight request."""
 
     def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
-        """Ids on the source and on the target; None for a topic that does not exist."""
+        """Returns the ids on the source and on the target; None for a topic that does not exist."""
 
 
 class TopicComparer(Protocol):
-    """Looks at the topics of both sides."""
+    """Reads topics of both clusters."""
 
     def facts(
         self, positions: Sequence[Position]
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now."""
+        """Returns the current state of both sides of each partition."""
 
     def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingIds:
-        """Ask for the ids of exactly these topics, one request a side, without waiting (rule 5)."""
+        """Requests the ids of exactly these topics, one request per side, without waiting (EO-5)."""
 
     def limits(self, source_topic: str, target_topic: str) -> Limits:
         """
-        Effective settings of both topics; empty for a side where they may not be read.
+        Returns the effective settings of both topics; empty for a side where they may not be read.
 
         Raises:
             UnreachableError: A cluster does not answer.
@@ -59,28 +59,28 @@ class TopicComparer(Protocol):
 
     def raise_limit(self, target_topic: str, size: int) -> None:
         """
-        Set max.message.bytes of a target topic.
+        Sets max.message.bytes of a target topic.
 
         Raises:
-            MirrorError: We may not, or the cluster refuses or does not answer.
+            MirrorError: An ACL is missing, or the cluster refuses or does not answer.
         """
 
 
 class CopyWatch(Protocol):
-    """Looks in the background whether copies still hold all that was acknowledged (rule 5)."""
+    """Checks in the background that copies still hold all acknowledged records (EO-5)."""
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
-        """Look, if it is time; returns at once."""
+        """Starts a check if one is due; returns at once."""
 
     def take(self) -> Sequence[DataLossError]:
-        """What was found since the last call, one error for each topic."""
+        """Returns the findings since the last call, one error per topic."""
 
 
 class ChunkSweep(Protocol):
-    """Looks in the background for chunks of the offset map that nobody can read any more."""
+    """Finds unreadable chunks of the offset map in the background."""
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
-        """Look, if it is time; returns at once."""
+        """Starts a scan if one is due; returns at once."""
 
     def take(self) -> Sequence[tuple[int, bytes]]:
-        """Partition of the map and key of each chunk that was found since the last call."""
+        """Returns the chunks found since the last call: partition of the map and key."""

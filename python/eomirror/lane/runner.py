@@ -1,8 +1,8 @@
 """
 Carries out a lane's commands against a plane and the link's state topics: the only loop that does I/O.
 
-Each command is one method, and each method answers with one event.  What a method needs to remember between
-commands stands in the pump's fields; what may follow what is decided in `eomirror.lane.machine`.
+Each command is one method, and each method returns one event.  State between commands is kept in the runner's fields;
+`eomirror.lane.machine` decides the next command.
 """
 
 from __future__ import annotations
@@ -55,28 +55,27 @@ __all__ = ["LaneRunner"]
 
 log = structlog.get_logger(__name__)
 
-_SLICE_SECONDS = 0.1  # so soon it sees that it is to leave
+_SLICE_SECONDS = 0.1  # bounds the reaction time to a stop
 
 
 class LaneRunner:
     """
-    One attempt of a lane.
+    Runs one attempt of a lane.
 
     Args:
         spec: What to mirror.
         plane: Moves the bytes.
         state: Reads the link's state topics.
-        topics: Looks at both clusters' topics.
-        mailbox: The line to the driver.
-        clock: Where time comes from.
-        syncs: Where offset syncs go that are not for the target.
-        sweep: Finds what can be dropped from the offset map; None: nothing is.
-        hanging_client: Sees and ends what was left open on the target; None: nobody looks.
-        copies: Looks once a minute whether copies hold all that was acknowledged; None: only transactions tell.
+        topics: Reads both clusters' topics.
+        mailbox: Channel to the driver.
+        syncs: Receives offset syncs for the source.
+        sweep: Finds droppable chunks of the offset map; None to drop none.
+        hanging_client: Finds and ends hanging transactions on the target; None for no search.
+        copies: Checks once a minute that copies hold all acknowledged records; None to check in transactions only.
 
     Attributes:
-        machine: Where the attempt stands.
-        outcome: How it ended, or would if it ended now.
+        machine: State of the attempt.
+        outcome: Result of the attempt, if it ended now.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class LaneRunner:
         self._clock = clock
         self._names = LinkNames(spec.link.state_name)
         self._epoch_end: Term = Deadline(spec.seconds, clock)
-        self._extended = False  # behind its end
+        self._extended = False  # past the epoch's end
         self._partitions = LanePartitions(spec.partitions)
         self._adopting: tuple[AssignedPartition, ...] = ()
         # partitions that were added between two epochs
@@ -128,7 +127,7 @@ class LaneRunner:
             if hanging_client
             else None
         )
-        # that any layout of the link has had
+        # of any layout of the link
         self._highest_lane = spec.lane
         self._overdue, self._damaged = False, spec.damaged
         self._methods: dict[Command, Callable[[], Event]] = {
@@ -149,7 +148,7 @@ class LaneRunner:
         }
 
     def run(self) -> LaneReport:
-        """Run until the machine closes; never raises a LaneError or a MirrorError."""
+        """Runs until the machine closes; never raises a LaneError or a MirrorError."""
         command = self.machine.first()
         while command is not Command.END:
             event = self._carry_out(command)
@@ -166,21 +165,21 @@ class LaneRunner:
 
     @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
-        """Everything that the lane was given, revisions included."""
+        """All partitions of the lane, revisions included."""
         return self._partitions.assigned
 
     @property
     def stopped(self) -> Mapping[str, tuple[int, str]]:
-        """Each stopped topic's exit code and text for the user."""
+        """Exit code and text for the user of each stopped topic."""
         return self._partitions.stopped
 
     def resume(self, spec: LaneSpec, mailbox: LaneMailbox) -> None:
         """
-        Go on in the next epoch, with the same producer; `run` follows.
+        Resumes in the next epoch with the same producer; `run` follows.
 
         Args:
-            spec: A successor of this lane's, as `eomirror.spark.handover.is_successor` says.
-            mailbox: Its line to the driver.
+            spec: A successor by `eomirror.spark.handover.is_successor`.
+            mailbox: Its channel to the driver.
         """
         self.machine = LaneMachine(LaneState.CLAIMING)
         self._spec = spec
@@ -195,13 +194,13 @@ class LaneRunner:
         self.outcome = Outcome()
 
     def extend(self, end: Term) -> None:
-        """Go on behind the epoch's end until ``end``, as the attempt that it was; `run` follows."""
+        """Extends the attempt past the epoch's end until ``end``; `run` follows."""
         self.machine = LaneMachine(LaneState.IDLE)
         self._epoch_end, self._extended = end, True
         self.outcome = Outcome()
 
     def interrupt(self) -> None:
-        """Abort what is open and leave, after a signal: the driver is gone or wants us gone at once."""
+        """Aborts the open transaction after a signal: the driver is gone or stops the lane at once."""
         if self.machine.state in WITH_TRANSACTION:
             self._plane.abort()
 
@@ -278,7 +277,7 @@ class LaneRunner:
         return Event.TOPICS_COMPARED
 
     def _resolve_hanging(self) -> Event:
-        assert self._resolver is not None, "only a look leads here"  # noqa: S101  for the type checker
+        assert self._resolver is not None, "only a search leads here"  # noqa: S101  for the type checker
         self._leave_id()
         ended = self._resolver.end({self._spec.lane: self._identity})
         log.warning("left_open_ended", lane=self._spec.lane, committed=ended)
@@ -313,7 +312,7 @@ class LaneRunner:
         self._watch_copies()
         leaving = self._leaving()
         if leaving is not None:
-            # nobody who asks for an end shall wait for a target that may be down: it has answered lately, or is left
+            # a stop must not wait for a target that may be down: only one that answered recently gets a last transaction
             answered = self._watch.answered_lately(self._clock.monotonic())
             if leaving.ending is Ending.STOPPED and answered and self._compaction.leave():
                 return Event.ADVANCE_DUE
@@ -362,11 +361,11 @@ class LaneRunner:
         positions, targets = self._partitions.positions, self._partitions.targets
         topics = (topics & targets.keys()) or {source.topic for source in positions}
         asked = TopicIdRequest(topics, targets=targets, plane=self._plane, topics=self._topics)
-        # one for all rounds: what they say alike is said once
+        # one stamp for all rounds, so that unchanged state records are not sent again
         self._stamp = stamp = self._stamp or self._new_stamp()
         speculated = self._plane.speculate()
         if speculated is not None:
-            # what the commit will most likely record goes along with the data, instead of behind it
+            # likely state records travel with the data instead of after it
             speculative = speculative_records(
                 self._partitions.without_stopped(speculated), positions, stamp, self._state.state_topics()
             )
@@ -377,7 +376,7 @@ class LaneRunner:
             self._watch.add_round()
             return Event.MORE_CAME
         if missing := {source.topic for source in flushed.advances} - topics:
-            raise TransactionFailedError(f"records of {sorted(missing)} whose topic was not asked for")
+            raise TransactionFailedError(f"records of {sorted(missing)} whose topic id was not requested")
         self._ids = source_ids, target_ids = asked.result(positions)
         self._permit = grant(
             self._partitions.without_stopped(flushed),
@@ -390,9 +389,9 @@ class LaneRunner:
 
     def _commit(self) -> Event:
         permit, self._permit = self._permit, None
-        assert permit is not None, "the machine seals before it commits"  # noqa: S101  for the type checker
+        assert permit is not None, "the machine flushes before it commits"  # noqa: S101  for the type checker
         now = self._clock.monotonic()
-        # never foreseen: MM2's reader keeps every sync it sees, also one that a later one of the key corrects
+        # never speculative: MM2's reader keeps every sync it sees, even when a later one of the key corrects it
         accompanying = self._mm2_records.plan(permit, self._partitions.positions, self._ids, now)
         tidying = self._compaction.plan(self._state.state_topics(), now)
         changed = self._speculative_state.changed(state_records(permit, self._state.state_topics()))
@@ -424,7 +423,7 @@ class LaneRunner:
     # -- pieces ----------------------------------------------------------------------------------
 
     def _watch_copies(self) -> None:
-        """See what was found of copies that no transaction writes to, and look again when it is time (EO-5)."""
+        """Handles findings about copies that no transaction writes to, and starts the next check if due (EO-5)."""
         if self._copies is None:
             return
         if found := self._copies.take():
@@ -434,8 +433,8 @@ class LaneRunner:
         self._copies.begin(self._partitions.positions)
 
     def _leave_id(self) -> None:
-        if self._extended:  # a successor may have it by now
-            raise LaneError("what follows is for the next epoch")
+        if self._extended:  # a successor may own the id
+            raise LaneError("the epoch is over: only the next one may take the id")
 
     def _open(self) -> None:
         self._watch.open(self._clock.monotonic())
@@ -453,7 +452,7 @@ class LaneRunner:
         )
 
     def _started(self, sources: Sequence[SourcePartition]) -> bool:
-        """Fetch what is sound, stop topics that are not; False where what was left open is to be ended first."""
+        """Fetches sound partitions and stops unsound topics; False if hanging transactions must be resolved first."""
         positions = self._partitions.positions
         resumed = self._partitions.resume(
             wanted := [positions[one] for one in sources],
@@ -473,16 +472,16 @@ class LaneRunner:
     def _find_hanging_copies(
         self, mending: HangingResolver, looked: Mapping[SourcePartition, Position]
     ) -> bool:
-        """Whether something is to be ended first; else topics whose positions lie are stopped."""
+        """Returns whether hanging transactions must be resolved; else stops topics whose positions are wrong."""
 
         def stop(position: Position, error: MirrorError) -> None:
             if self._partitions.stop(position.topic, error):
                 self._log_stopped(position.topic, error)
 
-        topics, letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
+        topics, dead_letters = self._state.state_topics(), self._spec.link.on_refused == "dead-letter"
         mine = {self._identity.producer_id: self._spec.lane}
         found = mending.find_hanging_copies(
-            looked, topics=topics, letters=letters, mine=mine, lanes=self._lanes, stop=stop
+            looked, topics=topics, dead_letters=dead_letters, mine=mine, lanes=self._lanes, stop=stop
         )
         if not found:
             left = [one for source, one in looked.items() if source in self._partitions.positions]
@@ -491,8 +490,8 @@ class LaneRunner:
         return found
 
     def _lanes(self) -> Mapping[int, int]:
-        """Producer id -> lane, of ours and of those that may have had its partitions before."""
-        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  for the type checker
+        """Returns producer id -> lane, for this lane and those that may have had its partitions before."""
+        assert self._hanging_client is not None, "only a search leads here"  # noqa: S101  for the type checker
         return {**self._hanging_client.lanes(self._highest_lane), self._identity.producer_id: self._spec.lane}
 
     def _log_stopped(self, topic: str, error: MirrorError) -> None:
@@ -515,7 +514,7 @@ class LaneRunner:
         reason = self._mailbox.stop()
         if reason is not None:
             return Outcome(Ending.STOPPED, reason.value)
-        # the next epoch may run elsewhere, and would begin the search for a refused record anew
+        # the next epoch may run elsewhere, and would restart the search for a refused record
         if self._epoch_end.passed and not self._refusals.searching:
             return Outcome(Ending.EPOCH, "epoch over")
         return None

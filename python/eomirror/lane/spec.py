@@ -1,9 +1,9 @@
 """
-What a lane is told, what it says while it runs, and how it ends. Pure.
+Values that a lane receives, reports, and returns at its end. Pure.
 
-These values cross process borders: the driver pickles a `LaneSpec` into a Spark task, progress and control
-messages travel as JSON over the lane's channel, and the task's result is a `LaneReport`.  So they are plain
-frozen values without clients, locks or open files.
+They cross process borders: the driver pickles a `LaneSpec` into a Spark task, progress and control messages travel as
+JSON over the lane's channel, and the task returns a `LaneReport`.  So they are plain frozen values without clients,
+locks or open files.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class AssignedPartition:
     """
-    A source partition of a lane, and where its records go.
+    A source partition of a lane, and its target topic.
 
     Attributes:
-        source: The source partition.
-        topic_id: Id of the source topic when the driver looked; the lane stops the topic when it sees another.
+        topic_id: Id of the source topic in the driver's scan; the lane stops the topic when it sees another.
         target_topic: Topic on the target; the partition number is the same.
-        target_topic_id: Id of the target topic when the driver looked.
+        target_topic_id: Id of the target topic in the driver's scan.
     """
 
     source: SourcePartition
@@ -51,14 +50,12 @@ class AssignedPartition:
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     """
-    Where a consumer group stands in one source partition.
+    Offset of a consumer group in one source partition.
 
     Attributes:
-        group: The group.
-        source: The source partition.
         upstream: Next source offset that it reads.
-        downstream: Next target offset that it would read; None when that is not known.
-        metadata: What it committed beside its offset.
+        downstream: Next target offset that it would read; None if unknown.
+        metadata: Metadata of its commit.
     """
 
     group: str
@@ -71,23 +68,18 @@ class GroupOffset:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSpec:
     """
-    All that one attempt of a lane needs to know.
+    Everything that one attempt of a lane needs to know.
 
     Attributes:
-        link: Settings of the link.
-        source: The source cluster.
-        target: The target cluster.
-        source_cluster_id: Id that the source cluster gave the driver.
-        target_cluster_id: Likewise of the target.
+        source_cluster_id: Id of the source cluster in the driver's scan.
+        target_cluster_id: Id of the target cluster in the driver's scan.
         run: Run of the mirror.
-        generation: Lane layout this attempt belongs to; it leaves when it reads a newer one (rule 2).
-        lane: Number of the lane.
+        generation: Lane layout of this attempt; it leaves when it reads a newer one (EO-2).
         epoch: Number of this Spark task of the lane, from 1.
         attempt: Attempt within the epoch, from 1.
-        seconds: How long to run before handing back; already spread so that lanes do not act in step.
-        partitions: What to mirror.
-        overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
-        damaged: What earlier attempts of this epoch could not read.
+        seconds: Duration of the epoch, already spread so that lanes do not act in step.
+        overdue: Consecutive earlier attempts that gave up a transaction that was open for too long.
+        damaged: Batches that earlier attempts of this epoch could not read.
     """
 
     link: Link
@@ -107,7 +99,7 @@ class LaneSpec:
 
 
 class StopReason(enum.StrEnum):
-    """Why the driver wants a lane to hand back, between two transactions."""
+    """Reason of the driver to stop a lane between two transactions."""
 
     SHUTDOWN = "shutdown"
     RECONFIGURE = "reconfigure"
@@ -115,15 +107,15 @@ class StopReason(enum.StrEnum):
 
 class Ending(enum.StrEnum):
     """
-    How an attempt of a lane ended; the driver's table says what follows.
+    Kind of ending of an attempt; the driver's table decides the next step.
 
     EPOCH: its time was over; the next epoch follows at once.
-    STOPPED: the driver asked for it.
-    REBUILD: something failed in a way that recovery heals; a new attempt follows after a backoff.
-    UNAUTHORIZED: a right is missing, or who we are is refused; `LaneReport.error` says what to grant, and a mirror
-        that runs on and on tries again until it is.
-    SUPERSEDED: control shows a newer generation, or another producer took the id (rule 10).
-    FAILED: only a person can help; `LaneReport.error` says how.
+    STOPPED: the driver stopped it.
+    REBUILD: a failure that recovery repairs; a new attempt follows after a backoff.
+    UNAUTHORIZED: an ACL is missing or the credentials are refused; `LaneReport.error` says what to grant, and a mirror
+        without ``--until`` retries.
+    SUPERSEDED: control shows a newer generation, or another producer took the id (EO-10).
+    FAILED: the user must act; `LaneReport.error` says how.
     """
 
     EPOCH = "epoch"
@@ -137,15 +129,12 @@ class Ending(enum.StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProgress:
     """
-    Where a source partition stands, as the lane last committed it.
+    Progress of a source partition, as last committed.
 
     Attributes:
-        topic: Source topic.
-        partition: Source partition.
-        position: Committed position: next offset to fetch.
-        lso: Source's last stable offset as last seen by the lane's fetches; None before the first.
-        lag_seconds: Age of the oldest record not mirrored yet, by its timestamp; 0 when caught up; None
-            when not known.
+        position: Next offset to fetch, committed.
+        lso: Source's last stable offset in the lane's last fetch; None before the first.
+        lag_seconds: Age of the oldest record not mirrored yet, by its timestamp; 0 when caught up; None if unknown.
     """
 
     topic: str
@@ -158,26 +147,24 @@ class PartitionProgress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneProgress:
     """
-    A lane's sign of life, at most a few times a second; counters are totals of this attempt.
+    Progress of a lane, reported at most a few times a second; counters are totals of this attempt.
 
     Attributes:
-        lane: Lane number.
-        epoch: Epoch number.
-        state: State of the lane's machine, for people.
+        state: State of the lane's machine, for display.
         transactions: Committed transactions.
         records: Mirrored records, committed.
         bytes: Their keys, values and headers.
         dropped: Records dropped on purpose, committed.
-        copied_headers: Mirrored records that carried the provenance header of another record, committed.
-        commit_ms: How long the last commit took, from the cut of the transaction to its end.
+        copied_headers: Committed records that carried the provenance header of another record.
+        commit_ms: Duration of the last commit, from the cut of the transaction to its end.
         partitions: Only partitions that changed since the last report.
         stopped_topics: Topics that this lane stopped mirroring, and why, such as a recreated source topic.
-        stopped_codes: Exit code that each of them asks for.
-        unauthorized_topics: Those of them that only lack a right, or a leader.
-        plane: Which plane moves its bytes, ``native`` or ``client``; empty before the first producer.
+        stopped_codes: Exit code of each.
+        unauthorized_topics: Stopped topics that only lack an ACL or a leader.
+        plane: Active plane, ``native`` or ``client``; empty before the first producer.
         plane_reason: Why it is not the native one.
-        throttled: For how many seconds brokers' quotas have held back that plane; None where that is not known.
-        delayed: Which partitions of the source that plane cannot read for some time now, and why.
+        throttled: Seconds of throttling by quotas; None if unknown.
+        delayed: Source partitions that the plane cannot read at present, and why.
     """
 
     lane: int
@@ -205,21 +192,17 @@ class LaneReport:
     Result of one attempt of a lane.
 
     Attributes:
-        lane: Lane number.
-        epoch: Epoch number.
-        attempt: Attempt number.
-        ending: How it ended.
         reason: One line for the log.
         error: Text for the user when ``ending`` is FAILED or UNAUTHORIZED: what, where, and what to do.
-        exit_code: Exit code that the error asks for, as in contract.md.
+        exit_code: Exit code of the error.
         transactions: Committed transactions.
         records: Mirrored records, committed.
         stopped_topics: Topics that this lane stopped mirroring: topic -> (exit code, text for the user).
-        unauthorized_topics: Those of them that only lack a right, or a leader.
+        unauthorized_topics: Stopped topics that only lack an ACL or a leader.
         progressed: Whether anything was committed, so that the driver may reset its backoff.
-        overdue: Whether it gave up a transaction that was open for longer than it may be.
-        damaged: What it and the attempts before it could not read.
-        goes_on: Whether the lane mirrors on in its process until another attempt comes for it
+        overdue: Whether it gave up a transaction that was open for too long.
+        damaged: Batches that it and earlier attempts could not read.
+        continues: Whether the lane mirrors on in its process until another attempt resumes it
             (`eomirror.spark.handover`).
     """
 
@@ -242,26 +225,26 @@ class LaneReport:
 
 class LaneMailbox(Protocol):
     """
-    The lane's line to the driver.  No call blocks for longer than a few milliseconds.
+    The lane's channel to the driver.  No call blocks for longer than a few milliseconds.
 
-    A mailbox that has lost the driver says so by `stop`: a lane without a driver must not go on for long,
-    because a new driver may already be fencing it (it would be safe, but useless).
+    A mailbox that has lost the driver reports it through `stop`: a lane without a driver must not continue for long,
+    because a new driver may already be fencing it (safe, but useless work).
     """
 
     def report(self, progress: LaneProgress) -> None:
-        """Say where the lane stands; may be dropped when the line is busy."""
+        """Reports progress; the report may be dropped when the channel is busy."""
 
     def stop(self) -> StopReason | None:
-        """Why the lane should hand back between two transactions, or None."""
+        """Returns the reason to stop between two transactions, or None."""
 
     def added(self) -> tuple[AssignedPartition, ...]:
-        """Partitions that a revision added to this lane since the last call (rule 2); already published in control."""
+        """Returns partitions added by revisions since the last call (EO-2); they are already published in control."""
 
     def followed(self) -> tuple[GroupOffset, ...]:
-        """Where groups stand, as the driver said since the last call."""
+        """Returns the source offsets of groups that the driver reported since the last call."""
 
     def answer(self, offsets: tuple[GroupOffset, ...]) -> None:
-        """Say which of them are committed as checkpoints, and which this lane cannot translate; not dropped."""
+        """Reports which offsets are committed as checkpoints, and which are unknown to this lane; never dropped."""
 
     def close(self) -> None:
-        """Send what is left, and hang up; the attempt's report may be there already."""
+        """Sends the remaining messages and closes the channel; the attempt's report may be there already."""

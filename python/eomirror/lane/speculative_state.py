@@ -1,9 +1,9 @@
 """
-The state records that were sent along with the data of the open transaction, before it was acknowledged: pure.
+Tracks state records that were sent with the data, before the data was acknowledged. Pure.
 
-They say what the commit will most likely record (`eomirror.lane.commit.speculative_records`), and save a round trip.  Each round of
-a transaction foresees all of it anew, so only what has changed since the round before is sent again; and behind the
-permit, only what came otherwise.  Within a transaction, like anywhere else, the later record of a key counts (rule 3).
+They speculate on what the commit will record (`eomirror.lane.commit.speculative_records`), which saves a round trip.
+Each round of a transaction computes all of them again, so only changed records are sent: first against the round
+before, then against the permit.  Within a transaction too, the last record of a key wins (EO-3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNSAID = object()
 
 
 class SpeculativeState:
-    """What the open transaction says of itself so far."""
+    """State records that the open transaction holds so far."""
 
     __slots__ = ("_said",)
 
@@ -30,15 +30,15 @@ class SpeculativeState:
         self._said: dict[tuple[str, int, bytes], bytes | None] = {}
 
     def forget(self) -> None:
-        """Another transaction is begun."""
+        """Starts a new transaction."""
         self._said.clear()
 
     def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
         """
-        Those of ``records`` that the transaction does not say yet; they count as said from now on.
+        Returns those of ``records`` that the transaction does not hold yet, and marks them as written.
 
         Args:
-            records: With keys of their own.
+            records: Each with a key of its own.
         """
         said = self._said
         fresh = [

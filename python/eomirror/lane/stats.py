@@ -1,4 +1,4 @@
-"""What one attempt of a lane has done so far, and how it is told: pure, positions in and reports out."""
+"""Counts the work of one attempt of a lane for its reports. Pure: positions in, reports out."""
 
 from __future__ import annotations
 
@@ -18,32 +18,29 @@ __all__ = ["AttemptStats"]
 
 _PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 2.0
-# each report looks at every partition; what that takes is at most this share of a core, until pauses get too long
+# each report examines every partition: at most this share of a core, until pauses get too long
 _SHARE = 0.005
 
 
 class PlaneStatus(Protocol):
-    """What is asked of a plane here; see `eomirror.plane.protocol.Plane`."""
+    """The part of `eomirror.plane.protocol.Plane` that reports need."""
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Last stable offsets of the source."""
+        """Returns last stable offsets of the source."""
 
     def serving(self) -> Serving:
-        """Which plane it is."""
+        """Returns the active plane."""
 
     def throttled(self) -> float | None:
-        """Seconds for which quotas have held it back."""
+        """Returns the seconds of throttling by quotas."""
 
     def delayed(self) -> str:
-        """What cannot be read."""
+        """Returns the partitions that cannot be read, as text."""
 
 
 class AttemptStats:
     """
     Counts what an attempt committed.
-
-    Args:
-        spec: The attempt.
 
     Attributes:
         transactions: Committed transactions with data or advances.
@@ -52,7 +49,7 @@ class AttemptStats:
     def __init__(self, spec: LaneSpec) -> None:
         self.transactions = 0
         self._spec = spec
-        # what the driver was told last, of each partition: position, end
+        # last reported values of each partition: position, end
         self._told: dict[SourcePartition, tuple[int, int | None]] = {}
         self._told_at = float("-inf")
         self._pause = _PAUSE_SECONDS
@@ -63,7 +60,7 @@ class AttemptStats:
         self._commit_ms = 0.0
 
     def add(self, positions: Iterable[Position], *, seconds: float) -> None:
-        """A transaction was committed with these positions, ``seconds`` after it was begun."""
+        """Records a committed transaction, ``seconds`` after its begin."""
         self.transactions += 1
         self._commit_ms = seconds * 1000
         for position in positions:
@@ -73,11 +70,11 @@ class AttemptStats:
             self._copied_headers += position.copied_headers
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a sign of life; ``now`` in monotonic seconds."""
+        """Returns whether a progress report is due; ``now`` in monotonic seconds."""
         return now - self._told_at >= self._pause
 
     def took(self, seconds: float) -> None:
-        """The last sign of life took so long: with very many partitions there are fewer of them."""
+        """Records the duration of the last report: with very many partitions reports become rarer."""
         self._pause = min(max(_PAUSE_SECONDS, seconds / _SHARE), _LONGEST_PAUSE_SECONDS)
 
     def progress(
@@ -92,16 +89,15 @@ class AttemptStats:
         wall_ms: int,
     ) -> LaneProgress:
         """
-        A sign of life: partitions of which the position or the end is another than was told before.
+        Returns a progress report with the partitions whose position or end has changed.
 
-        An end may become known long after the position, and grows without it, so every partition is looked at.
+        An end may become known long after the position, and grows without it, so every partition is examined.
 
         Args:
             state: Of the lane's machine.
-            positions: As committed.
-            plane: Tells the last stable offsets of the source as far as known, and of itself.
-            stopped: Exit code and text of each topic that the lane stopped.
-            unauthorized: Those of them that only lack a right, or a leader.
+            positions: Committed positions.
+            stopped: Exit code and text of each stopped topic.
+            unauthorized: Stopped topics that only lack an ACL or a leader.
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
@@ -141,7 +137,9 @@ class AttemptStats:
         stopped: dict[str, tuple[int, str]],
         unauthorized: Collection[str] = (),
     ) -> LaneReport:
-        """The result; ``stopped`` has each stopped topic's exit code and text, ``unauthorized`` what is tried again."""
+        """
+        Returns the result; ``stopped`` maps topics to exit code and text, ``unauthorized`` names the retried ones.
+        """
         code = max((code for code, _ in stopped.values()), default=0)
         return LaneReport(
             lane=self._spec.lane,
@@ -160,7 +158,7 @@ class AttemptStats:
 
 
 def _partition_progress(position: Position, end: int | None, wall_ms: int) -> PartitionProgress:
-    """Lag in seconds is told from the last mirrored record: the next one is hardly older (see `Progress`)."""
+    """Estimates the lag in seconds from the last mirrored record: the next one is hardly older (see `Progress`)."""
     age: float | None = None
     if end is not None and end <= position.offset:
         age = 0.0

@@ -1,16 +1,16 @@
 """
-Which topics an open transaction speaks of (rule 5). Pure.
+Requests the topic ids that a commit compares (EO-5). Pure.
 
-A plane that fetches and produces by topic id cannot meet another topic of the same name: whoever deletes and
-creates a topic makes a new id, and brokers refuse the old one.  Such topics are *pinned*, and nobody has to be asked
-about them.  All others are asked about, on both sides, after the transaction's last fetch and beside its
-acknowledgements, so that the answer costs no time of its own::
+A plane that fetches and produces by topic id cannot meet another topic of the same name: a recreated topic has a new
+id, and brokers refuse the old one.  Such topics are *pinned* and need no request.  All others are requested on both
+sides after the transaction's last fetch, while its acknowledgements are outstanding, so the answer costs no extra
+time::
 
-    pump ... pump | ask ids ----------> | answers
-                  | await acknowledged ---> | sealed | compare, permit | commit
+    pump ... pump | request ids ---------> | answers
+                  | await acknowledgements -> | flushed | compare, permit | commit
 
-A plane says twice what it has pinned: before the seal it is what is to be expected, after it a fact.  A broker that is
-too old for ids shows only when it answers; then its topics are asked about after all.
+A plane reports pinned topics twice: before the flush as an expectation, after it as a fact.  A broker that is too old
+for ids shows only in its answer; its topics are then requested after all.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TopicIdRequest:
     Args:
         wanted: Source topics whose ids the commit compares.
         targets: Target topics by source topic.
-        plane: Has moved the records.
-        topics: Asks both clusters.
+        plane: The plane that moved the records.
+        topics: Reads ids on both clusters.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class TopicIdRequest:
         self, positions: Mapping[SourcePartition, Position]
     ) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
         """
-        Ids on the source and on the target; None for a topic that does not exist.
+        Returns the ids on the source and on the target; None for a topic that does not exist.
 
         Args:
-            positions: As committed before; what is pinned has the ids that they name.
+            positions: As committed before; pinned topics have the ids that they name.
 
         Raises:
             UnreachableError: A cluster does not answer.

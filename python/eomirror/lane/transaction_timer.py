@@ -1,4 +1,4 @@
-"""How long a transaction has been open, what is in it, and how long an advance has waited; time comes in (pure)."""
+"""Tracks the age and size of a lane's open transaction, and the age of an advance. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from eomirror.plane.protocol import Pumped
 
 __all__ = ["TransactionTimer"]
 
-# an advance without records is committed within a second (rule 4)
+# an advance without records is committed within a second (EO-4)
 _ADVANCE_SECONDS = 0.8
-# so long ago the target was there when it answered
+# an answer this recent means that the target is up
 _ANSWERED_SECONDS = 5.0
 # of the transaction timeout
 _OVERDUE = 0.9
@@ -19,10 +19,10 @@ _NOTHING = Pumped(0, 0, drained=True)
 
 class TransactionTimer:
     """
-    Watches the transactions of one lane, one after the other; every ``now`` is in monotonic seconds.
+    Tracks a lane's transactions, one after the other; every ``now`` is in monotonic seconds.
 
     Args:
-        cut: When they end.
+        cut: Decides when they end.
     """
 
     __slots__ = (
@@ -37,33 +37,32 @@ class TransactionTimer:
         self._advance_since: float | None = None
 
     def open(self, now: float) -> None:
-        """A transaction is being begun."""
+        """Starts a transaction."""
         self._opened_before, self._opened = self._opened, now
         self._records = self._bytes = self._rounds = 0
         self._pumped = _NOTHING
 
     def add(self, pumped: Pumped) -> None:
-        """So much went into it."""
+        """Adds pumped records to the transaction."""
         self._pumped = pumped
         self._records += pumped.records
         self._bytes += pumped.bytes
 
     def committed(self, now: float) -> None:
-        """It is committed, and what had moved before it with it."""
+        """Records the commit, which includes pending advances."""
         self._advance_since = None
         self._committed = now
 
     def seconds(self, now: float) -> float:
-        """How long ago the last transaction was begun; infinite before the first."""
+        """Returns the seconds since the last transaction began; infinite before the first."""
         return now - self._opened
 
     def facts(self, now: float, *, leaving: bool) -> OpenTransaction:
         """
-        What the cut depends on.
+        Returns the facts that the cut depends on.
 
         Args:
-            now: Of this look.
-            leaving: The lane is to hand back.
+            leaving: The lane is to stop.
         """
         return OpenTransaction(
             seconds=now - self._opened,
@@ -78,32 +77,31 @@ class TransactionTimer:
         )
 
     def max_wait(self, now: float) -> float:
-        """For how long to wait for more at most, seconds; see `CutRule.max_wait`."""
+        """Returns the maximum wait for more records, seconds; see `CutRule.max_wait`."""
         return self._cut.max_wait(self.facts(now, leaving=False))
 
     def cut_due(self, now: float, *, leaving: bool) -> bool:
-        """Whether to send no more; see `CutRule.due`."""
+        """Returns whether to end the transaction; see `CutRule.due`."""
         return self._cut.due(self.facts(now, leaving=leaving))
 
     def takes_more(self, now: float) -> bool:
-        """Whether what is acknowledged takes more, if there is any; see `CutRule.takes_more`."""
+        """Returns whether an acknowledged transaction accepts more records; see `CutRule.takes_more`."""
         return self._cut.takes_more(self.facts(now, leaving=False))
 
     def add_round(self) -> None:
-        """It takes more."""
+        """Counts a round that adds records to an acknowledged transaction."""
         self._rounds += 1
 
     def answered_lately(self, now: float) -> bool:
-        """Whether the target has taken a transaction so lately that it is most likely still there."""
+        """Returns whether the target took a transaction so recently that it is most likely up."""
         return now - self._opened < _ANSWERED_SECONDS
 
     def advance_due(self, now: float, *, moved: bool) -> bool:
         """
-        Whether positions that moved without records have waited long enough (rule 4).
+        Returns whether positions that moved without records have waited long enough (EO-4).
 
         Args:
-            now: Of this look.
-            moved: Whether there are any.
+            moved: Whether such positions exist.
         """
         if not moved:
             self._advance_since = None
@@ -114,12 +112,11 @@ class TransactionTimer:
 
     def overdue(self, now: float, state: LaneState, timeout: float) -> bool:
         """
-        Whether what was sent lay open for so long that it was too much: fenced or unanswered, it is the same.
+        Returns whether a sent transaction was open for too long: a fenced and an unanswered one count alike.
 
         Args:
-            now: Of this look.
-            state: Of the lane when it gave up.
-            timeout: After which the target aborts a transaction, seconds.
+            state: State of the lane when it gave up.
+            timeout: Transaction timeout of the target, seconds.
         """
         sent = state in {LaneState.FLUSHING, LaneState.COMMITTING}
         return sent and now - self._opened >= _OVERDUE * timeout

@@ -2,7 +2,8 @@
 A lane on the native plane, which the client plane takes over while it must.
 
 It must in three cases.  A record that the target refuses is sought by the client plane, which sends ranges of records
-and can leave one out (`eomirror.lane.poison_records`); once the search is over, its next commit asks for a new producer,
+and can leave one out (`eomirror.lane.poison_records`); once the search is over, its next commit asks for a new
+producer,
 and the lane goes on natively.  And where the target turns out to have transactions of an older protocol, or a
 property that only librdkafka has, the client plane stays, if the link leaves the choice to us.  It stays likewise
 once the source holds message format 0 or 1, which only librdkafka reads: the open transaction is aborted, and the
@@ -79,7 +80,7 @@ class SwitchingPlane:
         return "" if self._plane is None else self._plane.delayed()
 
     def open(self) -> ProducerIdentity:
-        """Choose a plane, and run InitProducerId with a new producer of it."""
+        """Chooses a plane, and run InitProducerId with a new producer of it."""
         self._choose()
         try:
             return self._serving.open()
@@ -90,22 +91,22 @@ class SwitchingPlane:
             return self._serving.open()
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begin to fetch these partitions."""
+        """Begins to fetch these partitions."""
         self._serving.start(starts)
 
     def restart(self) -> None:
-        """Forget everything fetched."""
+        """Forgets everything fetched."""
         if self._plane is not None:
             self._plane.restart()
 
     def treat(self, treatment: Treatment) -> None:
-        """Send records in this way; the plane that can takes over with the next producer."""
+        """Sends records in this way; the plane that can takes over with the next producer."""
         self._treatment = treatment
         if self._serves == _CLIENT:
             self._serving.treat(treatment)
 
     def await_records(self, seconds: float) -> bool:
-        """Wait for something to mirror."""
+        """Waits for something to mirror."""
         return self._serving.await_records(seconds)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
@@ -121,12 +122,12 @@ class SwitchingPlane:
         return self._serving.pinned()
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction."""
+        """Begins a transaction."""
         return self._serving.begin()
 
     def pump(self, seconds: float) -> Pumped:
         """
-        Fetch, decide and produce what is at hand.
+        Fetches, decide and produces what is at hand.
 
         Raises:
             PlaneChangedError: The client plane takes over with the next `open`.
@@ -143,31 +144,31 @@ class SwitchingPlane:
         return self._serving.speculate()
 
     def flush(self, seconds: float) -> Flushed:
-        """Wait until all that was produced is acknowledged, and balance the account (rule 7)."""
+        """Waits until all that was produced is acknowledged, and balances the account (EO-7)."""
         return self._serving.flush(seconds)
 
     def has_more(self) -> bool:
-        """Whether more has come of partitions that the open transaction holds."""
+        """Returns whether more has come of partitions that the open transaction holds."""
         return self._serving.has_more()
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produce records of ours into the open transaction."""
+        """Produces records of ours into the open transaction."""
         self._serving.write(records)
 
     def commit(self) -> CommitOutcome:
-        """Commit; after a search, the next producer is the native plane's again."""
+        """Commits; after a search, the next producer is the native plane's again."""
         # the search that this transaction ends is known to be over only after its commit
         over = self._serves == _CLIENT and self._wanted() == _NATIVE
         outcome = self._serving.commit()
         return CommitOutcome.SUSPECT if over else outcome
 
     def abort(self) -> None:
-        """Abort what is open, as well as that goes."""
+        """Aborts what is open, as well as that goes."""
         if self._plane is not None:
             self._plane.abort()
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         if self._plane is not None:
             self._plane.close()
             self._plane, self._serves = None, ""
@@ -181,7 +182,9 @@ class SwitchingPlane:
         return self._plane
 
     def _gives_way(self, error: Exception, kind: str) -> bool:
-        """Whether the client plane serves from the next choice on, because the native one failed in this way."""
+        """
+        Returns whether the client plane serves from the next choice on, because the native one failed in this way.
+        """
         cause = error.__cause__
         if not (self._fall_back and isinstance(cause, NativeFailureError) and cause.kind == kind):
             return False

@@ -50,7 +50,7 @@ __all__ = [
 
 
 def is_compacting(policy: str | None) -> bool:
-    """Whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
+    """Returns whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
     return policy is not None and "compact" in policy
 
 
@@ -60,7 +60,7 @@ _NEAR_OFFSETS = 10_000
 
 def is_near(record: int, following: int) -> bool:
     """
-    Tell whether the last mirrored record is close enough to be fetched again for a comparison.
+    Tells whether the last mirrored record is close enough to be fetched again for a comparison.
 
     Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
     read them again at each start and behind each lost connection.
@@ -112,7 +112,6 @@ class Refusal:
     What the target refused.
 
     Attributes:
-        source: Source partition.
         target_topic: Topic that refused.
         ground: For what.
         words: The target's own words.
@@ -194,7 +193,7 @@ class RecordMark(NamedTuple):
 
 class Holes(enum.StrEnum):
     """
-    How a plane treats offsets that no batch of the source's log has (rule 6).
+    How a plane treats offsets that no batch of the source's log has (EO-6).
 
     COUNT: counts them; the log is or was compacted, or may be.
     NAME: names the ranges and goes on behind them; the log was never compacted, and the user accepts gaps.
@@ -251,13 +250,12 @@ class Start:
     Where to begin to fetch a source partition.
 
     Attributes:
-        source: The source partition.
         offset: First offset to fetch.
         leader_epoch: Of the record before it, so that a diverging log is noticed (KIP-320); None when unknown.
         target_topic: Where its records go; the partition number stays.
         epoch_offset: Where ``leader_epoch`` is known, if that is before ``offset``: fetching begins there, and there
             are only markers and aborted records in between.
-        topic_id: The source topic that is meant (rule 5); empty when not known.
+        topic_id: The source topic that is meant (EO-5); empty when not known.
         target_topic_id: Likewise of the target topic.
         history: What is known of the log before ``offset``.
     """
@@ -293,10 +291,9 @@ class Pumped:
 @dataclass(frozen=True, slots=True)
 class Advance:
     """
-    The next offset to fetch of a partition, past markers, aborted ranges and dropped records (rule 4).
+    The next offset to fetch of a partition, past markers, aborted ranges and dropped records (EO-4).
 
     Attributes:
-        offset: The offset.
         leader_epoch: Of the record before it; None when not known.
         epoch_offset: The offset that ``leader_epoch`` is known for, if that is an earlier one.
         seen: What was seen of the log before it.
@@ -314,12 +311,10 @@ class Account:
     Rule 7 for one source partition of the open transaction: fetched = acknowledged + dropped.
 
     Attributes:
-        source: The source partition.
         target_topic: Where its records went.
-        target_partition: Partition there.
         records: Acknowledged records.
-        bytes: Their keys, values and headers; on the native plane, their batches as they travel: a batch that is
-            passed on is never opened.
+        bytes: Their keys, values and headers; on the native plane, their batches as they travel: a batch that is passed
+            on is never opened.
         dropped: Dropped on purpose, by reason.
         copied_headers: Of ``records``, those that carry the provenance header of another record.
         target_offset: Of the last record there; None when none was written.
@@ -395,11 +390,11 @@ class Treatment:
     How to send records of partitions in which the target refused something (`eomirror.lane.poison_records`).
 
     Attributes:
-        ranges: Records of these go in ranges, each acknowledged before the next: ``(end, records)``, up to that
-            offset so many at a time, in order of the ends.
+        ranges: Records of these go in ranges, each acknowledged before the next: ``(end, records)``, up to that offset
+            so many at a time, in order of the ends.
         left_out: Offsets to leave out, and why; only of partitions in ``ranges``.
         batch_bytes: Largest batch to send, from the next `Plane.open` on; None for the client's own.
-        whole_letters: Whether dead letters may hold the records themselves.
+        whole_dead_letters: Whether dead letters may hold the records themselves.
     """
 
     ranges: Mapping[SourcePartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -418,7 +413,7 @@ class CommitOutcome(enum.Enum):
     How a commit went, when it went well.
 
     CLEAN: one EndTxn was sent and answered; nothing of it can still travel.
-    SUSPECT: committed, but requests were repeated or connections broke on the way (rule 9), or partitions have got
+    SUSPECT: committed, but requests were repeated or connections broke on the way (EO-9), or partitions have got
         new leaders, and what was committed may lack markers (docs/adr/0012).
     """
 
@@ -440,7 +435,7 @@ class Plane(Protocol):
 
     def open(self) -> ProducerIdentity:
         """
-        Throw away the producer, if there is one, and run InitProducerId with a new one.
+        Throws away the producer, if there is one, and run InitProducerId with a new one.
 
         Raises:
             LaneError: As the coordinator answers.
@@ -448,16 +443,16 @@ class Plane(Protocol):
         """
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begin to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those that are fetched already."""
 
     def restart(self) -> None:
-        """Forget everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` gives the new beginning."""
 
     def treat(self, treatment: Treatment) -> None:
-        """Send records in this way from the next transaction on; one that is open is aborted next."""
+        """Sends records in this way from the next transaction on; one that is open is aborted next."""
 
     def await_records(self, seconds: float) -> bool:
-        """Wait for something to mirror; True when there is.  Needs no transaction."""
+        """Waits for something to mirror; True when there is.  Needs no transaction."""
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Partitions whose next offset moved since the last commit, though nothing of theirs was fetched."""
@@ -467,16 +462,16 @@ class Plane(Protocol):
 
     def pinned(self) -> AbstractSet[str]:
         """
-        Source topics of the open transaction whose records are fetched and produced by topic id (rule 5).
+        Source topics of the open transaction whose records are fetched and produced by topic id (EO-5).
 
         Before `flush` it is what is to be expected, after it a fact; see `eomirror.lane.topic_ids`.
         """
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction; the identity that its records carry."""
+        """Begins a transaction; the identity that its records carry."""
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
 
     def speculate(self) -> Flushed | None:
         """
@@ -487,7 +482,7 @@ class Plane(Protocol):
 
     def flush(self, seconds: float) -> Flushed:
         """
-        Wait until all that was produced is acknowledged, and balance the account (rule 7).
+        Waits until all that was produced is acknowledged, and balances the account (EO-7).
 
         Raises:
             TransactionFailedError: A record was not acknowledged in time, or the account is not even.
@@ -497,26 +492,27 @@ class Plane(Protocol):
 
     def has_more(self) -> bool:
         """
-        Whether more has come of partitions that the open transaction holds, and of no others; waits for nothing.
+        Returns whether more has come of partitions that the open transaction holds, and of no others; waits for
+        nothing.
 
         Asked of a transaction that is sealed: it may be pumped into again, and is sealed once more then.
         """
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produce records of ours into the open transaction."""
+        """Produces records of ours into the open transaction."""
 
     def commit(self) -> CommitOutcome:
         """
-        Commit.  The pump calls this with a `CommitPermit` in its hand, and not without.
+        Commits.  The pump calls this with a `CommitPermit` in its hand, and not without.
 
         Raises:
             FencedError: A newer producer has our id.
             TransactionFailedError: It is certainly not committed.
-            OutcomeUnknownError: It may be (rule 8).
+            OutcomeUnknownError: It may be (EO-8).
         """
 
     def abort(self) -> None:
-        """Abort what is open, as well as that goes; the producer is not used again."""
+        """Aborts what is open, as well as that goes; the producer is not used again."""
 
     def close(self) -> None:
-        """Close all clients; leave nothing running."""
+        """Closes all clients; leave nothing running."""

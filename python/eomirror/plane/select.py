@@ -35,7 +35,6 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
     Args:
         spec: The lane; its link says which plane is wanted.
         topics: Reads the settings of target topics.
-        clock: Where time comes from.
 
     Raises:
         ClusterError: The native plane is asked for, and cannot honour a property of a cluster.

@@ -119,7 +119,7 @@ class Pace:
         return max(1, min(MOST_RECORDS, int((self.bytes - used) / self._record_bytes)))
 
     def enough(self, used: int) -> bool:
-        """Whether a transaction of ``used`` bytes is full."""
+        """Returns whether a transaction of ``used`` bytes is full."""
         return used >= self.bytes
 
     def fetched(self, records: int, size: int) -> None:
@@ -159,7 +159,7 @@ class Pace:
         return way, min(way + max(self._seconds, min(way, _WAYS * _LONGEST_WAY)), self._most_seconds)
 
     def _learn(self, used: int, seconds: float) -> bool:
-        """Draw the line through the last transactions; gives whether there have long been none of different size."""
+        """Draws the line through the last transactions; gives whether there have long been none of different size."""
         self._last.append((used, seconds))
         last = list(self._last)
         slopes = [

@@ -17,7 +17,7 @@ So an attempt looks for it once older attempts are fenced.  From then on what is
 because InitProducerId returns when all markers are written that ever will be.  The leaders of the partitions say whose
 an open transaction is and where it begins (`DescribeProducers`, KIP-664).
 
-What was the outcome?  A transaction holds its data and its position (rule 1), so one tells of the other:
+What was the outcome?  A transaction holds its data and its position (EO-1), so one tells of the other:
 
 * Positions can be read, and the copy of a partition is open.  A position that names a record in the open range
   (`Position.target_offset`) is of the transaction that wrote it: committed.  Where no position does, what is
@@ -36,7 +36,7 @@ What cannot be ended any more is a transaction that our next one has ended alrea
 wrong way: a lane commits, the markers of some partitions are left out, and the transaction behind it is aborted.  Then
 the position lies.  The record that it names is in the log and is not shown (`lost_error`); or the position was dropped,
 and records of the lane are shown behind the one that the position before it names (`ahead_error`).  Every attempt looks
-for both, and stops the topic: to go back, or on, is for a person to decide (rule 4).
+for both, and stops the topic: to go back, or on, is for a person to decide (EO-4).
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class HangingClient(Protocol):
         """What became of acknowledged records, one in each partition, by their offsets."""
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
-        """Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote."""
+        """
+        Returns whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
+        """
 
     def overwritten(
         self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
@@ -95,7 +97,8 @@ class HangingClient(Protocol):
         """
         Partitions in which something else stands at an offset than a record of this producer.
 
-        Of partitions that `record_states` was asked about just before, and only where something stands behind the record.  A
+        Of partitions that `record_states` was asked about just before, and only where something stands behind the
+        record.  A
         record that was deleted or compacted away says nothing.
         """
 
@@ -105,7 +108,8 @@ class HangingClient(Protocol):
         """
         Partitions in which committed records of these producers stand behind a record, by its offset.
 
-        Of partitions that `record_states` was asked about just before.  Who they are is asked only where something stands
+        Of partitions that `record_states` was asked about just before.  Who they are is asked only where something
+        stands
         behind one.
         """
 
@@ -123,7 +127,7 @@ class HangingClient(Protocol):
         """Producer id -> lane, of the lanes up to this one."""
 
     def release(self) -> None:
-        """Let go of connections; the next look makes new ones."""
+        """Lets go of connections; the next look makes new ones."""
 
     def end(
         self,
@@ -134,10 +138,9 @@ class HangingClient(Protocol):
         held: ProducerIdentity | None = None,
     ) -> ProducerIdentity:
         """
-        Take over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+        Takes over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
 
         Args:
-            lane: The lane.
             partitions: Where.
             commit: How.
             held: Of the id, if it is ours: then only if it is still.
@@ -175,8 +178,6 @@ class OpenRange:
     A transaction that is open in a partition of the target, as its leader describes it.
 
     Attributes:
-        topic: Topic.
-        partition: Number.
         producer_id: Whose it is.
         epoch: The newest producer epoch that has written there.
         start: Its first record.
@@ -198,7 +199,7 @@ class OpenRange:
 
 def copy_was_committed(position: Position, found: OpenRange) -> bool:
     """
-    Whether what is open in the copy of a source partition was committed.
+    Returns whether what is open in the copy of a source partition was committed.
 
     Args:
         position: The valid one of the partition.
@@ -226,7 +227,7 @@ def copy_was_committed(position: Position, found: OpenRange) -> bool:
 
 def state_was_committed(behind: Iterable[bool], *, in_doubt: bool) -> bool:
     """
-    Whether what is open in a topic of ours was committed, by the positions of what it speaks of.
+    Returns whether what is open in a topic of ours was committed, by the positions of what it speaks of.
 
     Args:
         behind: Of each record, whether the position of its partition is behind it.
@@ -238,7 +239,7 @@ def state_was_committed(behind: Iterable[bool], *, in_doubt: bool) -> bool:
 
 def positions_were_committed(last: Collection[RecordState], earlier: Collection[RecordState]) -> bool:
     """
-    Whether the positions that are open were committed.
+    Returns whether the positions that are open were committed.
 
     A lane that goes on has committed what was before, so of several transactions only the last is in doubt, and a
     record of it that is shown proves it.  What it has lost elsewhere each position tells by itself (`lost_error`).
@@ -270,7 +271,7 @@ def positions_were_committed(last: Collection[RecordState], earlier: Collection[
 
 
 def lost_error(position: Position) -> DataLossError:
-    """The error that names records which the target dropped behind the mirror's back."""
+    """Returns the error that names records which the target dropped behind the mirror's back."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
         f"{position.source}: the target dropped what was committed: the position {position.offset} was committed with "
@@ -283,7 +284,7 @@ def lost_error(position: Position) -> DataLossError:
 
 
 def ahead_error(position: Position) -> DataLossError:
-    """The error that names a copy which holds more than its position says."""
+    """Returns the error that names a copy which holds more than its position says."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
         f"{position.source}: the target dropped the position of what was committed: records of this link stand or "
@@ -297,7 +298,10 @@ def ahead_error(position: Position) -> DataLossError:
 
 
 def orphaned_error(position: Position, found: OpenRange) -> UnreachableError:
-    """The error that names a copy that is open by a producer id which the transactional.id of its lane has no more."""
+    """
+    Returns the error that names a copy that is open by a producer id which the transactional.id of its lane has no
+    more.
+    """
     where = f"{found.topic}-{found.partition}"
     return UnreachableError(
         f"{position.source}: a transaction was left open on the target in {where}, from offset {found.start} on, by "

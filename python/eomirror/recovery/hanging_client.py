@@ -71,12 +71,7 @@ class TargetHangingClient:
     Looks at a link's target, and ends what was left open there; see `eomirror.recovery.hanging.HangingClient`.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        admin: Of the same cluster.
-        client_id: What brokers see.
         offset_map: Opens a reader of the link's offset map.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -167,7 +162,7 @@ class TargetHangingClient:
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
-        Whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
+        Returns whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
 
         Raises:
             UnreachableError: The partition has no leader that answers in time, or nobody can tell.
@@ -252,7 +247,8 @@ class TargetHangingClient:
         """
         Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
 
-        Of partitions that `record_states` was asked about just before.  Something stood behind the record, and retention has
+        Of partitions that `record_states` was asked about just before.  Something stood behind the record, and
+        retention has
         deleted it, so that the log does not tell whether it was an aborted attempt or committed.  The map does: a
         chunk of it is committed with the records that it names.
 
@@ -322,7 +318,7 @@ class TargetHangingClient:
         held: ProducerIdentity | None = None,
     ) -> ProducerIdentity:
         """
-        Take over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+        Takes over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
 
         Raises:
             FencedError: Somebody else took the id at the same time, or since it was ``held``.
@@ -426,7 +422,7 @@ class TargetHangingClient:
             return None
 
     def release(self) -> None:
-        """Let go of the connection; the next look makes a new one."""
+        """Lets go of the connection; the next look makes a new one."""
         self._made = None
 
     def _client(self) -> LeftOpen:

@@ -43,15 +43,7 @@ _Where = tuple[str, int]
 
 
 class RecordStateReader:
-    """
-    Reads single records of one cluster.
-
-    Args:
-        cluster: The target cluster.
-        admin: Of the same cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
-    """
+    """Reads single records of one cluster."""
 
     def __init__(
         self, cluster: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock = SYSTEM_CLOCK
@@ -70,7 +62,8 @@ class RecordStateReader:
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
-            MirrorError: The cluster refuses us; a topic that we may not read is no reason, its records are `RecordState.DELETED`.
+            MirrorError: The cluster refuses us; a topic that we may not read is no reason, its records are
+                `RecordState.DELETED`.
         """
         found = dict.fromkeys(records, RecordState.DELETED)
         topics = self._admin.describe_topics(sorted({topic for topic, _ in records}))
@@ -128,7 +121,7 @@ class RecordStateReader:
     def _each(
         self, starts: Mapping[_Where, int], isolation: str, take: Any, *, fetch_bytes: int = _FETCH_BYTES
     ) -> None:
-        """Hand out records and ends of partitions, until ``take`` says of each partition that it has seen enough."""
+        """Hands out records and ends of partitions, until ``take`` says of each partition that it has seen enough."""
         consumer = self._consumer(isolation, fetch_bytes)
         waiting = set(starts)
         deadline = Deadline(_SECONDS, self._clock)

@@ -79,10 +79,9 @@ class HangingResolver:
         positions: Callable[[], Mapping[SourcePartition, Position]],
     ) -> bool:
         """
-        Look at control and at partitions of the positions topic, before anything is concluded from them.
+        Looks at control and at partitions of the positions topic, before anything is concluded from them.
 
         Args:
-            numbers: The partitions.
             lanes: Asked where something is open: producer id -> lane, of lanes whose earlier producers are fenced.
             positions: Asked where only control is open: the valid positions.
 
@@ -110,13 +109,13 @@ class HangingResolver:
         positions: Mapping[SourcePartition, Position],
         *,
         topics: StateTopics,
-        letters: bool,
+        dead_letters: bool,
         mine: Mapping[int, int],
         lanes: Callable[[], Mapping[int, int]],
         stop: Callable[[Position, MirrorError], object],
     ) -> bool:
         """
-        Look at the copies of partitions, and at what describes them.
+        Looks at the copies of partitions, and at what describes them.
 
         Args:
             positions: The valid ones, with nothing of theirs left open.
@@ -133,7 +132,7 @@ class HangingResolver:
         copies = {(one.target_topic, one.target_partition): one for one in positions.values()}
         map_numbers = {offset_map_partition(one, topics.offset_map_partitions) for one in positions}
         state = [(topics.offset_map, number) for number in map_numbers]
-        if letters:
+        if dead_letters:
             state.append((topics.dead_letter, 0))
         told = [(topic, 0) for topic in (self._readers.checkpoints, self._readers.offset_syncs) if topic]
         found = self._hanging_client.open([*copies, *state, *told])
@@ -173,7 +172,7 @@ class HangingResolver:
         stop: Callable[[Position, DataLossError], object],
     ) -> None:
         """
-        Look whether the records that positions name can be read, and no records of lanes behind them.
+        Looks whether the records that positions name can be read, and no records of lanes behind them.
 
         Args:
             positions: Of topics that are the ones that they speak of.
@@ -227,7 +226,7 @@ class HangingResolver:
 
     def end(self, identities: Mapping[int, ProducerIdentity]) -> Mapping[str, bool]:
         """
-        End what the last look found.
+        Ends what the last look found.
 
         Args:
             identities: Of lanes whose ids were ours when we looked, and must still be.
@@ -343,7 +342,7 @@ class HangingResolver:
 
     def _readers_committed(self, found: OpenRange, copies: Mapping[_Where, Position]) -> bool:
         """
-        Whether what tells MM2's readers where to go on speaks of committed records only.
+        Returns whether what tells MM2's readers where to go on speaks of committed records only.
 
         One too few is made up for by the next; one too many names offsets at which the records are aborted.  False
         where it speaks of no copy of these: nobody else would end it.

@@ -105,10 +105,10 @@ def decide_resume(
     position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
 ) -> Resume | Stop:
     """
-    Decide how to go on from a committed position.
+    Decides how to go on from a committed position.
 
     Args:
-        position: The valid position of the partition (rule 3).
+        position: The valid position of the partition (EO-3).
         source: The source partition now.
         target: The target partition now.
         accept_gaps: ``on_gap: accept``.
@@ -178,7 +178,7 @@ def _decide(
 
 def copy_cut_error(position: Position, end: int) -> DataLossError:
     """
-    The error that names records which the target acknowledged and lost (rule 5).
+    Returns the error that names records which the target acknowledged and lost (EO-5).
 
     Args:
         position: The valid position of the partition.
@@ -205,7 +205,7 @@ def copy_cut_error(position: Position, end: int) -> DataLossError:
 
 
 def copy_overwritten_error(position: Position) -> DataLossError:
-    """The error that names a copy in which something else stands where a record was acknowledged (rule 5)."""
+    """Returns the error that names a copy in which something else stands where a record was acknowledged (EO-5)."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
         f"{position.source}: the target was truncated or restored from an older state, and written on: at offset "
@@ -221,7 +221,7 @@ def cut_copies(
     positions: Iterable[Position], ends: Mapping[tuple[str, int], int]
 ) -> dict[SourcePartition, int]:
     """
-    Return where copies end that lost records (rule 5).
+    Returns where copies end that lost records (EO-5).
 
     Args:
         positions: As committed before the ends were asked for.

@@ -99,7 +99,7 @@ def test_a_dead_letter_is_in_the_transaction_that_moves_past_its_record() -> Non
     rig = Rig(spec(ORDERS, on_refused="dead-letter"))
     rig.plane.fetches = [{ORDERS: 5}]
     rig.plane.refusals = [refusal(), refusal(record=the_record(12))]
-    rig.plane.letters = {
+    rig.plane.dead_letters = {
         ORDERS: (
             DeadLetter(
                 source=ORDERS, offset=12, target_topic="east.orders", reason="size", error="too large", limit="",

@@ -109,8 +109,8 @@ class FakeProducer:
 
 def sieve(spans: tuple[tuple[int, int], ...], left_out: tuple[int, ...] = ()) -> Sieve:
     made = Sieve()
-    letters = {ORDERS: {offset: SkippedRecord("size", "too large", "") for offset in left_out}}
-    made.treat(Treatment(ranges={ORDERS: spans}, left_out=letters))
+    dead_letters = {ORDERS: {offset: SkippedRecord("size", "too large", "") for offset in left_out}}
+    made.treat(Treatment(ranges={ORDERS: spans}, left_out=dead_letters))
     return made
 
 
@@ -159,7 +159,7 @@ def test_what_is_left_out_is_in_the_books_in_its_place() -> None:
 
     assert send(made, planner, FakeProducer()) == (2, 20)
     assert planner.told == [("plan", [10]), ("leave out", [11]), ("plan", [12])]
-    (letter,) = made.letters[ORDERS]
+    (letter,) = made.dead_letters[ORDERS]
     assert (letter.offset, letter.target_topic, letter.key, letter.timestamp) == (11, "east.orders", b"k", 5)
 
 

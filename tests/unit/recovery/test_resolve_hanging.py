@@ -143,12 +143,12 @@ class Look:
         known = {one.source: one for one in valid}
         return self.mending.find_hanging_state({0}, lambda: LANES, lambda: known)
 
-    def copies(self, *valid: Position, letters: bool = False) -> bool:
+    def copies(self, *valid: Position, dead_letters: bool = False) -> bool:
         """Look at copies and what describes them."""
         return self.mending.find_hanging_copies(
             {one.source: one for one in valid},
             topics=TOPICS,
-            letters=letters,
+            dead_letters=dead_letters,
             mine={MINE: LANE},
             lanes=lambda: LANES,
             stop=self._stop,
@@ -442,7 +442,7 @@ def test_what_other_lanes_write_to_the_map_asks_no_coordinator() -> None:
         raise AssertionError("asked")
 
     found = look.mending.find_hanging_copies(
-        {ORDERS: wrote()}, topics=TOPICS, letters=False, mine={MINE: LANE}, lanes=lanes, stop=look._stop
+        {ORDERS: wrote()}, topics=TOPICS, dead_letters=False, mine={MINE: LANE}, lanes=lanes, stop=look._stop
     )
 
     assert not found
@@ -471,11 +471,11 @@ def test_a_copy_that_was_committed_in_part_stops_its_topic_and_no_other() -> Non
 def test_open_letters_and_chunks_end_like_the_positions_of_what_they_speak_of() -> None:
     """In doubt a letter is shown, which may come twice, and a chunk is not, which would lie."""
     keys = [orjson.dumps({"topic": "orders", "partition": 0, "offset": at}) for at in (90, 100)]
-    letters = (TOPICS.dead_letter, 0)
-    look = Look(left(letters, 0, 2), held_there={letters: [(key, b"{}") for key in keys]})
+    dead_letters = (TOPICS.dead_letter, 0)
+    look = Look(left(dead_letters, 0, 2), held_there={dead_letters: [(key, b"{}") for key in keys]})
     assert not look.copies(wrote(offset=100)), "there is no such topic"
-    assert look.copies(wrote(offset=100), letters=True)
-    assert look.end() == [(LANE, [letters], True)]
+    assert look.copies(wrote(offset=100), dead_letters=True)
+    assert look.end() == [(LANE, [dead_letters], True)]
 
     chunks = [orjson.dumps({"topic": "orders", "partition": 0, "first": at}) for at in (90, 100)]
     for number in range(TOPICS.offset_map_partitions):

@@ -40,14 +40,14 @@ class Sieve:
     """
 
     def __init__(self) -> None:
-        self.letters: dict[SourcePartition, list[DeadLetter]] = {}
+        self.dead_letters: dict[SourcePartition, list[DeadLetter]] = {}
         self._treatment = Treatment()
         self._held: dict[SourcePartition, deque[Any]] = {}
         self._paused: set[SourcePartition] = set()
 
     @property
     def active(self) -> bool:
-        """Whether any partition is suspected."""
+        """Returns whether any partition is suspected."""
         return bool(self._treatment.ranges)
 
     @property
@@ -61,7 +61,7 @@ class Sieve:
         return self._treatment.batch_bytes
 
     def treat(self, treatment: Treatment) -> list[Any]:
-        """Take a new treatment; gives what is held of partitions that are suspected no longer, in order."""
+        """Takes a new treatment; gives what is held of partitions that are suspected no longer, in order."""
         self._treatment = treatment
         freed: list[Any] = []
         for source in [source for source in self._held if source not in treatment.ranges]:
@@ -69,14 +69,14 @@ class Sieve:
         return freed
 
     def clear(self, consumer: Consumer | None) -> None:
-        """Forget what is held; nothing stays paused."""
+        """Forgets what is held; nothing stays paused."""
         self._held.clear()
-        self.letters.clear()
+        self.dead_letters.clear()
         if consumer is not None:
             self.keep_pace(consumer)
 
     def hold_back(self, messages: Sequence[Any]) -> list[Any]:
-        """Take out records of suspected partitions, up to the first failure; gives the rest, events and errors too."""
+        """Takes out records of suspected partitions, up to the first failure; gives the rest, events and errors too."""
         others: list[Any] = []
         for at, message in enumerate(messages):
             if fetch_failure(message) is not None:
@@ -91,7 +91,7 @@ class Sieve:
         return others
 
     def keep_pace(self, consumer: Consumer) -> None:
-        """Pause what is held back, resume what is not."""
+        """Pauses what is held back, resume what is not."""
         holding = set(self.holding)
         for wanted, call in (
             (holding - self._paused, consumer.pause),
@@ -105,7 +105,7 @@ class Sieve:
         self, planner: Planner, producer: TransactionalProducer, routes: Mapping[str, str], seconds: float
     ) -> tuple[int, int]:
         """
-        Send the next range of each suspected partition, and wait until the target has it.
+        Sends the next range of each suspected partition, and waits until the target has it.
 
         Args:
             planner: Decides about records, and keeps the books.
@@ -164,7 +164,7 @@ class Sieve:
                     digest=digest,
                     whole=self._treatment.whole_dead_letters,
                 )
-                self.letters.setdefault(source, []).append(letter)
+                self.dead_letters.setdefault(source, []).append(letter)
         return plans
 
     def _is_left_out(self, source: SourcePartition, message: Any) -> bool:

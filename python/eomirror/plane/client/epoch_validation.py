@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.01
 
 def seek_to_compare(consumer: Consumer, positions: Sequence[Any], clock: Clock) -> None:
     """
-    Seek every partition to where it was just assigned, if an epoch is known there.
+    Seeks every partition to where it was just assigned, if an epoch is known there.
 
     librdkafka compares an epoch with the log when it learns of a leader, or when it is told to seek.  A partition
     whose leader it knows when it is assigned is fetched as it is (measured with 2.16): a log that was restored from an
@@ -32,7 +32,6 @@ def seek_to_compare(consumer: Consumer, positions: Sequence[Any], clock: Clock) 
     Args:
         consumer: To which the partitions were assigned; nothing was consumed of them yet.
         positions: TopicPartitions as assigned.
-        clock: Where time comes from.
 
     Raises:
         TransactionFailedError: The client did not get ready to seek in time; nothing may be fetched uncompared.

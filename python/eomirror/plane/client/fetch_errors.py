@@ -69,7 +69,7 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
 
 def sort_out(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:
     """
-    Take out what is neither a record nor a failure.
+    Takes out what is neither a record nor a failure.
 
     Returns:
         Records in order, and from the first failure on everything that was there; ends of partitions before it,

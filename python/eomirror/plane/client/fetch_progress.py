@@ -1,5 +1,5 @@
 """
-How far the source's partitions were read, past records, markers and aborted ranges (rule 4).
+How far the source's partitions were read, past records, markers and aborted ranges (EO-4).
 
 Three things tell it.  The planner knows the last record that it was given.  An end-of-partition event tells the end
 of a partition, past markers and aborted ranges alike.  And librdkafka's position moves when it hands out a record,
@@ -50,7 +50,7 @@ class Reached:
         self._found: dict[SourcePartition, Advance] | None = None
 
     def clear(self) -> None:
-        """Forget everything; other partitions are fetched from now on."""
+        """Forgets everything; other partitions are fetched from now on."""
         self.ends.clear()
         self._asked.clear()
         self._told.clear()

@@ -33,7 +33,6 @@ class Expected:
     A record that must come first.
 
     Attributes:
-        mark: The record.
         following: Offset of the first record that is to be mirrored.
     """
 
@@ -50,11 +49,11 @@ class LastRecords:
 
     @property
     def expecting(self) -> bool:
-        """Whether a record is to be compared."""
+        """Returns whether a record is to be compared."""
         return bool(self._expected)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self._known.clear()
         self._expected.clear()
 
@@ -73,7 +72,7 @@ class LastRecords:
         self, open_records: Mapping[SourcePartition, RecordMark], committed: Mapping[SourcePartition, int]
     ) -> Mapping[SourcePartition, Expected]:
         """
-        Expect the last record of each partition once more, for its log may be another one.
+        Expects the last record of each partition once more, for its log may be another one.
 
         Args:
             open_records: The last record of each partition in the open transaction.
@@ -94,7 +93,7 @@ class LastRecords:
 
     def compare(self, messages: Sequence[Any]) -> tuple[list[Any], DataLossError | None]:
         """
-        Take out what is fetched once more.
+        Takes out what is fetched once more.
 
         Args:
             messages: As a Consumer gave them.

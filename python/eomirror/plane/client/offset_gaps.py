@@ -49,7 +49,7 @@ class Jumps:
         self._rests_until = float("-inf")
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self._partitions.clear()
 
     def begin(self, source: SourcePartition) -> None:
@@ -60,11 +60,10 @@ class Jumps:
         self, jumps: Iterable[tuple[SourcePartition, Iterable[tuple[int, int]]]], now: float
     ) -> dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]]:
         """
-        Look at what is due.
+        Looks at what is due.
 
         Args:
             jumps: Of the transaction that is to be committed, by partition.
-            now: Time, in seconds.
 
         Returns:
             By partition, of those where there is something to say: holes in their order, and whether the log was

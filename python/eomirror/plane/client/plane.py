@@ -79,8 +79,6 @@ class ClientPlane:
     Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for what each call means.
 
     Args:
-        spec: The lane.
-        clock: Where time comes from.
         reason: Why it serves and the native plane does not.
         policies: Reads ``cleanup.policy`` of source topics; None: nothing of the log is compared.
         explain: Looks at the batches of a range of the source's log: holes in it, and whether it was compacted; None:
@@ -145,7 +143,7 @@ class ClientPlane:
         return ""
 
     def open(self) -> ProducerIdentity:
-        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        """Throws away the producer, if there is one, and run InitProducerId with a new one."""
         spec = self._spec
         # connects in the background while the producer takes its id
         self._source()
@@ -169,11 +167,11 @@ class ClientPlane:
         return self._producer.identity()
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction."""
+        """Begins a transaction."""
         self._written = {}
         self._advancing = {}
         self._used = 0
-        self._sieve.letters.clear()
+        self._sieve.dead_letters.clear()
         self._tx.begin()
         self._begun = self._clock.monotonic()
         return self._tx.identity()
@@ -183,7 +181,7 @@ class ClientPlane:
         return False
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produce records of ours into the open transaction."""
+        """Produces records of ours into the open transaction."""
         with self._naming_source_topics():
             self._tx.write(records)
 
@@ -203,7 +201,7 @@ class ClientPlane:
         return self._flushed(Acks(runs), speculative=True)
 
     def flush(self, seconds: float) -> Flushed:
-        """Wait for every acknowledgement, balance the account (rule 7)."""
+        """Waits for every acknowledgement, balance the account (EO-7)."""
         with self._naming_source_topics():
             self._tx.flush(seconds)
         acks = self._tx.take_acks()
@@ -234,16 +232,18 @@ class ClientPlane:
             advances[source] = advance
         if not speculative and self._jumps is not None:
             self._explain(self._jumps, accounts, advances)
-        letters = self._sieve.letters
+        dead_letters = self._sieve.dead_letters
         balanced = [_account(account, () if speculative else account.ranges) for account in accounts]
-        if letters:
-            balanced = [replace(one, dead_letters=tuple(letters.get(one.source, ()))) for one in balanced]
+        if dead_letters:
+            balanced = [
+                replace(one, dead_letters=tuple(dead_letters.get(one.source, ()))) for one in balanced
+            ]
         return Flushed(tuple(balanced), advances)
 
     def _explain(
         self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
     ) -> None:
-        """Look for holes in the source's logs where records do not follow each other (rule 6)."""
+        """Looks for holes in the source's logs where records do not follow each other (EO-6)."""
         found = jumps.look(
             (
                 (
@@ -270,7 +270,7 @@ class ClientPlane:
         return is_compacting(policies.get(topic, "compact"))
 
     def commit(self) -> CommitOutcome:
-        """Commit the open transaction."""
+        """Commits the open transaction."""
         with self._naming_source_topics():
             self._tx.flush(self._spec.link.transaction_timeout)
         acks = self._tx.take_acks()
@@ -289,7 +289,7 @@ class ClientPlane:
         return outcome
 
     def abort(self) -> None:
-        """Abort what is open, as well as that goes."""
+        """Aborts what is open, as well as that goes."""
         if self._producer is not None:
             self._producer.abort()
         self._planner.clear()
@@ -297,7 +297,7 @@ class ClientPlane:
     # -- consumer side ---------------------------------------------------------------------------
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begin to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those that are fetched already."""
         consumer = self._source()
         connect(consumer, sorted({start.source.topic for start in starts}))
         self._tx.learn(sorted({start.target_topic for start in starts}))
@@ -326,7 +326,7 @@ class ClientPlane:
             seek_to_compare(consumer, positions, self._clock)
 
     def treat(self, treatment: Treatment) -> None:
-        """Send records in this way from the next transaction on; one that is open is aborted next."""
+        """Sends records in this way from the next transaction on; one that is open is aborted next."""
         # what is held of one partition is older than anything else of it
         self._pending = [*self._sieve.treat(treatment), *self._pending]
         self._reached.consumed()
@@ -334,7 +334,7 @@ class ClientPlane:
             self._sieve.keep_pace(self._consumer)
 
     def restart(self) -> None:
-        """Forget everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` gives the new beginning."""
         self._pending.clear()
         self._last_records.clear()
         self._lost = False
@@ -349,7 +349,7 @@ class ClientPlane:
             self._consumer.unassign()
 
     def await_records(self, seconds: float) -> bool:
-        """Wait for something to mirror; ends of partitions are noted on the way."""
+        """Waits for something to mirror; ends of partitions are noted on the way."""
         if self._pending or self._sieve.holding:
             return True
         deadline = Deadline(seconds, self._clock)
@@ -380,7 +380,7 @@ class ClientPlane:
         }
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
         failure = fetch_failure(self._pending[0]) if self._pending else None
         if failure is not None:
             if isinstance(failure, SourceDamagedError) and self._planner.reached():
@@ -420,7 +420,7 @@ class ClientPlane:
         return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
 
     def close(self) -> None:
-        """Close all clients; leave nothing running."""
+        """Closes all clients; leave nothing running."""
         self._close_producer()
         if self._consumer is not None:
             try:
@@ -462,7 +462,7 @@ class ClientPlane:
             raise
         except TargetRefusedError as error:
             letter = error.target_topic == self._names.dead_letter_topic
-            source = next(iter(self._sieve.letters), None) if letter else self._source_of(error)
+            source = next(iter(self._sieve.dead_letters), None) if letter else self._source_of(error)
             if source is None:
                 raise
             begin = self._committed.get(source, 0)
@@ -531,7 +531,7 @@ class ClientPlane:
         self._lost = True
 
     def _compared(self, messages: list[Any]) -> list[Any]:
-        """What is left of messages when the last mirrored records have been compared with the log (rule 5)."""
+        """What is left of messages when the last mirrored records have been compared with the log (EO-5)."""
         if not self._last_records.expecting:
             return messages
         messages, changed = self._last_records.compare(messages)
@@ -543,7 +543,7 @@ class ClientPlane:
         return messages
 
     def _fetch_again(self, messages: list[Any]) -> list[Any]:
-        """Fetch from the last mirrored records on; what has come of those partitions comes again behind them."""
+        """Fetches from the last mirrored records on; what has come of those partitions comes again behind them."""
         tails = {
             SourcePartition(topic, partition): RecordMark(*tail)
             for topic, partition, tail in self._planner.tails()

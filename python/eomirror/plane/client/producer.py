@@ -1,5 +1,5 @@
 """
-A transactional producer that knows whether its commits were clean (rules 7, 8 and 9).
+A transactional producer that knows whether its commits were clean (EO-7, EO-8 and EO-9).
 
 librdkafka speaks the first transaction protocol: an EndTxn that was delayed in the network and repeated by the
 library ends whatever transaction is open when it arrives at last, while ``commit_transaction()`` has long
@@ -122,14 +122,11 @@ class TransactionalProducer:
     One producer with a transactional.id, from InitProducerId to its last commit or abort.
 
     Args:
-        cluster: The target cluster.
-        client_id: What brokers see.
         transactional_id: The id to take; older producers with it are fenced by `init`.
         transaction_timeout: Seconds after which the coordinator aborts what is left open.
         known_topic: A topic that exists and that we may describe.
         partitions: How many partitions it will write to at a time, about; decides when batches are sent.
         batch_bytes: Largest batch to send; None for librdkafka's own, or the user's.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -188,7 +185,7 @@ class TransactionalProducer:
 
     def init(self, seconds: float = 60.0) -> None:
         """
-        Run InitProducerId: fence older producers of the id, abort what they left open.
+        Runs InitProducerId: fence older producers of the id, abort what they left open.
 
         Raises:
             FencedError: A newer producer took the id meanwhile.
@@ -211,7 +208,7 @@ class TransactionalProducer:
             return
 
     def learn(self, topics: Sequence[str]) -> None:
-        """Ask for these topics, so that partitions that were added to them are known before they are written to."""
+        """Asks for these topics, so that partitions that were added to them are known before they are written to."""
         connect(self._producer, topics)
 
     def identity(self, seconds: float = 5.0) -> ProducerIdentity:
@@ -224,7 +221,7 @@ class TransactionalProducer:
         return self._identity
 
     def begin(self) -> None:
-        """Begin a transaction, once the markers of the last one are likely written; nothing is sent."""
+        """Begins a transaction, once the markers of the last one are likely written; nothing is sent."""
         if (left := self._pause.left(self._clock.monotonic())) > 0:
             self._clock.sleep(left)
         self._witness.mark()
@@ -232,7 +229,7 @@ class TransactionalProducer:
 
     def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None:
         """
-        Produce records in order; each is a tuple of `Producer.produce`'s positional arguments.
+        Produces records in order; each is a tuple of `Producer.produce`'s positional arguments.
 
         Raises:
             TargetRefusedError: A record is larger than this client may send; the transaction must be aborted,
@@ -259,12 +256,12 @@ class TransactionalProducer:
         self._serve(0)
 
     def write(self, records: Iterable[MetadataRecord]) -> None:
-        """Produce records of ours."""
+        """Produces records of ours."""
         self.produce_all([(record.topic, record.value, record.key, record.partition) for record in records])
 
     def flush(self, seconds: float) -> None:
         """
-        Wait until every record is acknowledged.
+        Waits until every record is acknowledged.
 
         Raises:
             TargetRefusedError: The target refused a record for what it is.
@@ -286,7 +283,7 @@ class TransactionalProducer:
 
     def serve(self) -> None:
         """
-        Let the client deliver its events; a producer that is not in use needs it a few times a second.
+        Lets the client deliver its events; a producer that is not in use needs it a few times a second.
 
         Raises:
             FencedError: A newer producer has our id.
@@ -299,12 +296,12 @@ class TransactionalProducer:
 
     def commit(self) -> CommitOutcome:
         """
-        Commit the open transaction.
+        Commits the open transaction.
 
         Raises:
             FencedError: A newer producer has our id.
             TransactionFailedError: It is certainly not committed.
-            OutcomeUnknownError: It may be committed (rule 8).
+            OutcomeUnknownError: It may be committed (EO-8).
         """
         try:
             # librdkafka's own default has no end: while answers are lost it repeats EndTxn for as long as it is let
@@ -322,7 +319,7 @@ class TransactionalProducer:
         return CommitOutcome.CLEAN if self.clean() else CommitOutcome.SUSPECT
 
     def clean(self) -> bool:
-        """Whether no transactional request since `begin` can still travel (EO-9)."""
+        """Returns whether no transactional request since `begin` can still travel (EO-9)."""
         requests = self._witness.requests()
         for key in _TRANSACTION_KEYS:
             sent, answered, errors = requests.get(key, (0, 0, 0))
@@ -332,7 +329,7 @@ class TransactionalProducer:
         return requests.get(_END_TXN, (0, 0, 0))[0] <= 1 and not requests.get(_PRODUCE, (0, 0, 0))[2]
 
     def abort(self) -> None:
-        """Abort what is open, as well as that goes; the producer is spent afterwards."""
+        """Aborts what is open, as well as that goes; the producer is spent afterwards."""
         try:
             self._producer.purge()
             self._producer.abort_transaction(_ABORT_SECONDS)
@@ -341,7 +338,7 @@ class TransactionalProducer:
             log.info("abort_left_to_successor", transactional_id=self.transactional_id, error=str(raised))
 
     def close(self) -> None:
-        """Let go of the client; what is still queued is thrown away."""
+        """Lets go of the client; what is still queued is thrown away."""
         try:
             self._producer.purge()
             self._producer.poll(0)
@@ -353,7 +350,7 @@ class TransactionalProducer:
 
     def _await_failure(self) -> None:
         """
-        Wait a little for the report of a record that failed.
+        Waits a little for the report of a record that failed.
 
         librdkafka takes no more records of a transaction from the moment in which one was refused, and reports that
         one a moment later.  Only the report says why; without it a refused record would be sent again for ever.

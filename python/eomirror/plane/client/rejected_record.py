@@ -43,7 +43,6 @@ class TargetRefusedError(RecordRefusedError):
         what: The record in words.
         cause: What was said.
         target_topic: Where it was to go.
-        target_partition: Partition there.
         by_client: The client library refused it, and sent nothing.
     """
 

@@ -25,12 +25,7 @@ _READ_SECONDS = 2.0
 
 
 class LogReader:
-    """
-    A connection of the native plane to a lane's source, made when it is first needed.
-
-    Args:
-        spec: The lane.
-    """
+    """A connection of the native plane to a lane's source, made when it is first needed."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self._spec = spec
@@ -60,7 +55,7 @@ class LogReader:
             return None
 
     def close(self) -> None:
-        """Close the connection; the next look makes another one."""
+        """Closes the connection; the next look makes another one."""
         self._reader = None
 
     def _connect(self) -> PlaneReader | None:

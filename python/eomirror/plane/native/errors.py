@@ -216,11 +216,11 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
 
 def lane_error(failure: NativeFailureError, *, accept_gaps: bool = False) -> LaneError | MirrorError:
     """
-    The error that a lane understands; a kind without a row ends the attempt, and nothing is guessed.
+    Returns the error that a lane understands; a kind without a row ends the attempt, and nothing is guessed.
 
     Args:
         failure: What the extension raised.
-        accept_gaps: ``on_gap: accept``; a gap is then for recovery to record, in a transaction (rule 6).
+        accept_gaps: ``on_gap: accept``; a gap is then for recovery to record, in a transaction (EO-6).
     """
     if failure.kind == "gap" and accept_gaps:
         return _failed(failure)

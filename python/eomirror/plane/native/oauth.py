@@ -47,13 +47,11 @@ class ClientCredentials:
     Asks a token endpoint for access tokens; called with ``sasl.oauthbearer.config``, as a callable of the extension is.
 
     Attributes:
-        url: The endpoint, http or https.
         header: ``Authorization`` header with identity and secret.
         scope: What the token shall be good for; empty to leave it to the server.
         extensions: SASL extensions (KIP-342) that go to brokers with each token.
         authorities: Certificate authorities for https: a file or a folder; empty for the system's.
         authorities_pem: Likewise, as text.
-        clock: Where time comes from.
     """
 
     url: str
@@ -162,7 +160,6 @@ def with_tokens(
 
     Args:
         properties: librdkafka's, as text.
-        clock: Where time comes from.
 
     Raises:
         ClusterError: The endpoint's URL is none, or a function cannot be imported.

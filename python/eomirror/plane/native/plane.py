@@ -6,7 +6,7 @@ counts the bytes of whole batches as they travel, its timestamp is the largest o
 empty: whoever compares content reads both sides (`eomirror verify`).
 
 Under protocol V2 every transaction has an identity of its own, and a commit whose answer was lost is found out by
-sending the same request again: a commit that returns is clean (rules 8 and 9).
+sending the same request again: a commit that returns is clean (EO-8 and EO-9).
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ class NativePlane:
     Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for what each call means.
 
     Args:
-        spec: The lane.
         settings: Reads settings of target topics, in one request.
-        clock: Where time comes from.
         policies: Reads ``cleanup.policy`` of source topics, in one request.
     """
 
@@ -152,14 +150,14 @@ class NativePlane:
             return delays_text(self._lane.delays())
 
     def open(self) -> ProducerIdentity:
-        """Throw away the producer, if there is one, and run InitProducerId with a new one."""
+        """Throws away the producer, if there is one, and run InitProducerId with a new one."""
         with self._told():
             if self._lane is None:
                 self._lane = self._new_lane()
             return ProducerIdentity(*self._lane.open(_INIT_SECONDS))
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction."""
+        """Begins a transaction."""
         self._used = 0
         with self._told():
             identity = ProducerIdentity(*self._open_lane.begin(self._spec.link.transaction_timeout))
@@ -167,7 +165,7 @@ class NativePlane:
         return identity
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produce records of ours into the open transaction."""
+        """Produces records of ours into the open transaction."""
         with self._told():
             self._open_lane.write(
                 [(record.topic, record.partition, record.key, record.value) for record in records],
@@ -183,19 +181,19 @@ class NativePlane:
         return Flushed(tuple(_account(account) for account in accounts), self.advances())
 
     def flush(self, seconds: float) -> Flushed:
-        """Wait for every acknowledgement, balance the account (rule 7)."""
+        """Waits for every acknowledgement, balance the account (EO-7)."""
         with self._told():
             accounts = self._open_lane.settle(seconds)
         self._flushed_after = self._clock.monotonic() - self._begun
         return Flushed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def has_more(self) -> bool:
-        """Whether more has come of partitions that the open transaction holds."""
+        """Returns whether more has come of partitions that the open transaction holds."""
         with self._told():
             return self._open_lane.has_more()
 
     def commit(self) -> CommitOutcome:
-        """Commit the open transaction; an answer that was lost is asked for again (rule 8)."""
+        """Commits the open transaction; an answer that was lost is asked for again (EO-8)."""
         began = self._clock.monotonic()
         self._pace.acknowledged(self._used, self._flushed_after)
         with self._told():
@@ -206,7 +204,7 @@ class NativePlane:
         return CommitOutcome.CLEAN if whole else CommitOutcome.SUSPECT
 
     def abort(self) -> None:
-        """Abort what is open, as well as that goes."""
+        """Aborts what is open, as well as that goes."""
         if self._lane is None:
             return
         try:
@@ -220,7 +218,7 @@ class NativePlane:
     # -- consumer side ---------------------------------------------------------------------------
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begin to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those that are fetched already."""
         self._route({start.source.topic: start for start in starts})
         with self._told():
             self._open_lane.start(
@@ -238,7 +236,7 @@ class NativePlane:
             )
 
     def restart(self) -> None:
-        """Forget everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` gives the new beginning."""
         # settings may have changed, and topics have been replaced
         self._routed.clear()
         if self._lane is not None:
@@ -251,7 +249,7 @@ class NativePlane:
             raise AssertionError("refused records are sought by the client plane")
 
     def await_records(self, seconds: float) -> bool:
-        """Wait for something to mirror; positions move past what holds nothing."""
+        """Waits for something to mirror; positions move past what holds nothing."""
         with self._told():
             return self._open_lane.await_records(seconds)
 
@@ -267,14 +265,14 @@ class NativePlane:
         }
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetch, decide and produce what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
         with self._told():
             records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
         self._used += size
         return Pumped(records, size, drained=drained, enough=full)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         if self._lane is not None:
             self._lane.close()
             self._lane = None
@@ -342,7 +340,7 @@ class NativePlane:
         )
 
     def _route(self, wanted: Mapping[str, Start]) -> None:
-        """Tell the extension where topics go, and what their targets take."""
+        """Tells the extension where topics go, and what their targets take."""
         fresh = {topic: start for topic, start in wanted.items() if topic not in self._routed}
         if not fresh:
             return
