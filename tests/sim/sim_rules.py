@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STUCK = "EO-progress"
 
 # of the errors that stop a topic for what the target left out or lost, and dropped by it (`eomirror.recovery.hanging`)
-_LEFT_OUT = ("the target dropped", "the target left out how transactions ended", "the target was truncated")
+_LEFT_OUT = ("the target dropped", "the target has hanging transactions", "the target was truncated")
 _TOLD_OF = {_LEFT_OUT[0], _LEFT_OUT[2]}
 
 # what tells how a transaction ended: copies and positions, not what only accompanies them

@@ -333,7 +333,7 @@ def _check_copies(flushed: Flushed, current: Mapping[SourcePartition, Position])
         # A marker follows the last record of a lane's transaction.  Either a broker left the marker out, or the
         # record is lost and the marker took its offset.  The next attempt finds out which
         # (`eomirror.recovery.resolve_hanging`), because the records of this one follow.
-        raise TransactionFailedError(f"EO-5: no marker stands behind the record {in_doubt} of the target")
+        raise TransactionFailedError(f"EO-5: no marker follows the record {in_doubt} of the target")
 
 
 def _next_position(

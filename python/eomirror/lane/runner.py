@@ -312,7 +312,7 @@ class LaneRunner:
         self._watch_copies()
         leaving = self._leaving()
         if leaving is not None:
-            # a stop must not wait for a target that may be down: only one that answered recently gets a last transaction
+            # a stop must not wait for a target that is down: only after a recent answer a last transaction is begun
             answered = self._watch.answered_lately(self._clock.monotonic())
             if leaving.ending is Ending.STOPPED and answered and self._compaction.leave():
                 return Event.ADVANCE_DUE

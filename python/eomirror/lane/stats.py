@@ -137,9 +137,7 @@ class AttemptStats:
         stopped: dict[str, tuple[int, str]],
         unauthorized: Collection[str] = (),
     ) -> LaneReport:
-        """
-        Returns the result; ``stopped`` maps topics to exit code and text, ``unauthorized`` names the retried ones.
-        """
+        """Returns the result; ``stopped`` maps topics to exit code and text, ``unauthorized`` names retried ones."""
         code = max((code for code, _ in stopped.values()), default=0)
         return LaneReport(
             lane=self._spec.lane,

@@ -1,42 +1,42 @@
 """
-What earlier transactions of a lane left open on the target, and what is done about it (pure; docs/adr/0012).
+Decides about hanging transactions that a lane left on the target (KIP-664). Pure; docs/adr/0012.
 
-A transaction ends in two steps: its coordinator writes down the outcome, then the leaders of its partitions write a
-marker each.  Kafka 4.3 leaves the marker out, for good, in a partition that has no leader at that moment.  What the
-transaction wrote there stays open: nobody who reads `read_committed` sees it or anything behind it, and it takes the
-outcome of whatever transaction the same producer id ends there next::
+A transaction ends in two steps: its coordinator records the outcome, then each partition leader writes a marker.  Kafka
+4.3 skips the marker, for good, in a partition that has no leader at that moment.  The records there stay pending: a
+`read_committed` reader sees neither them nor anything after them, and they take the outcome of the next transaction
+that the same producer id ends there::
 
     coordinator             topic-0 (has no leader)       the lane's next transaction
+
     abort decided
-    marker left out         records of it stay open
+    marker skipped          its records stay pending
     InitProducerId: fine
-                                                          writes behind them, commits
-                            all of it is shown: duplicates
+                                                          writes after them, commits
+                            all records visible: duplicates
 
-So an attempt looks for it once older attempts are fenced.  From then on what is open by our producer id was left over,
-because InitProducerId returns when all markers are written that ever will be.  The leaders of the partitions say whose
-an open transaction is and where it begins (`DescribeProducers`, KIP-664).
+So an attempt searches for them once older attempts are fenced.  From then on any pending records of our producer id are
+left over, because InitProducerId returns only after the last marker that will ever be written.  Partition leaders
+report the producer and the first offset of an open transaction (`DescribeProducers`, KIP-664).
 
-What was the outcome?  A transaction holds its data and its position (EO-1), so one tells of the other:
+The outcome is derived from the fact that a transaction holds its data and its position (EO-1):
 
-* Positions can be read, and the copy of a partition is open.  A position that names a record in the open range
-  (`Position.target_offset`) is of the transaction that wrote it: committed.  Where no position does, what is
-  open was aborted, or never ended.
-* A positions partition is open.  The records in it name what their transaction wrote elsewhere: is that shown, or was
-  it aborted?  (One that only advanced names what an earlier transaction wrote, and tells nothing.  One that
-  foresaw a record which was never written names what stands there instead: who wrote it tells that.)  Where it is
-  open as well, one outcome for all of it is as good as the other: it is aborted, and comes again.  So positions
-  come first, and all else follows from them.
+* Positions are readable, and the copy of a partition has pending records.  If a position names a record in the pending
+  range (`Position.target_offset`), the transaction was committed.  If no position does, it was aborted or never ended.
+* A positions partition has pending records.  They name the records that their transaction wrote elsewhere, which are
+  either committed or aborted.  (A position that only advanced names a record of an earlier transaction, and proves
+  nothing.  A speculative position may name an offset that its transaction never wrote; the producer of the record there
+  decides.)  If those are pending too, one outcome for all is as good as the other: they are aborted and mirrored again.
+  So positions are resolved first, and everything else follows from them.
 
-It is ended by a transaction that the partitions are part of and that writes nothing, so that nobody ever reads a record
-of ours in a topic of others.  Only who still has the id since before the look may do so: what an attempt that was
-overtaken has read is old, and would be done to what its successor wrote.
+A hanging transaction is ended by a transaction that includes the partitions and writes nothing, so readers of other
+topics never see a record of ours.  Only a producer that has held the id since before the search may do so: an overtaken
+attempt has stale information, and would end its successor's records.
 
-What cannot be ended any more is a transaction that our next one has ended already, the
-wrong way: a lane commits, the markers of some partitions are left out, and the transaction behind it is aborted.  Then
-the position lies.  The record that it names is in the log and is not shown (`lost_error`); or the position was dropped,
-and records of the lane are shown behind the one that the position before it names (`ahead_error`).  Every attempt looks
-for both, and stops the topic: to go back, or on, is for a person to decide (EO-4).
+One case cannot be repaired: our next transaction has already ended the hanging one the wrong way.  A lane commits, the
+markers of some partitions are skipped, and the next transaction is aborted.  Then the position is wrong.  Either its
+record is in the log but aborted (`lost_error`), or the position itself was aborted, and records of the lane are
+committed after the one that the previous position names (`ahead_error`).  Every attempt checks both and stops the
+topic: the user decides where to resume (EO-4).
 """
 
 from __future__ import annotations
@@ -69,65 +69,61 @@ __all__ = [
 
 
 class HangingClient(Protocol):
-    """Sees and ends what is open in partitions of the target (`eomirror.recovery.hanging`)."""
+    """Finds and ends hanging transactions on the target."""
 
     def open(self, partitions: Collection[tuple[str, int]]) -> Sequence[OpenRange]:
         """
-        Open transactions in these partitions; none where nobody can tell whose they are.
+        Returns open transactions in these partitions; none where the producer is unknown.
 
         Raises:
             UnreachableError: A partition has no leader that answers.
-            MirrorError: The target refuses us.
+            MirrorError: The target refuses the request.
         """
 
     def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
-        """Keys and values of all records of its range, of other producers too; for topics of ours."""
+        """Returns keys and values of all records of a range, of other producers too; for state topics only."""
 
     def record_states(self, records: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], RecordState]:
-        """What became of acknowledged records, one in each partition, by their offsets."""
+        """Returns the states of acknowledged records, one offset per partition."""
 
     def is_written_by(self, where: tuple[str, int], offset: int, writer: ProducerIdentity) -> bool:
-        """
-        Returns whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
-        """
+        """Returns whether the offset holds a record of this producer, and not a marker or another producer's record."""
 
     def overwritten(
         self, records: Mapping[tuple[str, int], tuple[int, ProducerIdentity]]
     ) -> AbstractSet[tuple[str, int]]:
         """
-        Partitions in which something else stands at an offset than a record of this producer.
+        Returns partitions where the offset holds something else than a record of this producer.
 
-        Of partitions that `record_states` was asked about just before, and only where something stands behind the
-        record.  A
-        record that was deleted or compacted away says nothing.
+        Only for partitions that `record_states` examined just before, and only where the log continues after the
+        record.  A record that was deleted or compacted away proves nothing.
         """
 
     def committed_behind(
         self, records: Mapping[tuple[str, int], int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[tuple[str, int]]:
         """
-        Partitions in which committed records of these producers stand behind a record, by its offset.
+        Returns partitions where committed records of these producers follow the given offset.
 
-        Of partitions that `record_states` was asked about just before.  Who they are is asked only where something
-        stands
-        behind one.
+        Only for partitions that `record_states` examined just before.  The producer ids are requested only if the log
+        continues after an offset.
         """
 
     def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[tuple[str, int]]:
         """
-        Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
+        Returns copies where, by the offset map, records after the position's last one were committed and deleted since.
 
-        Of partitions that `record_states` was asked about just before.
+        Only for partitions that `record_states` examined just before.
         """
 
     def writers(self, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], AbstractSet[str]]:
-        """Transactional ids that have written to partitions, as far as brokers remember: about a day."""
+        """Returns the transactional ids that wrote to partitions, as far as brokers remember: about a day."""
 
     def lanes(self, highest: int) -> Mapping[int, int]:
-        """Producer id -> lane, of the lanes up to this one."""
+        """Returns producer id -> lane, for lanes up to this number."""
 
     def release(self) -> None:
-        """Lets go of connections; the next look makes new ones."""
+        """Closes connections; the next search opens new ones."""
 
     def end(
         self,
@@ -138,31 +134,31 @@ class HangingClient(Protocol):
         held: ProducerIdentity | None = None,
     ) -> ProducerIdentity:
         """
-        Takes over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+        Takes over the transactional.id of a lane, or of the owner (None), and ends its producer's transactions there.
 
         Args:
-            partitions: Where.
-            commit: How.
-            held: Of the id, if it is ours: then only if it is still.
+            partitions: Partitions with hanging transactions.
+            commit: Whether to commit or abort.
+            held: Identity that must still hold the id, if the id is ours.
 
         Returns:
-            The id's identity from now on.
+            The new identity of the id.
 
         Raises:
-            FencedError: Somebody else has taken the id since, or took it at the same time.
-            MirrorError: The target does not do it, or not in time.
+            FencedError: Another process has taken the id meanwhile.
+            MirrorError: The target refuses, or does not answer in time.
         """
 
 
 class RecordState(enum.Enum):
     """
-    What a `read_committed` reader sees at an offset that a record was acknowledged at.
+    Result for a `read_committed` reader at the offset of an acknowledged record.
 
-    COMMITTED: The record.  (Of an offset that was only foreseen: perhaps a marker, or what somebody else wrote.)
-    ABORTED: Nothing, though the record is there: it was aborted.
-    PENDING: Nothing yet.
-    DELETED: Nothing, and nobody can tell: it was deleted or compacted away, or never written.
-    UNREADABLE: We may not look.
+    COMMITTED: The record is visible. (At a speculative offset it may be a marker or another producer's record.)
+    ABORTED: The record is there but not visible.
+    PENDING: Its transaction is open.
+    DELETED: Not there: deleted, compacted away or never written.
+    UNREADABLE: We lack the Read ACL.
     """
 
     COMMITTED = "committed"
@@ -178,9 +174,9 @@ class OpenRange:
     A transaction that is open in a partition of the target, as its leader describes it.
 
     Attributes:
-        producer_id: Whose it is.
-        epoch: The newest producer epoch that has written there.
-        start: Its first record.
+        producer_id: Its producer.
+        epoch: Newest producer epoch that has written there.
+        start: Offset of its first record.
         end: High watermark of the partition.
     """
 
@@ -199,15 +195,14 @@ class OpenRange:
 
 def copy_was_committed(position: Position, found: OpenRange) -> bool:
     """
-    Returns whether what is open in the copy of a source partition was committed.
+    Returns whether the pending records in the copy of a source partition were committed.
 
     Args:
-        position: The valid one of the partition.
-        found: What the producer of this position, or of a later transaction of its lane, has open there.
+        position: Valid position of the partition.
+        found: Open transaction of this position's producer, or of a later transaction of its lane.
 
     Raises:
-        DataLossError: Some of it was, and what is behind was not, or cannot be told from it; whatever ends
-            the first ends the other alike.
+        DataLossError: A part of it was committed, and the rest was not or is unknown; one end decides both.
     """
     last = position.target_offset
     if last is None or last < found.start:
@@ -215,11 +210,11 @@ def copy_was_committed(position: Position, found: OpenRange) -> bool:
     newer = found.producer_id != position.producer_id or found.epoch > position.producer_epoch
     if newer or found.end > last + 1:
         raise DataLossError(
-            f"{position.source}: the target left out how transactions ended: {found.topic}-{found.partition} is open "
-            f"from offset {found.start} to {found.end}; up to {last} it was committed, and what is behind was not, "
-            "or cannot be told from it",
-            fix="stop the mirror, end it (kafka-transactions.sh abort), compare (`eomirror verify`), and say where "
-            f"to go on: {_adopt(position)}",
+            f"{position.source}: the target has hanging transactions: {found.topic}-{found.partition} is open "
+            f"from offset {found.start} to {found.end}; up to {last} it was committed, and the rest was not, "
+            "or is unknown",
+            fix="stop the mirror, end it (kafka-transactions.sh abort), compare (`eomirror verify`), and choose a "
+            f"resume offset: {_adopt(position)}",
             topic=position.topic,
         )
     return True
@@ -227,11 +222,11 @@ def copy_was_committed(position: Position, found: OpenRange) -> bool:
 
 def state_was_committed(behind: Iterable[bool], *, in_doubt: bool) -> bool:
     """
-    Returns whether what is open in a topic of ours was committed, by the positions of what it speaks of.
+    Returns whether pending records of a state topic were committed, derived from the positions of their partitions.
 
     Args:
-        behind: Of each record, whether the position of its partition is behind it.
-        in_doubt: What to do where they differ: several transactions, of which some were aborted.
+        behind: For each record, whether its partition's position is past it.
+        in_doubt: Result if they differ: several transactions, of which some were aborted.
     """
     told = set(behind)
     return in_doubt if len(told) > 1 else told == {True}
@@ -239,75 +234,72 @@ def state_was_committed(behind: Iterable[bool], *, in_doubt: bool) -> bool:
 
 def positions_were_committed(last: Collection[RecordState], earlier: Collection[RecordState]) -> bool:
     """
-    Returns whether the positions that are open were committed.
+    Returns whether pending positions were committed.
 
-    A lane that goes on has committed what was before, so of several transactions only the last is in doubt, and a
-    record of it that is shown proves it.  What it has lost elsewhere each position tells by itself (`lost_error`).
+    A lane that continues has committed everything before.  So only the last of several transactions is in doubt, and a
+    committed record of it proves its commit.  Losses elsewhere show in each position (`lost_error`).
 
     Args:
-        last: What became of the records that the last of their transactions wrote, one of each partition.
-        earlier: Likewise of those before it.
+        last: States of the records that the last transaction wrote, one per partition.
+        earlier: States of the records of the transactions before it.
 
     Raises:
-        UnreachableError: Those before it were committed, and it was not, or nobody can tell.
+        UnreachableError: The earlier ones were committed, and the last one was not or is unknown.
     """
     if RecordState.COMMITTED in last:
         return True
-    # to abort them on the chance would bring twice what was committed; a record of the last that is aborted tells of it
+    # aborting them without proof could duplicate committed records; an aborted record of the last one is proof
     if RecordState.UNREADABLE in earlier or (
         RecordState.UNREADABLE in last and RecordState.ABORTED not in last
     ):
         raise unclear_error(
             "the positions",
-            "whether they were committed tells who reads the copies, and we may not",
-            fix="grant Read on the topics that `records_not_readable` names; this is tried again",
+            "only the copies tell whether they were committed, and we may not read them",
+            fix="grant Read on the topics that `records_not_readable` names; this is retried",
         )
     if RecordState.COMMITTED in earlier:
         raise unclear_error(
             "the positions",
-            "they are of several transactions, and of the last nobody can tell whether it was committed",
+            "they belong to several transactions, and the outcome of the last one is unknown",
         )
     return False
 
 
 def lost_error(position: Position) -> DataLossError:
-    """Returns the error that names records which the target dropped behind the mirror's back."""
+    """Returns the error for committed records that the target dropped."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
-        f"{position.source}: the target dropped what was committed: the position {position.offset} was committed with "
-        f"record {position.target_offset} of {where}, and an aborted one stands there. Either the copy was truncated "
-        "or restored from an older state and written on; or a broker left the end of a transaction out, as Kafka 4.3 "
+        f"{position.source}: the target dropped committed records: the position {position.offset} was committed with "
+        f"record {position.target_offset} of {where}, and the record there is aborted. Either the copy was truncated "
+        "or restored from an older state and then extended; or a broker skipped the end of a transaction, as Kafka 4.3 "
         "does in partitions that have no leader at that moment",
-        fix=f"`eomirror verify` tells which records are missing; say where to go on: {_adopt(position)}",
+        fix=f"`eomirror verify` tells which records are missing; choose a resume offset: {_adopt(position)}",
         topic=position.topic,
     )
 
 
 def ahead_error(position: Position) -> DataLossError:
-    """Returns the error that names a copy which holds more than its position says."""
+    """Returns the error for a copy that holds more than its position says."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
-        f"{position.source}: the target dropped the position of what was committed: records of this link stand or "
-        f"stood in {where} behind {position.target_offset}, the last one that position {position.offset} speaks of. "
-        "Either the positions were truncated or restored from an older state; or a broker left the end of a "
+        f"{position.source}: the target dropped the position of committed records: records of this link are or "
+        f"were in {where} after {position.target_offset}, the last one that position {position.offset} names. "
+        "Either the positions were truncated or restored from an older state; or a broker skipped the end of a "
         "transaction out, as Kafka 4.3 does in partitions that have no leader at that moment",
-        fix="`eomirror verify` tells how far the copy goes; say where to go on: "
+        fix="`eomirror verify` tells how far the copy goes; choose a resume offset: "
         f"--adopt {position.source}=OFFSET",
         topic=position.topic,
     )
 
 
 def orphaned_error(position: Position, found: OpenRange) -> UnreachableError:
-    """
-    Returns the error that names a copy that is open by a producer id which the transactional.id of its lane has no
-    more.
-    """
+    """Returns the error for a hanging transaction whose producer id no transactional.id of a lane owns."""
     where = f"{found.topic}-{found.partition}"
     return UnreachableError(
-        f"{position.source}: a transaction was left open on the target in {where}, from offset {found.start} on, by "
-        f"producer {found.producer_id}, which no lane has any more: nobody reads what is behind it",
+        f"{position.source}: a hanging transaction blocks {where} on the target from offset {found.start}; its "
+        f"producer {found.producer_id} belongs to no lane; read_committed readers stop there",
         fix=f"kafka-transactions.sh abort --topic {found.topic} --partition {found.partition} --start-offset "
-        f"{found.start}, then compare with `eomirror verify`; the topic is tried again by itself",
+        f"{found.start}, then compare with `eomirror verify`; the topic is retried automatically",
         topic=position.topic,
     )
 
@@ -316,13 +308,13 @@ def unclear_error(
     where: str,
     why: str,
     *,
-    fix: str = "this is tried again; if it lasts, see kafka-transactions.sh find-hanging",
+    fix: str = "this is retried; if it lasts, see kafka-transactions.sh find-hanging",
 ) -> UnreachableError:
-    """Something stays open, and cannot be ended now."""
-    return UnreachableError(f"a transaction was left open on the target in {where}: {why}", fix=fix)
+    """Returns the error for a hanging transaction that cannot be ended at present."""
+    return UnreachableError(f"a hanging transaction on the target in {where}: {why}", fix=fix)
 
 
 def _adopt(position: Position) -> str:
-    # only a position that was committed with records tells where the transaction began
+    # only a position with records tells the first offset of its transaction
     began = position.prev if position.records and position.prev is not None else "OFFSET"
     return f"--adopt {position.source}={began}"

@@ -1,9 +1,9 @@
 """
-Sees and ends what transactional ids left open on a cluster (`eomirror.recovery.hanging`).
+Finds and ends hanging transactions on a cluster (`eomirror.recovery.hanging`).
 
 librdkafka has no call for it (its `Producer` neither describes producers nor adds partitions without records), so the
-extension's own client does it, on either plane.  Where that client cannot honour a property of the cluster, or the
-cluster does not know the request, nobody looks, and the log says so.
+extension's own client does it, on either plane.  If that client cannot honour a property of the cluster, or the cluster
+does not know the request, the search is skipped, and the log says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 _SECONDS = 30.0
 _MARKED_SECONDS = 5.0
 _MARKER = 1
-# of what stands behind the last record of ours in a copy that others write to as well; a lane of ours that failed there
+# bytes read after our last record in a copy with other writers; a failed lane of ours
 # leaves less behind
 _MOST_BYTES = 256 * 1024 * 1024
 _LOOK_SECONDS = 0.02
@@ -57,7 +57,7 @@ _Answer = TypeVar("_Answer")
 
 
 class CommittedRanges(Protocol):
-    """Reads the offset map, as far as it tells committed records behind a position."""
+    """Reads committed records after a position from the offset map."""
 
     def ahead(self, positions: Collection[Position]) -> AbstractSet[SourcePartition]:
         """Returns the source partitions for which the map holds committed records behind these positions."""
@@ -68,9 +68,10 @@ class CommittedRanges(Protocol):
 
 class TargetHangingClient:
     """
-    Looks at a link's target, and ends what was left open there; see `eomirror.recovery.hanging.HangingClient`.
+    Client for hanging transactions of a link's target; see `eomirror.recovery.hanging.HangingClient`.
 
     Args:
+        admin: Of the target cluster.
         offset_map: Opens a reader of the link's offset map.
     """
 
@@ -99,21 +100,21 @@ class TargetHangingClient:
 
     def open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
         """
-        Open transactions in these partitions; none where nobody can tell whose they are.
+        Returns open transactions in these partitions; none where the producer is unknown.
 
         Raises:
             UnreachableError: A partition has no leader that answers.
-            MirrorError: The target refuses us.
+            MirrorError: The target refuses the request.
         """
         found: dict[bool, Mapping[_Where, int]] = {}
 
         def ask(committed: bool) -> None:  # noqa: FBT001  an item of the list below
             found[committed] = self._admin.offsets(partitions, at="latest", read_committed=committed)
 
-        # beside each other: over a long way each takes its time
+        # in parallel: over a long link each takes its time
         run_all(ask, [False, True], threads=2, name="ends")
         ends, stable = found[False], found[True]
-        # also one whose transaction has ended between the two; its leader knows of none then
+        # includes partitions whose transaction ended between the two calls; their leader reports none
         behind = [where for where in partitions if stable[where] < ends[where]]
         return [
             OpenRange(
@@ -124,16 +125,16 @@ class TargetHangingClient:
         ]  # fmt: skip
 
     def records(self, found: OpenRange) -> Sequence[tuple[bytes | None, bytes | None]]:
-        """Keys and values of all records of its range, of other producers too."""
+        """Returns keys and values of all records of a range, of other producers too."""
         return self._states.range(found.topic, found.partition, found.start, found.end)
 
     def record_states(self, records: Mapping[_Where, int]) -> Mapping[_Where, RecordState]:
         """
-        What became of acknowledged records, one in each partition, by their offsets.
+        Returns the states of acknowledged records, one offset per partition.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
-            MirrorError: The target refuses us; a topic that we may not read is no reason.
+            MirrorError: The target refuses us; a missing Read ACL raises nothing.
         """
         asked = [(*where, offset) for where, offset in records.items()]
         try:
@@ -153,7 +154,7 @@ class TargetHangingClient:
             log.warning(
                 "records_not_readable",
                 topics=unreadable,
-                reason="whether the target dropped a transaction behind the mirror's back cannot be told",
+                reason="a transaction that the target dropped would go unnoticed",
                 fix="grant Read on these topics of the target",
             )
         found = {where: _STATES[fate] for where, fate in told.items() if fate != "doubtful"}
@@ -162,36 +163,36 @@ class TargetHangingClient:
 
     def is_written_by(self, where: _Where, offset: int, writer: ProducerIdentity) -> bool:
         """
-        Returns whether a record of this producer stands at an offset, and not a marker, or what somebody else wrote.
+        Returns whether the offset holds a record of this producer, rather than a marker or another producer's record.
 
         Raises:
-            UnreachableError: The partition has no leader that answers in time, or nobody can tell.
+            UnreachableError: The partition has no leader that answers in time, or the producer is unknown.
             MirrorError: The target refuses us.
         """
         record, whose = (*where, offset), (writer.producer_id, writer.producer_epoch)
         told = self._told(lambda client: client.is_written_by(record, whose, _SECONDS))
         if told is None:
-            raise unclear_error(f"{where[0]}-{where[1]}", f"who wrote offset {offset} cannot be told")
+            raise unclear_error(f"{where[0]}-{where[1]}", f"the producer of offset {offset} is unknown")
         return told
 
     def overwritten(self, records: Mapping[_Where, tuple[int, ProducerIdentity]]) -> AbstractSet[_Where]:
         """
-        Partitions in which something else stands at an offset than a record of this producer.
+        Returns partitions where the offset holds something else than a record of this producer.
 
-        Of partitions that `record_states` was asked about just before.
+        Only for partitions that `record_states` examined just before.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
             MirrorError: The target refuses us.
         """
         offsets = {where: offset for where, (offset, _) in records.items()}
-        # where only the marker is missing, the marker of another transaction may stand in the record's place
+        # where only the marker is missing, another transaction's marker may have taken the record's offset
         asked = [
             *self._longer(offsets),
             *(where for where, offset in offsets.items() if self._stable.get(where) == offset + 1),
         ]
         if self._link.guard:
-            # applications write to the copy as well: a record and its marker that were lost may be replaced by as many
+            # applications write to the copy too: a lost record and its marker may be replaced by as many records
             asked += [where for where, offset in offsets.items() if self._stable.get(where) == offset + 2]
 
         def ask(client: LeftOpen) -> set[_Where]:
@@ -213,24 +214,24 @@ class TargetHangingClient:
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
     ) -> AbstractSet[_Where]:
         """
-        Partitions in which committed records of these producers stand behind a record, by its offset.
+        Returns partitions where committed records of these producers follow the given offset.
 
-        Of partitions that `record_states` was asked about just before.
+        Only for partitions that `record_states` examined just before.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
-            MirrorError: The target refuses us; a topic that we may not read is no reason.
+            MirrorError: The target refuses us; a missing Read ACL raises nothing.
         """
         longer = self._longer(records)
         if not longer:
             return frozenset()
         whose = set(producer_ids())
-        # where the first of what stands behind a record is deleted, the rest of it is looked at
+        # if the first records after it are deleted, the rest is examined
         starts = self._starts(longer)
 
         def ask(client: LeftOpen) -> set[_Where]:
             found = set()
-            # of all of them: a lane with many copies that others write to has to start as well
+            # one deadline for all: a lane with many shared copies has to start too
             look = Deadline(_SECONDS, self._clock)
             for number, where in enumerate(longer):
                 if look.passed:
@@ -245,14 +246,12 @@ class TargetHangingClient:
 
     def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[_Where]:
         """
-        Copies in which deleted records stood, by the offset map, behind the last one that the position knows.
+        Returns copies where, by the offset map, records after the position's last one were committed and deleted since.
 
-        Of partitions that `record_states` was asked about just before.  Something stood behind the record, and
-        retention has
-        deleted it, so that the log does not tell whether it was an aborted attempt or committed.  The map does: a
-        chunk of it is committed with the records that it names.
-
-        Where the map cannot be read in time nothing is said, and the log names it.
+        Only for partitions that `record_states` examined just before.  Records followed the position's last one, and
+        retention has deleted them, so the log does not tell whether they were committed.  The map does: a chunk is
+        committed with the records that it names.  Partitions whose chunks cannot be read in time are skipped and
+        logged.
 
         Raises:
             MirrorError: The target refuses us.
@@ -268,7 +267,7 @@ class TargetHangingClient:
         try:
             ahead = reader.ahead(deleted)
         except UnreachableError as error:
-            # an open transaction of another lane, or a long map: it must not hold this lane up at each start
+            # another lane's open transaction, or a long map, must not delay each start of this lane
             log.warning("records_behind_not_looked_at", partitions=len(deleted), reason=error.message)
             return frozenset()
         finally:
@@ -277,7 +276,7 @@ class TargetHangingClient:
 
     def writers(self, partitions: Collection[_Where]) -> Mapping[_Where, AbstractSet[str]]:
         """
-        Transactional ids that have written to partitions; none where nobody can tell (KIP-664, ListTransactions).
+        Returns the transactional ids that wrote to partitions; none where unknown (KIP-664, ListTransactions).
 
         Raises:
             UnreachableError: A broker does not answer in time.
@@ -293,7 +292,7 @@ class TargetHangingClient:
 
     def lanes(self, highest: int) -> Mapping[int, int]:
         """
-        Producer id -> lane, of the lanes up to this one; none where nobody can tell (KIP-664, DescribeTransactions).
+        Returns producer id -> lane, for lanes up to this number; none where unknown (KIP-664, DescribeTransactions).
 
         Raises:
             UnreachableError: A coordinator does not answer in time.
@@ -318,11 +317,11 @@ class TargetHangingClient:
         held: ProducerIdentity | None = None,
     ) -> ProducerIdentity:
         """
-        Takes over a lane's transactional.id, or the owner's (None), and end what its producer has open there.
+        Takes over the transactional.id of a lane, or of the owner (None), and ends its producer's transactions there.
 
         Raises:
-            FencedError: Somebody else took the id at the same time, or since it was ``held``.
-            MirrorError: The target does not do it, or not in time.
+            FencedError: Another process took the id at the same time, or after it was ``held``.
+            MirrorError: The target refuses, or does not answer in time.
         """
         whose = self._names.control_transactional_id if lane is None else self._names.transactional_id(lane)
         client, asked = self._client(), list(partitions)
@@ -334,9 +333,9 @@ class TargetHangingClient:
         except (AuthorizationError, UnreachableError):
             raise
         except ClusterError as error:
-            # the coordinator is in another state than we took it for, and the next attempt sees in which
+            # the coordinator's state differs from what we assumed; the next attempt reads it
             raise unclear_error(whose, error.message) from error
-        # the coordinator answers before the markers are written; where they are left out again, the next look tells
+        # the coordinator answers before the markers are written; the next search finds skipped ones
         deadline = Deadline(_MARKED_SECONDS, self._clock)
         while not deadline.passed and producer_id in {one[2] for one in client.open(asked, _SECONDS)}:
             self._clock.sleep(_LOOK_SECONDS)
@@ -345,8 +344,8 @@ class TargetHangingClient:
     # -- inside ----------------------------------------------------------------------------------
 
     def _longer(self, records: Mapping[_Where, int]) -> list[_Where]:
-        """Partitions in which more stands behind a record than the marker of its transaction, or has stood there."""
-        # a leader that says that an offset is out of range tells nothing else
+        """Returns partitions where more than the transaction's marker follows, or followed, a record."""
+        # a leader that answers OFFSET_OUT_OF_RANGE tells nothing else
         unknown = [where for where in records if self._stable.get(where, -1) < 0]
         if unknown:
 
@@ -359,7 +358,7 @@ class TargetHangingClient:
         ]
 
     def _starts(self, partitions: Sequence[_Where]) -> Mapping[_Where, int]:
-        """Where logs begin, of partitions that are there."""
+        """Returns log starts of existing partitions."""
 
         def ask(asked: Sequence[_Where]) -> Mapping[_Where, int]:
             return self._admin.offsets(asked, at="earliest", read_committed=False)
@@ -383,17 +382,17 @@ class TargetHangingClient:
             )
             left = [where for where in partitions if where[0] not in hidden]
             if not hidden:
-                # it is not Read that is missing; nothing is believed of our own topics all the same
+                # Read is not the missing ACL; our own topics are searched in any case
                 left = [where for where in partitions if where[0].startswith("eomirror.")]
             found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
 
     def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, RecordState]:
         """
-        Of these, those that nobody will lead however long we wait: the cluster does not have or does not show them.
+        Returns those partitions that the cluster does not have or hides, so that no leader will ever be elected.
 
-        Asked where one of them had no leader for a while.  A broker that has just started may not know of a topic
-        yet, so the cluster has to say it twice.
+        Called after one of them had no leader for a while.  A broker that has just started may not know a topic yet, so
+        the cluster is asked twice.
         """
         first = self._not_shown(partitions)
         if not first:
@@ -411,7 +410,7 @@ class TargetHangingClient:
         }
 
     def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
-        """What the extension's client says; None where it cannot serve this cluster."""
+        """Calls the extension's client; None if it cannot serve this cluster."""
         try:
             return ask(self._client())
         except (AuthorizationError, UnreachableError):
@@ -422,7 +421,7 @@ class TargetHangingClient:
             return None
 
     def release(self) -> None:
-        """Lets go of the connection; the next look makes a new one."""
+        """Closes the connection; the next search opens a new one."""
         self._made = None
 
     def _client(self) -> LeftOpen:

@@ -1,9 +1,9 @@
 """
-What became of records that a target has acknowledged: shown, aborted, still open, or gone.
+Reads the states of acknowledged records: committed, aborted, pending or deleted.
 
-A consumer that reads `read_committed` begins at each record's offset.  It gets the record, or what comes behind
-it, or the end of the partition.  Where it is not the record, one that reads `read_uncommitted` begins there too: a
-record that only this one gets was aborted (KIP-98); one that neither gets was deleted or compacted away.
+A `read_committed` consumer starts at each record's offset.  It gets the record, a later one, or the end of the
+partition.  If it does not get the record, a `read_uncommitted` consumer starts there too.  A record that only the
+second one gets was aborted (KIP-98); a record that neither gets was deleted or compacted away.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["RecordStateReader"]
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
-# of one partition in one answer; a batch that is larger comes all the same, one in each answer
+# per partition and answer; a larger batch arrives too, one per answer
 _FETCH_BYTES = 32 * 1024
-# likewise, where all of a range is read: over a long way each answer takes its time
+# for whole ranges: over a long link each answer takes its time
 _RANGE_BYTES = 1024 * 1024
-# what says that there is nothing at this offset any more
+# the offset no longer exists
 _GONE = frozenset({Action.SOURCE_GAP, Action.TOPIC_GONE})
 
 _Where = tuple[str, int]
@@ -55,15 +55,14 @@ class RecordStateReader:
 
     def read(self, records: Mapping[_Where, int]) -> dict[_Where, RecordState]:
         """
-        What became of acknowledged records.
+        Returns the states of acknowledged records.
 
         Args:
-            records: An offset in each partition.
+            records: One offset per partition.
 
         Raises:
             UnreachableError: A partition has no leader that answers in time.
-            MirrorError: The cluster refuses us; a topic that we may not read is no reason, its records are
-                `RecordState.DELETED`.
+            MirrorError: The cluster refuses us; records of a topic without the Read ACL are `RecordState.DELETED`.
         """
         found = dict.fromkeys(records, RecordState.DELETED)
         topics = self._admin.describe_topics(sorted({topic for topic, _ in records}))
@@ -87,10 +86,10 @@ class RecordStateReader:
         self, topic: str, partition: int, start: int, end: int
     ) -> list[tuple[bytes | None, bytes | None]]:
         """
-        Keys and values of all records of ``[start, end)``, open and aborted ones too, in log order.
+        Returns keys and values of all records of ``[start, end)``, pending and aborted ones too, in log order.
 
         Raises:
-            UnreachableError: Nothing of it comes for a while.
+            UnreachableError: No record arrived in time.
             MirrorError: The cluster refuses us.
         """
         records: list[tuple[bytes | None, bytes | None]] = []
@@ -106,7 +105,7 @@ class RecordStateReader:
     # -- inside ----------------------------------------------------------------------------------
 
     def _present(self, records: Mapping[_Where, int], isolation: str) -> set[_Where]:
-        """Of these, which a reader of this kind gets at the very offset."""
+        """Returns the partitions whose record a reader of this isolation level gets at exactly its offset."""
         present: set[_Where] = set()
 
         def take(where: _Where, message: Any) -> bool:
@@ -121,7 +120,7 @@ class RecordStateReader:
     def _each(
         self, starts: Mapping[_Where, int], isolation: str, take: Any, *, fetch_bytes: int = _FETCH_BYTES
     ) -> None:
-        """Hands out records and ends of partitions, until ``take`` says of each partition that it has seen enough."""
+        """Passes records and partition ends to ``take`` until it returns True for each partition."""
         consumer = self._consumer(isolation, fetch_bytes)
         waiting = set(starts)
         deadline = Deadline(_SECONDS, self._clock)
@@ -133,7 +132,7 @@ class RecordStateReader:
                 for message in consumer.consume(1_000, 0.05):
                     where = message.topic(), message.partition()
                     if message.error() is None:
-                        # however long a range is
+                        # a range may be long
                         deadline = Deadline(_SECONDS, self._clock)
                     if where in waiting and self._enough(where, message, take):
                         done.add(where)
@@ -157,7 +156,7 @@ class RecordStateReader:
             log.warning(
                 "record_not_readable",
                 partition=_first({where}),
-                reason="whether the target dropped a transaction behind the mirror's back cannot be told",
+                reason="a transaction that the target dropped would go unnoticed",
                 fix=f"grant Read on topic {where[0]} of the target",
             )
             return True

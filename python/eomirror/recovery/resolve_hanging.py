@@ -1,8 +1,4 @@
-"""
-What `eomirror.recovery.hanging` decides, asked of the target and carried out through `eomirror.lane.ports`.
-
-Pure.
-"""
+"""Finds hanging transactions of a lane or its link and resolves them, by `eomirror.recovery.hanging`. Pure."""
 
 from __future__ import annotations
 
@@ -42,22 +38,21 @@ __all__ = ["HangingResolver"]
 
 _Where = tuple[str, int]
 
-# how often it is asked what became of records while that changes; who begins anew asks again
+# attempts to read states while they change; a new attempt tries again
 _LOOKS = 3
-# of these a leader tells what stands at the offset
+# states in which a leader reports the producer at the offset
 _TOLD = frozenset({RecordState.COMMITTED, RecordState.DELETED})
 
 
 class HangingResolver:
     """
-    What a lane, or the owner of its link, does about transactions that were left open.
+    Resolves hanging transactions for a lane or for the owner of its link.
 
-    Each look answers whether there is something to end; `end` ends it.  Whoever did that has lost his producer, begins
-    anew, and looks again.
+    Each ``find_`` method returns whether there is something to end; `end` ends it.  Ending fences the caller's own
+    producer, so the caller starts over and searches again.
 
     Args:
-        names: Of the link.
-        hanging_client: Looks, and ends.
+        hanging_client: Finds and ends transactions.
         readers: Topics of MM2's readers that the lane writes to.
     """
 
@@ -69,7 +64,7 @@ class HangingResolver:
         self._readers = readers or ReadersTopics()
         # (lane, whether to commit) -> partitions
         self._plan: dict[tuple[int, bool], list[_Where]] = {}
-        # what was ended once: where, whose, from which offset
+        # ended transactions: partition, producer, first offset
         self._ended: set[tuple[_Where, int, int]] = set()
 
     def find_hanging_state(
@@ -79,14 +74,16 @@ class HangingResolver:
         positions: Callable[[], Mapping[SourcePartition, Position]],
     ) -> bool:
         """
-        Looks at control and at partitions of the positions topic, before anything is concluded from them.
+        Searches control and partitions of the positions topic, before their content is used.
 
         Args:
-            lanes: Asked where something is open: producer id -> lane, of lanes whose earlier producers are fenced.
-            positions: Asked where only control is open: the valid positions.
+            numbers: Partitions of the positions topic.
+            lanes: Called if something is open: returns producer id -> lane, for lanes whose earlier producers are
+                fenced.
+            positions: Called if only control is open: returns the valid positions.
 
         Raises:
-            UnreachableError: It cannot be told how a transaction ended, or it stays open although it was ended.
+            UnreachableError: The outcome of a transaction is unknown, or it stays open although it was ended.
             MirrorError: The target refuses us.
         """
         found = self._hanging_client.open(
@@ -115,18 +112,19 @@ class HangingResolver:
         stop: Callable[[Position, MirrorError], object],
     ) -> bool:
         """
-        Looks at the copies of partitions, and at what describes them.
+        Searches the copies of partitions, and the state topics that describe them.
 
         Args:
-            positions: The valid ones, with nothing of theirs left open.
+            positions: The valid ones, with no hanging transaction among them.
             topics: The link's topics that lanes write.
-            letters: Whether there is a topic for dead letters.
-            mine: Producer id -> lane, of the lane that mirrors these partitions.
-            lanes: Asked where a copy is open for another producer: that lane, and all that may have had them before.
-            stop: Takes a position whose topic cannot go on, and why.
+            dead_letters: Whether the link has a dead-letter topic.
+            mine: Producer id -> lane, for the lane that mirrors these partitions.
+            lanes: Called if a copy is open for another producer: returns that lane, and all that may have had them
+                before.
+            stop: Takes a position whose topic must stop, and the error.
 
         Raises:
-            UnreachableError: Something stays open although it was ended.
+            UnreachableError: A transaction stays open although it was ended.
             MirrorError: The target refuses us.
         """
         copies = {(one.target_topic, one.target_partition): one for one in positions.values()}
@@ -136,10 +134,10 @@ class HangingResolver:
             state.append((topics.dead_letter, 0))
         told = [(topic, 0) for topic in (self._readers.checkpoints, self._readers.offset_syncs) if topic]
         found = self._hanging_client.open([*copies, *state, *told])
-        # other lanes write to the offset map all the time, and each of them costs some round trips
+        # other lanes write to the offset map constantly, and each of them costs some round trips
         others = any(one.where in copies and one.producer_id not in mine for one in found)
         known = lanes() if others else mine
-        # who has one of these copies open has no successor but us; any other lane is at work where all of them write
+        # we are the successor of each producer with an open copy; other producers in shared topics are lanes at work
         ours = mine.keys() | {one.producer_id for one in found if one.where in copies}
         for one in (one for one in found if one.producer_id in ours):
             lane = known.get(one.producer_id)
@@ -172,16 +170,16 @@ class HangingResolver:
         stop: Callable[[Position, DataLossError], object],
     ) -> None:
         """
-        Looks whether the records that positions name can be read, and no records of lanes behind them.
+        Checks that the records of positions are committed, and that no records of lanes follow them.
 
         Args:
-            positions: Of topics that are the ones that they speak of.
-            lanes: Producer id -> lane, of all that may have mirrored these partitions.
-            again: Asked where records stand behind one: the valid positions, now.
-            stop: Takes a position whose topic cannot go on, and why.
+            positions: Of topics whose ids match.
+            lanes: Returns producer id -> lane, for all that may have mirrored these partitions.
+            again: Called if records follow: returns the valid positions at that time.
+            stop: Takes a position whose topic must stop, and the error.
 
         Raises:
-            TransactionFailedError: They have moved, so somebody else runs the lane.
+            TransactionFailedError: The positions have moved, so another process runs the lane.
             MirrorError: The target does not answer.
         """
         named = _named(positions)
@@ -194,9 +192,9 @@ class HangingResolver:
             if states.get((one.target_topic, one.target_partition)) in _TOLD
         }
         replaced = self._hanging_client.overwritten(written) if written else frozenset()
-        # what the owner sets is not behind all that lanes wrote: the user may want it again
+        # a position that the owner set may precede records of lanes: the user may want them again
         ours = _named(one for one in positions if one.epoch > 0)
-        # a transactional.id gets another producer id now and then (KIP-890); what is behind mostly has the one before
+        # a transactional.id gets a new producer id at times (KIP-890); later records mostly have the previous one
         earlier = {one.producer_id for one in positions}
         behind = (
             self._hanging_client.committed_behind(ours, lambda: lanes().keys() | earlier)
@@ -218,25 +216,25 @@ class HangingResolver:
                 stop(one, copy_overwritten_error(one))
             elif where in behind:
                 found = now.get(one.source)
-                # that the source is compacted may be this attempt's own knowledge, which no commit has recorded
+                # `compacted` may be new knowledge of this attempt, which no commit has recorded
                 if found is None or replace(found, compacted=one.compacted) != one:
-                    # written by an attempt that has taken the lane since, and all is well
+                    # written by an attempt that has taken the lane since: no error
                     raise TransactionFailedError(f"{one.source}: its position has moved since it was read")
                 stop(one, ahead_error(one))
 
     def end(self, identities: Mapping[int, ProducerIdentity]) -> Mapping[str, bool]:
         """
-        Ends what the last look found.
+        Ends the transactions of the last search.
 
         Args:
-            identities: Of lanes whose ids were ours when we looked, and must still be.
+            identities: Identities of lanes whose ids were ours during the search, and must still be.
 
         Returns:
-            Partition, for people -> whether what was open there is committed now.
+            Partition name -> whether its transaction is committed.
 
         Raises:
-            FencedError: Somebody else has taken the lane's id since.
-            MirrorError: The target does not do it, or not in time.
+            FencedError: Another process has taken the lane's id since.
+            MirrorError: The target refuses, or does not answer in time.
         """
         plan, self._plan = self._plan, {}
         held = dict(identities)
@@ -249,7 +247,7 @@ class HangingResolver:
         }
 
     def release(self) -> None:
-        """The looks are over for a while."""
+        """Releases connections until the next search."""
         self._hanging_client.release()
 
     # -- inside ----------------------------------------------------------------------------------
@@ -258,12 +256,12 @@ class HangingResolver:
         known = found.where, found.producer_id, found.start
         if known in self._ended:
             name = f"{found.topic}-{found.partition}"
-            raise unclear_error(name, f"it is open from offset {found.start} on, also after it was ended")
+            raise unclear_error(name, f"it is open from offset {found.start} on, although it was ended")
         self._ended.add(known)
         self._plan.setdefault((lane, commit), []).append(found.where)
 
     def _positions_committed(self, ranges: Sequence[OpenRange]) -> bool:
-        # one that only advanced names what an earlier transaction wrote
+        # a position that only advanced names a record of an earlier transaction
         told = [position for one in ranges for position in self._positions_in(one) if position.records]
         newest = _transaction(told[-1]) if told else None
         whose = ranges[0].producer_id
@@ -275,13 +273,13 @@ class HangingResolver:
 
     def _record_states(self, positions: Sequence[Position], producer_id: int) -> Collection[RecordState]:
         """
-        What became of the records that these name, of the last one in each partition.
+        Returns the states of the records that these positions name, of the last one in each partition.
 
-        They may have been foreseen and never written (0006).  What stands there instead, the marker that aborted
-        them or a record of somebody else, can be read, and is none of theirs.
+        They may have been speculative and never written (ADR 0006).  A marker or another producer's record at that
+        offset can be read, but is not theirs.
 
         Raises:
-            UnreachableError: What is committed may be hidden behind what somebody else has open, or cannot be told.
+            UnreachableError: Another producer's open transaction may hide committed records, or the state is unknown.
         """
         named, writers = _named(positions), _writers(positions)
         moving: Collection[_Where] = ()
@@ -295,18 +293,19 @@ class HangingResolver:
             states.update(dict.fromkeys(shown, RecordState.DELETED))
             hidden = {where for where, state in states.items() if state is RecordState.PENDING}
             found = [one for one in self._open(hidden) if one.start <= named[one.where]]
-            # behind somebody else's open transaction also what is committed is not shown
+            # another producer's open transaction hides committed records after it
             ours = {one.where for one in found if one.producer_id == producer_id}
             if others := {one.where for one in found} - ours:
                 raise unclear_error(
-                    _first(others), "what it holds of ours can be told when others have ended theirs"
+                    _first(others),
+                    "our records there become readable when other producers end their transactions",
                 )
-            # Who had it open has ended that since we asked, or it was no transaction: a new leader shows what it has as
-            # soon as it knows what the others have, and whoever asks for the end of the log waits for that.
+            # The transaction has ended since the request, or there was none: a new leader serves its log as
+            # soon as it knows the replicas' logs, and a request for the end of the log waits for that.
             moving = hidden - ours
             if not moving:
                 return list(states.values())
-        raise unclear_error(_first(moving), "what it holds of ours changes while we look")
+        raise unclear_error(_first(moving), "the states of our records keep changing")
 
     def _open(self, partitions: Collection[_Where]) -> Sequence[OpenRange]:
         return self._hanging_client.open(partitions) if partitions else ()
@@ -323,7 +322,7 @@ class HangingResolver:
     def _behind(
         self, ranges: Sequence[OpenRange], positions: Mapping[SourcePartition, Position]
     ) -> list[bool]:
-        """Of each chunk, letter or gap: whether the position of its partition is behind it."""
+        """Returns for each chunk, dead letter or gap whether the position of its partition is past it."""
         told = [_spoken_of(key) for one in ranges for key, _ in self._hanging_client.records(one)]
         return [
             positions[source].offset > offset for source, offset in filter(None, told) if source in positions
@@ -332,31 +331,31 @@ class HangingResolver:
     def _state_committed(
         self, found: OpenRange, positions: Mapping[SourcePartition, Position]
     ) -> bool | None:
-        """None where it speaks of no partition of these: then it is another lane's to end."""
+        """Returns None if it concerns none of these partitions: then another lane must end it."""
         behind = self._behind([found], positions)
         if not behind:
             return None
-        # a chunk too few makes translated offsets earlier, one too many makes them wrong; a letter too few is a record
-        # that nobody hears of, one too many comes twice
+        # a missing chunk makes translated offsets earlier, a wrong one makes them wrong; a missing dead letter is a
+        # record that goes unreported, a wrong one is a duplicate
         return state_was_committed(behind, in_doubt=found.topic != self._names.offset_map_topic)
 
     def _readers_committed(self, found: OpenRange, copies: Mapping[_Where, Position]) -> bool:
         """
-        Returns whether what tells MM2's readers where to go on speaks of committed records only.
+        Returns whether records for MM2's readers name committed records only.
 
-        One too few is made up for by the next; one too many names offsets at which the records are aborted.  False
-        where it speaks of no copy of these: nobody else would end it.
+        A missing one is replaced by the next; a wrong one names offsets of aborted records.  False if it concerns no
+        copy of these: no other lane would end it.
         """
         where = f"{found.topic}-{found.partition}@{found.start}"
         by_source = {one.source: one for one in copies.values()}
         behind = []
         for key, value in self._hanging_client.records(found):
-            # other producers write there as well, MirrorMaker 2 perhaps
+            # other producers write there too, such as MirrorMaker 2
             with suppress(StateError):
                 if found.topic == self._readers.checkpoints:
                     checkpoint = decode_checkpoint(key, value, where=where)
                     position = copies.get((checkpoint.topic, checkpoint.partition))
-                    # a group that has read everything goes on where the lane does
+                    # a group that has read everything resumes at the lane's position
                     least = checkpoint.upstream
                 else:
                     sync = decode_offset_sync(key, value, where=where)
@@ -368,7 +367,7 @@ class HangingResolver:
 
 
 def _named(positions: Iterable[Position]) -> dict[_Where, int]:
-    """The records of the target that positions name, of several in one partition the last one's."""
+    """Returns the target offsets that positions name; for several in one partition, of the last one."""
     return {
         (one.target_topic, one.target_partition): one.target_offset
         for one in positions
@@ -377,7 +376,7 @@ def _named(positions: Iterable[Position]) -> dict[_Where, int]:
 
 
 def _writers(positions: Iterable[Position]) -> dict[_Where, ProducerIdentity]:
-    """Who wrote the records that positions name, of several in one partition the last one's."""
+    """Returns the producers of the records that positions name; for several in one partition, of the last one."""
     return {
         (one.target_topic, one.target_partition): ProducerIdentity(one.producer_id, one.producer_epoch)
         for one in positions
@@ -386,7 +385,7 @@ def _writers(positions: Iterable[Position]) -> dict[_Where, ProducerIdentity]:
 
 
 def _known_writers(positions: Iterable[Position]) -> list[tuple[Position, ProducerIdentity]]:
-    """Positions of lanes that know who wrote the last record of the copy."""
+    """Returns positions of lanes whose last record has a known producer."""
     return [
         (one, ProducerIdentity(*writer))
         for one in positions
@@ -395,7 +394,7 @@ def _known_writers(positions: Iterable[Position]) -> list[tuple[Position, Produc
 
 
 def _first(partitions: Collection[_Where]) -> str:
-    """One of them, for people."""
+    """Returns one of the partitions, for display."""
     topic, number = min(partitions)
     return f"{topic}-{number}"
 
@@ -405,7 +404,7 @@ def _transaction(position: Position) -> tuple[int, int, int, int]:
 
 
 def _spoken_of(key: bytes | None) -> tuple[SourcePartition, int] | None:
-    """Source partition and offset that a chunk, a letter or a gap begins with; None for other records."""
+    """Returns source partition and first offset of a chunk, dead letter or gap; None for other records."""
     body = orjson.loads(key or b"{}")
     offset = next((body[name] for name in ("first", "offset", "from") if name in body), None)
     return None if offset is None else (SourcePartition(body["topic"], body["partition"]), offset)

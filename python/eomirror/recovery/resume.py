@@ -1,11 +1,11 @@
 """
-What a lane does with a position when it comes up: pure decisions, facts in and a verdict out.
+Decides how a lane resumes from a position. Pure: facts in, decision out.
 
-Rule 5 (EO-5): a position names the topics it speaks of by id, the source's leader epoch, and the last target
-offset.  Rule 6 (EO-6): a gap is a log start beyond the position; an offset jump inside fetched data is none.
+EO-5: a position names its topics by id, the source's leader epoch, and the last target offset.  EO-6: a gap is a log
+start beyond the position; an offset jump inside fetched data is not a gap.
 
-What is asked, in this order, and why the order matters: a recreated topic has offsets that mean nothing to
-our position, so ids are compared before any offset is.
+The order of checks matters: offsets of a recreated topic are unrelated to the position, so ids are compared before any
+offset.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
     """
-    A source partition as its cluster describes it now.
+    Current state of a source partition.
 
     Attributes:
-        topic_id: Id of the topic; None when the topic does not exist.
+        topic_id: Id of the topic; None if it does not exist.
         log_start: First offset that exists.
         high_watermark: Offset after the last replicated record, open transactions included.
-        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
-        silent: The partition has no leader, so that nobody tells ``log_start`` and ``high_watermark``.
-        policy: ``cleanup.policy`` of the topic; None when it may not be read.
+        refused: Error of the cluster for the topic; the other fields are meaningless then.
+        silent: The partition has no leader, so ``log_start`` and ``high_watermark`` are unknown.
+        policy: ``cleanup.policy`` of the topic; None if it may not be read.
     """
 
     topic_id: str | None
@@ -59,12 +59,12 @@ class SourceFacts:
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
     """
-    A target partition as its cluster describes it now.
+    Current state of a target partition.
 
     Attributes:
-        topic_id: Id of the topic; None when the topic does not exist.
+        topic_id: Id of the topic; None if it does not exist.
         high_watermark: Offset after its last record.
-        refused: Why the cluster tells us nothing of the topic; the other fields then mean nothing.
+        refused: Error of the cluster for the topic; the other fields are meaningless then.
     """
 
     topic_id: str | None
@@ -75,15 +75,15 @@ class TargetFacts:
 @dataclass(frozen=True, slots=True)
 class Resume:
     """
-    Go on.
+    Decision to resume.
 
     Attributes:
         offset: First offset to fetch.
-        leader_epoch: To compare with the source's log; None when there is nothing to compare.
-        epoch_offset: Where to compare it, if that is before ``offset``; there are no records in between.
-        accepted_gap: ``[start, end)`` that the user's ``on_gap: accept`` lets us skip; recorded in a transaction.
-        history: What is known of the log before ``offset``.
-        compacted: Whether the topic is or was compacted, as far as known; to be remembered.
+        leader_epoch: Epoch to validate against the source's log; None if unknown.
+        epoch_offset: Offset to validate at, if before ``offset``; there are no records in between.
+        accepted_gap: ``[start, end)`` that ``on_gap: accept`` skips; recorded in a transaction.
+        history: Known state of the log before ``offset``.
+        compacted: Whether the topic is or was compacted, as far as known; to be recorded.
     """
 
     offset: int
@@ -96,7 +96,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the partition's topic; other topics go on."""
+    """Decision to stop the partition's topic; other topics continue."""
 
     error: MirrorError
 
@@ -105,12 +105,12 @@ def decide_resume(
     position: Position, source: SourceFacts, target: TargetFacts, *, accept_gaps: bool
 ) -> Resume | Stop:
     """
-    Decides how to go on from a committed position.
+    Decides how to resume from a committed position.
 
     Args:
-        position: The valid position of the partition (EO-3).
-        source: The source partition now.
-        target: The target partition now.
+        position: Valid position of the partition (EO-3).
+        source: Current state of the source partition.
+        target: Current state of the target partition.
         accept_gaps: ``on_gap: accept``.
     """
     decision = _decide(position, source, target, accept_gaps=accept_gaps)
@@ -119,13 +119,13 @@ def decide_resume(
     compacted = position.compacted or is_compacting(source.policy)
     history = _history(position, source, compacted=compacted, accept_gaps=accept_gaps)
     if decision.accepted_gap is not None:
-        # the batch and the record before the position are gone with what is behind them
+        # the batch and the record before the position are deleted too
         history = replace(history, batch=None, record=None)
     return replace(decision, history=history, compacted=compacted)
 
 
 def _history(position: Position, source: SourceFacts, *, compacted: bool, accept_gaps: bool) -> History:
-    """What is known of the log before a position: only what proves something is compared, and only there."""
+    """Returns the known state of the log before a position, limited to marks that prove something."""
     if compacted or source.policy is None:
         return History(missing=position.missing)
     batch = record = None
@@ -148,7 +148,7 @@ def _decide(
 ) -> Resume | Stop:
     refused = source.refused or target.refused
     if refused is not None:
-        # a right that was taken away is about this topic; the others have theirs
+        # a revoked ACL concerns this topic only
         return Stop(refused)
     if source.topic_id is None:
         return Stop(
@@ -163,26 +163,26 @@ def _decide(
     if stopped is not None:
         return Stop(stopped)
     if source.silent:
-        # The fetch waits for a leader, and the partitions that have one do not wait with it.  A gap, or a log that was
-        # truncated, is what that leader answers first (KIP-320), and ends the attempt; the next one asks it here.
+        # The fetch waits for a leader without delaying other partitions.  That leader's first answer reports a gap or a
+        # truncated log (KIP-320), which ends the attempt; the next one checks it here.
         return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
     if position.offset > source.high_watermark:
         return Stop(truncated_error(position.source, position.offset, source.high_watermark))
     if position.offset < source.log_start:
         return _gap(position, source.log_start, accept_gaps=accept_gaps)
     if position.epoch_offset is not None and position.epoch_offset < source.log_start:
-        # what the epoch belonged to is gone
+        # the record of the epoch is deleted
         return Resume(position.offset, None)
     return Resume(position.offset, position.leader_epoch, epoch_offset=position.epoch_offset)
 
 
 def copy_cut_error(position: Position, end: int) -> DataLossError:
     """
-    Returns the error that names records which the target acknowledged and lost (EO-5).
+    Returns the error for records that the target acknowledged and lost (EO-5).
 
     Args:
-        position: The valid position of the partition.
-        end: First target offset that is lost: where the copy ends, or where the broker put the next record.
+        position: Valid position of the partition.
+        end: First lost target offset: the end of the copy, or the offset that the broker gave the next record.
     """
     where = f"{position.target_topic}-{position.target_partition}"
     last = position.target_offset
@@ -198,21 +198,21 @@ def copy_cut_error(position: Position, end: int) -> DataLossError:
     return DataLossError(
         f"{position.source}: the target was truncated or restored from an older state: records [{end}, {last}] of "
         f"{where} were acknowledged and are gone; they hold {lost} of {position.source}",
-        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
-        f"go on: --adopt {position.source}={'OFFSET' if begin is None else begin}",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then choose a "
+        f"resume offset: --adopt {position.source}={'OFFSET' if begin is None else begin}",
         topic=position.topic,
     )
 
 
 def copy_overwritten_error(position: Position) -> DataLossError:
-    """Returns the error that names a copy in which something else stands where a record was acknowledged (EO-5)."""
+    """Returns the error for a copy that holds another record at an acknowledged offset (EO-5)."""
     where = f"{position.target_topic}-{position.target_partition}"
     return DataLossError(
-        f"{position.source}: the target was truncated or restored from an older state, and written on: at offset "
-        f"{position.target_offset} of {where} does not stand the record that was committed there with position "
+        f"{position.source}: the target was truncated or restored from an older state, and then extended: at offset "
+        f"{position.target_offset} of {where} is not the record that was committed there with position "
         f"{position.offset}",
-        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then say where to "
-        f"go on: --adopt {position.source}=OFFSET",
+        fix="stop the mirror and compare with `eomirror verify`, which names the missing records; then choose a "
+        f"resume offset: --adopt {position.source}=OFFSET",
         topic=position.topic,
     )
 
@@ -221,11 +221,11 @@ def cut_copies(
     positions: Iterable[Position], ends: Mapping[tuple[str, int], int]
 ) -> dict[SourcePartition, int]:
     """
-    Returns where copies end that lost records (EO-5).
+    Returns the ends of copies that lost records (EO-5).
 
     Args:
-        positions: As committed before the ends were asked for.
-        ends: High watermarks of target partitions; a copy that is not among them is left out.
+        positions: As committed before the ends were requested.
+        ends: High watermarks of target partitions; copies without one are skipped.
     """
     found = {}
     for position in positions:
@@ -246,8 +246,8 @@ def _source_recreated(position: Position, topic_id: str) -> DataLossError:
 
 def _compare_target(position: Position, target: TargetFacts) -> MirrorError | None:
     adopt = (
-        f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to go on where the "
-        f"mirror stood: --adopt {position.source}={position.offset}"
+        f"to fill the new topic from the source's beginning: --adopt {position.source}=0; to resume at the "
+        f"mirror's position: --adopt {position.source}={position.offset}"
     )
     if target.topic_id is None:
         return TopicError(f"{position.source}: the target topic {position.target_topic} is gone", fix=adopt)

@@ -38,9 +38,7 @@ def test_a_leader_that_does_not_say_why_it_cannot_read_is_no_loss_of_data() -> N
 
     assert type(stopping) is BrokerFailedError
     assert (stopping.topic, stopping.exit_code) == ("orders", 1)
-    assert "orders-0: the source's leader does not give what stands at offset 7: UNKNOWN_SERVER" in str(
-        stopping
-    )
+    assert "orders-0: the source's leader cannot read offset 7: UNKNOWN_SERVER" in str(stopping)
 
 
 def test_two_partitions_are_counted_apart() -> None:
