@@ -57,7 +57,7 @@ fn about_topic<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, error: &Error
 }
 
 /// Returns the exception for an error between the native plane and a cluster; the plane's errors contain no secrets.
-pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyErr {
+pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {
         eomirror_kafka::Kind::Unreachable => {
@@ -67,7 +67,7 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_plane::Error) -> PyE
             with_fix::<python::AuthorizationError>(py, &message, error.fix())
         }
         // internal to the owner of the id, which handles it, so there is no fix to show
-        eomirror_plane::Kind::Superseded => python::FencedError::new_err(message),
+        eomirror_kafka::Kind::Superseded => python::FencedError::new_err(message),
         _ => with_fix::<python::ClusterError>(py, &message, error.fix()),
     }
 }

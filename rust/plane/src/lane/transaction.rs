@@ -74,10 +74,7 @@ impl OpenTransaction {
         pumped: &mut Pumped,
     ) -> Result<Ready, Error> {
         let (number, began) = (ready.number(), ready.answer.began);
-        let book = self
-            .books
-            .entry(number)
-            .or_insert_with(|| Book::new(began));
+        let book = self.books.entry(number).or_insert_with(|| Book::new(began));
         for batch in std::mem::take(&mut ready.relayed.batches) {
             let (count, size) = (batch.count(), batch.size());
             let range = SourceRange {
