@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::error::raise;
 
 /// Kind of the answer, and the offset in it.
-type Answer = (&'static str, i64);
+type Reply = (&'static str, i64);
 
 /// The offset map of one source partition and one target partition, built from its chunks.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -59,24 +59,24 @@ impl PartitionMap {
             .collect()
     }
 
-    fn part_to_target(&self, offset: i64) -> Option<Answer> {
+    fn part_to_target(&self, offset: i64) -> Option<Reply> {
         self.map().part_to_target(offset).map(told)
     }
 
-    fn part_to_source(&self, offset: i64) -> Option<Answer> {
+    fn part_to_source(&self, offset: i64) -> Option<Reply> {
         self.map().part_to_source(offset).map(told)
     }
 
-    fn to_target(&self, offset: i64, position: i64) -> Answer {
+    fn to_target(&self, offset: i64, position: i64) -> Reply {
         told(self.map().answer_to_target(offset, position))
     }
 
-    fn to_source(&self, offset: i64, stable_end: i64) -> Answer {
+    fn to_source(&self, offset: i64, stable_end: i64) -> Reply {
         told(self.map().answer_to_source(offset, stable_end))
     }
 }
 
-fn told(answer: Answer) -> Answer {
+fn told(answer: Answer) -> Reply {
     match answer {
         Answer::Exact(at) => ("exact", at),
         Answer::Next(at) => ("next", at),
