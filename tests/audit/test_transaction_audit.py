@@ -273,7 +273,7 @@ def test_a_wrong_link_in_the_chain_is_found(forger: Forger) -> None:
     forger.transaction(2, lambda position: replace(position, prev=(position.prev or 0) - 1))
     audit = forger.audit()
     assert dict(audit.counts) == {"BrokenChain": 1}
-    assert "7 as the position before it, which is 8" in audit.findings[0].detail
+    assert "7 as the previous position, which is 8" in audit.findings[0].detail
     assert audit.findings[0].transaction is not None
     assert audit.findings[0].transaction.txn == 3
 

@@ -278,7 +278,7 @@ def test_an_outcome_that_is_not_known_in_time_is_known_later(
     assert program.ask("commit 300").startswith("error Unreachable committing a transaction took longer")
     assert (
         program.ask("abort 300")
-        == "error Bug abort does not fit: a commit is under way and must be finished"
+        == "error Bug abort does not fit: a commit is in progress and must be finished"
     )
     program.do("commit 30000")
 

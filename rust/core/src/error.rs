@@ -22,7 +22,7 @@ pub enum Kind {
 #[non_exhaustive]
 pub enum Error {
     /// A topic or group pattern does not compile or is too large.
-    #[error("pattern {pattern:?} is refused: {reason}")]
+    #[error("pattern {pattern:?} is invalid: {reason}")]
     BadPattern {
         /// The configured pattern.
         pattern: String,
@@ -31,7 +31,7 @@ pub enum Error {
     },
 
     /// A cluster id or topic name exceeds its limits.
-    #[error("{what} {value:?} is refused: {reason}")]
+    #[error("{what} {value:?} is invalid: {reason}")]
     BadName {
         /// Kind of name.
         what: &'static str,
@@ -87,7 +87,7 @@ pub enum Error {
     },
 
     /// The source offsets within a transaction did not increase.
-    #[error("{at}: fetched after offset {last} in the same transaction; offsets must grow")]
+    #[error("{at}: fetched after offset {last} in the same transaction; offsets must increase")]
     OffsetWentBack {
         /// topic-partition@offset.
         at: String,
@@ -136,7 +136,7 @@ pub enum Error {
     },
 
     /// Deliveries failed, or were acknowledged without an offset.
-    #[error("{failed} records were refused by the target or acknowledged without an offset")]
+    #[error("the target rejected {failed} records or acknowledged them without an offset")]
     FailedAcks {
         /// Number of deliveries.
         failed: u64,
@@ -204,7 +204,7 @@ impl Error {
                 "write a regular expression without look-around and back-references"
             }
             Self::BadName { .. } => "check the name where it was configured or read",
-            Self::NoRoute { .. } => "restart the lane so that its routes match its partitions",
+            Self::NoRoute { .. } => "restart the lane, so that its routes match its partitions",
             Self::TimestampZero { .. } => {
                 "exclude the topic, or let the application set a timestamp; the client plane cannot write 0"
             }
@@ -213,7 +213,7 @@ impl Error {
             }
             Self::TooManyHops { .. } => "look for a cycle in the links and set `forward`",
             Self::BadRecord { .. } => {
-                "read the record with another client; if it is well there, report this"
+                "read the record with another client; if it is intact, report a bug"
             }
             Self::OffsetWentBack { .. }
             | Self::Unaccounted { .. }
@@ -223,7 +223,7 @@ impl Error {
                 "abort the transaction and rebuild the lane from its committed positions"
             }
             Self::BadOffsetMap { .. } => {
-                "find out who wrote the record; only eomirror may write to this topic"
+                "find the writer of the record; only eomirror may write to this topic"
             }
             Self::UnknownOffsetMapVersion { .. } => {
                 "run the release of eomirror that wrote it, or a newer one"

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_unknown_only_where_it_belongs_to_the_record() {
+    fn a_newer_version_is_unknown_only_if_it_belongs_to_the_record() {
         let mut bytes = provenance().encode("t", None, Some(b"v"), None);
         bytes[2] = 2;
         assert_eq!(

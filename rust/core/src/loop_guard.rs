@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_another_replicator_brought_from_elsewhere_counts() {
+    fn a_header_that_another_replicator_copied_counts() {
         let verdict = emitted(
             Written::By(8),
             0,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_not_enforced_carries_provenance_and_drops_nothing() {
+    fn an_unenforced_guard_extends_provenance_and_drops_nothing() {
         let guard = LoopGuard::new("x", "y", None, false).unwrap();
         let bytes = provenance("y", &["y"]).encode("t", None, Some(b"v"), None);
         assert_eq!(

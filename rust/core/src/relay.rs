@@ -171,7 +171,7 @@ impl Relay {
         let error = |error| RelayError::batch(topic, partition, error);
         let whole = whole.ok_or_else(|| {
             error(BatchError::Unwritable {
-                reason: "it was not made of these bytes".to_owned(),
+                reason: "it was not made from these bytes".to_owned(),
             })
         })?;
         split::in_two(whole, batch.runs(), &mut self.split, limits)

@@ -100,7 +100,7 @@ fn a_position_whose_records_do_not_exist_is_found() {
 }
 
 #[test]
-fn a_position_that_names_somebody_elses_records_is_found() {
+fn a_position_that_names_foreign_records_is_found() {
     for protocol in BOTH {
         let report = with_defect(protocol, |cluster, lane| {
             let target = cluster.append(DATA, 0, (7, 0), &[(None, b"x".to_vec())]);
@@ -294,7 +294,7 @@ fn what_is_committed_beside_what_is_aborted_is_torn() {
 }
 
 #[test]
-fn a_position_in_somebody_elses_transaction_is_torn() {
+fn a_position_in_a_foreign_transaction_is_torn() {
     let report = with_position(Protocol::V1, |draft, _| draft.producer = (7, 0));
     assert!(
         faults(&report).contains(&Fault::TornTransaction),
@@ -332,7 +332,7 @@ fn a_record_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_target_that_was_created_anew_is_not_compared_with_old_positions() {
+fn a_recreated_target_is_not_compared_with_old_positions() {
     let mut cluster = Cluster::default();
     let mut lane = Lane::start(&mut cluster, 0, Protocol::V1, &[0]);
     lane.mirror(&mut cluster, 0, 3);
@@ -393,7 +393,7 @@ fn with_adoption(positioned: bool) -> Report {
 }
 
 #[test]
-fn the_chunk_of_an_adopted_position_maps_what_another_replicator_wrote() {
+fn the_chunk_of_an_adopted_position_maps_foreign_records() {
     finds(&with_adoption(true), &[]);
     finds(&with_adoption(false), &[Fault::MapMismatch]);
 }

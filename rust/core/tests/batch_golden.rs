@@ -111,7 +111,7 @@ const WRITERS: [(&str, Codec); 9] = [
 ];
 
 #[test]
-fn every_codec_of_both_implementations_reads_as_librdkafka_reads_it() {
+fn every_codec_of_both_clients_reads_as_librdkafka_reads_it() {
     for (name, codec) in WRITERS {
         let segment = file(&format!("{name}.log"));
         let batches = batches(&segment);

@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bit_that_changed_behind_the_producer_is_seen_under_any_header(
+    fn a_bit_flipped_after_the_producer_shows_under_any_header(
         codec in codec(), from in stamp(), to in stamp(), records in records(20), bit: prop::sample::Index,
     ) {
         let mut source = write(codec, &from, &records);
@@ -244,7 +244,7 @@ proptest! {
     /// Plays the log of a few producers with known outcomes. The filter, which sees the batches from `from` on and a
     /// broker's list, must agree on each.
     #[test]
-    fn the_filter_agrees_with_whoever_wrote_the_log(
+    fn the_filter_agrees_with_the_writer_of_the_log(
         steps in proptest::collection::vec((0_i64..4, 0_u8..5, 1_i64..4), 1..60),
         from in 0_usize..30,
     ) {
@@ -366,7 +366,7 @@ fn markers_tell_their_outcome_and_coordinator() {
 }
 
 #[test]
-fn a_control_batch_that_is_no_marker_is_refused_and_an_empty_one_is_not() {
+fn a_control_batch_without_marker_is_refused_unless_empty() {
     let forge = |key: Option<&[u8]>, value: Option<&[u8]>| {
         let record = Plain {
             key: key.map(<[u8]>::to_vec),
@@ -445,7 +445,7 @@ fn a_batch_that_must_be_encoded_anew_is_not_rewritten() {
 }
 
 #[test]
-fn an_aborted_transaction_takes_its_producers_transactional_batches_from_where_it_begins() {
+fn an_aborted_transaction_covers_batches_from_its_first_offset() {
     let batch = |offset, producer_id, attributes| {
         let records = [plain(offset, 0, b"a"), plain(offset + 1, 0, b"b")];
         Forge {
@@ -487,7 +487,7 @@ fn batches_of_one_answer_must_grow() {
 }
 
 #[test]
-fn a_timestamp_beyond_64_bits_is_refused_unless_the_log_has_its_own() {
+fn a_timestamp_beyond_64_bits_needs_log_append_times() {
     let mut forge = Forge::new(0, &[plain(0, 0, b""), plain(1, 10, b"")]);
     forge.base_timestamp = i64::MAX - 5;
     let bytes = forge.bytes();

@@ -302,7 +302,7 @@ fn records_that_contradict_their_batch_are_refused() {
     );
     let mut same = Forge::new(0, &[plain(0, 1, b"a"), plain(0, 1, b"b")]);
     same.last_offset_delta = 1;
-    assert_eq!(reason(&same), (1, "its offset does not grow"));
+    assert_eq!(reason(&same), (1, "its offset does not increase"));
 
     let body = |parts: &[i64]| {
         let mut record = vec![0];
@@ -317,7 +317,7 @@ fn records_that_contradict_their_batch_are_refused() {
     };
     assert_eq!(body(&[]), "its timestamp is malformed");
     assert_eq!(body(&[0]), "its offset is malformed");
-    assert_eq!(body(&[0, -1]), "its offset does not grow");
+    assert_eq!(body(&[0, -1]), "its offset does not increase");
     assert_eq!(body(&[0, 0]), "its key is malformed");
     assert_eq!(body(&[0, 0, -2]), "its key is malformed");
     assert_eq!(body(&[0, 0, 5]), "its key is malformed");
@@ -336,7 +336,7 @@ fn records_that_contradict_their_batch_are_refused() {
     assert_eq!(body(&[0, 0, -1, -1, 0, 0]), "bytes follow its headers");
     let mut outside = Forge::new(0, &three[..1]);
     outside.body[0] += 2;
-    assert_eq!(reason(&outside).1, "it ends outside of the batch");
+    assert_eq!(reason(&outside).1, "it ends outside the batch");
 }
 
 proptest! {
@@ -421,7 +421,7 @@ fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
 
 /// `EOMIRROR_FUZZ_ROUNDS` makes it longer.
 #[test]
-fn thousands_of_mutations_give_an_error_or_records_and_take_little_memory() {
+fn mutations_give_an_error_or_records_and_take_little_memory() {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a decimal number"))
     };

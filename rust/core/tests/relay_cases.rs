@@ -57,7 +57,7 @@ fn a_large_batch_is_passed_where_it_lies() {
 }
 
 #[test]
-fn small_batches_are_merged_and_a_large_one_between_them_is_passed() {
+fn small_batches_are_merged_and_a_large_one_is_passed() {
     let (small, large) = (batches(5, 10), batches(1, 1000));
     let each = small.len() / 5;
     let mut bytes = small[..2 * each].to_vec();
@@ -96,7 +96,7 @@ fn a_small_batch_alone_is_passed() {
 }
 
 #[test]
-fn merged_batches_end_at_the_size_that_is_asked_for_and_never_beyond_the_limit() {
+fn merged_batches_end_at_their_size_and_never_exceed_the_limit() {
     let bytes = batches(100, 100);
     for (merge_bytes, max_batch_bytes, most) in [(1000, 1 << 20, 1000 + 250), (1 << 20, 700, 700)] {
         let target = Target {
@@ -125,7 +125,7 @@ fn noise(number: u64, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_compressed_batch_that_the_target_does_not_take_is_split_in_order() {
+fn a_compressed_batch_beyond_the_limit_is_split_in_order() {
     for codec in &Codec::ALL[1..] {
         let records: Vec<_> = (0..40)
             .map(|offset| plain(offset, 1, &noise(offset.unsigned_abs(), 100)))
@@ -193,7 +193,7 @@ fn neighbours_with_different_codecs_are_not_merged() {
 }
 
 #[test]
-fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are() {
+fn a_target_with_append_times_gets_such_batches_unchanged() {
     let mut forge = Forge::new(0, &[plain(0, 5, b"v")]);
     forge.attributes |= LOG_APPEND_TIME;
     forge.max_timestamp = 99;
@@ -213,7 +213,7 @@ fn a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are(
 }
 
 #[test]
-fn what_is_malformed_stops_the_partition_before_it_and_what_stands_before_is_sent() {
+fn a_malformed_batch_stops_its_partition_after_what_precedes_it() {
     let bytes = batches(3, 50);
     let each = bytes.len() / 3;
     for damaged in 0..3 {
@@ -341,7 +341,7 @@ fn large_records_that_are_all_the_same_are_no_attack() {
 }
 
 #[test]
-fn a_provenance_header_of_a_newer_release_stops_the_partition_at_its_record() {
+fn a_header_of_a_newer_release_stops_the_partition_before_it() {
     let mut record = plain(1, 1, b"v");
     let mut value = b"EM\x09".to_vec();
     value.extend(eomirror_core::header::check(None, Some(b"v")).to_be_bytes());
@@ -387,7 +387,7 @@ fn a_record_that_is_too_large_is_named_with_what_it_needs() {
 }
 
 #[test]
-fn what_came_from_the_target_is_dropped_whole_without_looking_into_it() {
+fn a_batch_from_the_target_is_dropped_whole_and_unread() {
     let mut forge = Forge::new(0, &[plain(0, 1, b"a"), plain(1, 1, b"b")]);
     forge.producer_id = OPPOSITE;
     // the records are unreadable
@@ -408,7 +408,7 @@ fn what_came_from_the_target_is_dropped_whole_without_looking_into_it() {
 }
 
 #[test]
-fn timestamps_at_both_ends_of_time_are_not_merged_into_one_batch() {
+fn timestamps_too_far_apart_are_not_merged_into_one_batch() {
     let mut bytes = Forge::new(0, &[plain(0, i64::MIN, b"a")]).bytes();
     bytes.extend(Forge::new(1, &[plain(1, i64::MAX, b"b")]).bytes());
     let target = Target {

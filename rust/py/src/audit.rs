@@ -105,7 +105,7 @@ impl LogAudit {
             "data" => Role::Data,
             "positions" => Role::Positions,
             "offset-map" => Role::OffsetMap,
-            _ => return Err(PyValueError::new_err(format!("{role} is no role"))),
+            _ => return Err(PyValueError::new_err(format!("{role} is not a role"))),
         };
         self.with(|work| {
             let id = work.audit.add(topic, partition, role, start, end);
@@ -227,8 +227,8 @@ impl Work {
             Outcome::Records(records) => &records.records,
             Outcome::Stopped(stop) => {
                 return Err(Trouble::Log {
-                    message: format!("{name}: the audit cannot go on: {stop}"),
-                    fix: "audit again; if it comes back, look at what happens to the topic",
+                    message: format!("{name}: the audit cannot continue: {stop}"),
+                    fix: "run the audit again; if the error persists, check for changes of the topic",
                 });
             }
         };
@@ -273,7 +273,7 @@ fn shared(limits: Limits, partitions: usize) -> Limits {
 
 fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds")))
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
 }
 
 fn finished() -> PyErr {

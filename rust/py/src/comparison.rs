@@ -418,11 +418,11 @@ fn side_of(name: &str) -> PyResult<Side> {
     match name {
         "source" => Ok(Side::Source),
         "target" => Ok(Side::Target),
-        _ => Err(PyValueError::new_err(format!("{name} is no side"))),
+        _ => Err(PyValueError::new_err(format!("{name} is not a side"))),
     }
 }
 
 fn failed(py: Python<'_>, topic: &str, message: &str) -> PyErr {
-    let fix = "verify again; if it comes back, look at what happens to the topic, or read it with another client";
+    let fix = "run verify again; if the error persists, check for changes of the topic, or read it with another client";
     topic_failed(py, message, topic, fix)
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::error::raise;
 
 /// Kind of the answer, and the offset in it.
-type Reply = (&'static str, i64);
+type Translated = (&'static str, i64);
 
 /// The offset map of one source partition and one target partition, built from its chunks.
 #[pyclass(frozen, module = "eomirror._core")]
@@ -59,24 +59,24 @@ impl PartitionMap {
             .collect()
     }
 
-    fn part_to_target(&self, offset: i64) -> Option<Reply> {
-        self.map().part_to_target(offset).map(told)
+    fn part_to_target(&self, offset: i64) -> Option<Translated> {
+        self.map().part_to_target(offset).map(translated)
     }
 
-    fn part_to_source(&self, offset: i64) -> Option<Reply> {
-        self.map().part_to_source(offset).map(told)
+    fn part_to_source(&self, offset: i64) -> Option<Translated> {
+        self.map().part_to_source(offset).map(translated)
     }
 
-    fn to_target(&self, offset: i64, position: i64) -> Reply {
-        told(self.map().answer_to_target(offset, position))
+    fn to_target(&self, offset: i64, position: i64) -> Translated {
+        translated(self.map().answer_to_target(offset, position))
     }
 
-    fn to_source(&self, offset: i64, stable_end: i64) -> Reply {
-        told(self.map().answer_to_source(offset, stable_end))
+    fn to_source(&self, offset: i64, stable_end: i64) -> Translated {
+        translated(self.map().answer_to_source(offset, stable_end))
     }
 }
 
-fn told(answer: Answer) -> Reply {
+fn translated(answer: Answer) -> Translated {
     match answer {
         Answer::Exact(at) => ("exact", at),
         Answer::Next(at) => ("next", at),

@@ -19,7 +19,7 @@ use crate::policy::Policy;
 #[pyfunction]
 pub(crate) fn digest_behind(before: &str, message: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut digest = Digest::parse(before)
-        .ok_or_else(|| PyValueError::new_err(format!("{before:?} is no digest")))?;
+        .ok_or_else(|| PyValueError::new_err(format!("{before:?} is not a digest")))?;
     let batch = Batch::read(&PyList::new(message.py(), [message])?)?;
     let headers = batch.header_refs()?;
     for record in batch.record_refs(&headers)? {

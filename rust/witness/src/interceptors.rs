@@ -108,7 +108,7 @@ pub unsafe fn conf_init(
 ///
 /// `message` is null or has room for `size` bytes.
 unsafe fn refuse(interceptor: &str, message: *mut c_char, size: usize) -> ResponseError {
-    let text = format!("eomirror: librdkafka refuses the {interceptor} interceptor");
+    let text = format!("eomirror: librdkafka rejects the {interceptor} interceptor");
     if !message.is_null() && size > 0 {
         let length = text.len().min(size - 1);
         // SAFETY: `length` + 1 bytes fit, and the two places cannot overlap.

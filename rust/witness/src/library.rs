@@ -96,7 +96,7 @@ impl Library {
             message: format!("{}: {reason}", extension.display()),
         };
         let path = CString::new(extension.as_os_str().as_bytes())
-            .map_err(|_| refused("the path holds a NUL byte"))?;
+            .map_err(|_| refused("the path contains a NUL byte"))?;
         // SAFETY: `path` is a C string; NOLOAD never runs foreign code, it only finds loaded libraries.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
         if handle.is_null() {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_without_librdkafka_is_an_error_that_names_the_function() {
+    fn a_library_without_librdkafka_is_an_error_with_the_function() {
         let libc = file_of(libc::malloc as *const std::ffi::c_void).unwrap();
         let message = Library::find(&libc).err().unwrap().to_string();
         assert!(

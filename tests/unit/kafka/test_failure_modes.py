@@ -222,7 +222,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     2: (_NATIVE + "test_an_outcome_that_is_not_known_in_time_is_known_later", _KINDS),
     3: (
         _COORDINATOR
-        + "a_transaction_that_timed_out_is_not_committed_and_the_identity_is_asked_for_with_the_old_one",
+        + "a_timed_out_transaction_is_not_committed",
         _NATIVE + "test_a_transaction_that_the_coordinator_gave_up_is_not_committed",
     ),
     4: (
@@ -291,7 +291,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     24: (_SAME_COPY, _MIRROR + "test_every_shape_of_record_arrives_unchanged"),
     25: (
-        _RELAY + "a_target_that_sets_its_own_times_takes_batches_with_append_times_as_they_are",
+        _RELAY + "a_target_with_append_times_gets_such_batches_unchanged",
         "faults/test_clocks.py::test_a_clock_that_is_a_day_wrong_changes_nothing",
     ),
     26: (

@@ -62,7 +62,7 @@ impl Control {
             return wrong("its control bit is not set");
         }
         if batch.codec() != Codec::None {
-            return wrong("it is compressed, which no broker does");
+            return wrong("it is compressed, but brokers never compress control batches");
         }
         let mut memory = Memory::default();
         let mut records = Records::of(batch, &mut memory, Limits::default())?;

@@ -21,7 +21,7 @@ pub enum Obstacle {
     #[error("its offsets are not consecutive")]
     Gaps,
     /// Consumers see the log's append time, but the target's broker would show the records' own timestamps.
-    #[error("its timestamps are the log's append time")]
+    #[error("its timestamps are log append times")]
     LogAppendTime,
 }
 
@@ -31,7 +31,7 @@ pub enum Obstacle {
 #[non_exhaustive]
 pub enum BatchError {
     /// The batch is incomplete. This is normal at the end of a Fetch response: see [`super::Partial`].
-    #[error("the batch is cut: {have} bytes of {need}")]
+    #[error("the batch is incomplete: {have} of {need} bytes")]
     Truncated {
         /// Number of bytes present.
         have: usize,
@@ -144,7 +144,7 @@ pub enum BatchError {
     },
 
     /// The offsets of a Fetch response's batches do not increase.
-    #[error("batch at offset {offset}: it comes after offset {last} of the same answer")]
+    #[error("batch at offset {offset}: it follows offset {last} in the same response")]
     OffsetWentBack {
         /// Base offset of the batch.
         offset: i64,
@@ -153,7 +153,7 @@ pub enum BatchError {
     },
 
     /// The batch must be re-encoded to be produced.
-    #[error("batch at offset {offset} cannot be passed on as it is: {obstacle}")]
+    #[error("batch at offset {offset} cannot be passed on unchanged: {obstacle}")]
     CannotPass {
         /// Base offset of the batch.
         offset: i64,
@@ -200,13 +200,13 @@ impl BatchError {
                 "set `plane: auto` or `plane: client` on the link, or let the records of the old format expire"
             }
             Self::UnknownMagic { .. } | Self::UnknownCodec { .. } => {
-                "check the log with kafka-dump-log.sh; if it is well, a newer release of eomirror is needed"
+                "check the log with kafka-dump-log.sh; if the log is intact, use a newer release of eomirror"
             }
             Self::WrongCrc { .. } => {
                 "fetch again; if the same bytes come back, check the source broker's disk and network"
             }
             Self::TooLarge { .. } => {
-                "use `plane: client` if the records are really that large; a hostile batch looks the same"
+                "use `plane: client` if the records are that large; a malicious batch has the same effect"
             }
             Self::Trailing { .. }
             | Self::BadField { .. }
@@ -214,7 +214,7 @@ impl BatchError {
             | Self::BadRecord { .. }
             | Self::BadControl { .. }
             | Self::OffsetWentBack { .. } => {
-                "check the log with kafka-dump-log.sh; if another client reads it, report this"
+                "check the log with kafka-dump-log.sh; if another client can read it, report a bug"
             }
             Self::CannotPass { .. } => "re-encode its records",
             Self::Unwritable { .. } => "write fewer or smaller records into one batch",

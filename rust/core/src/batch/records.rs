@@ -151,14 +151,14 @@ impl<'a> Records<'a> {
         let body = usize::try_from(length)
             .ok()
             .and_then(|length| self.rest.bytes(length))
-            .ok_or("it ends outside of the batch")?;
+            .ok_or("it ends outside the batch")?;
         let mut body = Cursor::new(body);
         // attributes: all bits are unused
         body.byte().ok_or("it is empty")?;
         let timestamp_delta = body.varlong().ok_or("its timestamp is malformed")?;
         let delta = body.varint().ok_or("its offset is malformed")?;
         if delta <= self.previous_delta {
-            return Err("its offset does not grow");
+            return Err("its offset does not increase");
         }
         if delta > self.last_offset_delta {
             return Err("its offset is beyond the end of the batch");

@@ -266,8 +266,8 @@ impl BatchWriter {
 
     /// Returns the header of a batch whose records are in `bytes`, after space for the header.
     fn head(&self, bytes: &[u8]) -> Result<[u8; HEADER_SIZE], BatchError> {
-        let length = i32::try_from(bytes.len() - LENGTH_BASE)
-            .map_err(|_| unwritable("it has more than 2 GiB"))?;
+        let length =
+            i32::try_from(bytes.len() - LENGTH_BASE).map_err(|_| unwritable("it exceeds 2 GiB"))?;
         let last_delta = self.count - 1;
         let mut head = [0; HEADER_SIZE];
         Stamp::NONE.put(&mut head);
@@ -300,14 +300,14 @@ impl BatchWriter {
         };
         let timestamp_delta = timestamp
             .checked_sub(base)
-            .ok_or_else(|| unwritable("timestamps lie too far apart"))?;
+            .ok_or_else(|| unwritable("timestamps are too far apart"))?;
         let offset_delta = i64::from(self.count);
         // one byte of attributes
         let deltas = 1 + size(timestamp_delta) + size(offset_delta);
         let length = content
             .and_then(|content| i32::try_from(content.checked_add(deltas)?).ok())
             .map(i64::from)
-            .ok_or_else(|| unwritable("a record has more than 2 GiB"))?;
+            .ok_or_else(|| unwritable("a record exceeds 2 GiB"))?;
         let count = self
             .count
             .checked_add(1)

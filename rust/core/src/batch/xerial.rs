@@ -60,7 +60,7 @@ fn block(
     let start = out.len();
     if size > bytes.len().saturating_mul(MOST_PER_BYTE) {
         return Err(Fault::Malformed(format!(
-            "{} bytes claim to hold {size}",
+            "{} bytes cannot hold {size}",
             bytes.len()
         )));
     }

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_left_out_is_in_the_books_between_its_neighbours() {
+    fn a_skipped_record_is_counted_between_its_neighbours() {
         let (policy, mut ledger) = (policy(), Ledger::default());
         plan(&policy, &[record(5), record(6)], &mut ledger).unwrap();
         let digests = skip(&policy, &[record(7)], &mut ledger).unwrap();

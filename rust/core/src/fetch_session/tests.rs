@@ -52,7 +52,7 @@ fn a_session_that_the_broker_does_not_know_is_not_closed() {
 }
 
 #[test]
-fn a_session_that_went_out_of_step_is_closed_by_the_request_that_opens_the_next() {
+fn the_request_for_a_new_session_closes_a_stale_one() {
     for error in [71, 106] {
         let mut session = opened(&[(1, 10)]);
         session.ask([(1, 10)]);
@@ -134,7 +134,7 @@ fn a_session_is_closed_if_there_is_one() {
     session.lost();
     assert!(
         session.close().is_some(),
-        "nobody knows whether it was seen"
+        "it is unknown whether it was seen"
     );
     assert_eq!(session.answered(0, 0), Heard::Everything);
     assert!(session.close().is_none() && Session::default().close().is_none());

@@ -40,8 +40,8 @@ pub enum RelayError {
 
 fn taken(limit: Option<usize>) -> String {
     match limit {
-        Some(limit) => format!("the target topic takes {limit}"),
-        None => "the target topic refuses it as too large".to_owned(),
+        Some(limit) => format!("the target topic accepts {limit}"),
+        None => "the target topic rejects it as too large".to_owned(),
     }
 }
 

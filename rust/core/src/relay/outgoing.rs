@@ -147,7 +147,7 @@ fn part<'a>(fetched: &'a [u8], range: &Range<usize>) -> Result<&'a [u8], BatchEr
 
 fn foreign() -> BatchError {
     BatchError::Unwritable {
-        reason: "it was not made of these bytes".to_owned(),
+        reason: "it was not made from these bytes".to_owned(),
     }
 }
 

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_record_waits_for_ever() {
         let mut markers = MarkerWait::new();
         for _ in 0..100 {
             let (gone, asked) = wait(&mut markers, 10_000 * MS, MS / 2);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_come_late_ask_nobody() {
+    fn late_records_cause_no_request() {
         let mut markers = MarkerWait::new();
         let now = Instant::now();
         markers.ended(now);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_holds_nobody() {
+    fn a_missing_response_holds_no_record() {
         let mut markers = MarkerWait::new();
         let now = Instant::now();
         markers.ended(now);

@@ -103,7 +103,7 @@ pub enum Event {
 
 /// A call that is invalid in the current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{call} does not fit: {state}")]
+#[error("{call} is invalid: {state}")]
 pub struct InvalidState {
     /// Name of the call.
     pub call: &'static str,
@@ -435,8 +435,8 @@ impl ProducerState {
             Phase::Ready(_) => "no transaction is open",
             Phase::Open { .. } => "a transaction is open",
             Phase::AbortRequired(_) => "the transaction can only be aborted",
-            Phase::Committing(_) => "a commit is under way and must be finished",
-            Phase::Aborting(_) => "an abort is under way and must be finished",
+            Phase::Committing(_) => "a commit is in progress and must be finished",
+            Phase::Aborting(_) => "an abort is in progress and must be finished",
             Phase::Fatal => "the producer was fenced or refused",
         };
         InvalidState { call, state }

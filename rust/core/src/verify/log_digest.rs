@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_excuses_the_record_that_it_is_about_and_no_other() {
+    fn a_dead_letter_excuses_only_the_record_with_its_digest() {
         let digest = |offset| {
             let mut content = LogDigest::new("t", 0..9, Part::All, true);
             let entry = content.take(&record(offset, offset, &[])).unwrap().unwrap();

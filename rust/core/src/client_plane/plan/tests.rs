@@ -128,7 +128,7 @@ fn a_missing_acknowledgement_names_the_partition_and_the_counts() {
 }
 
 #[test]
-fn an_acknowledgement_that_nobody_planned_is_refused() {
+fn an_unplanned_acknowledgement_is_refused() {
     let policy = policy(&[("t", "t")], false, false);
     let mut ledger = Ledger::default();
     plan(&policy, &[record("t", 1, 7)], &mut ledger).unwrap();

@@ -206,7 +206,7 @@ proptest! {
 }
 
 #[test]
-fn an_older_record_behind_the_newest_chunk_is_next_to_a_part_and_exact_to_the_whole() {
+fn an_older_record_is_next_in_a_part_and_exact_in_the_whole_map() {
     let older = OffsetMap::from_ranges(&[range(34, 7, 2)]).unwrap();
     let newest = OffsetMap::from_ranges(&[range(34, 0, 1)]).unwrap();
 

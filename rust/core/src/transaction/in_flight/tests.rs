@@ -76,7 +76,7 @@ fn an_answer_says_where_the_records_are() {
 }
 
 #[test]
-fn a_failed_window_is_sent_again_in_order_when_all_of_it_is_answered() {
+fn a_failed_window_is_sent_again_in_order_once_all_is_answered() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
     machine.answered(tickets[0], [("a", 0, 0)], now);
@@ -155,7 +155,7 @@ fn a_full_request_starves_no_partition() {
 }
 
 #[test]
-fn requests_of_an_aborted_transaction_fill_the_window_and_mean_nothing() {
+fn requests_of_an_aborted_transaction_only_fill_the_window() {
     let now = Instant::now();
     let (mut machine, tickets) = in_flight(now);
     machine.restart();

@@ -146,7 +146,7 @@ fn a_busy_coordinator_is_asked_for_an_identity_again() {
 }
 
 #[test]
-fn an_empty_commit_asks_nobody_and_an_empty_abort_does() {
+fn an_empty_abort_sends_a_request_and_an_empty_commit_does_not() {
     let now = Instant::now();
     let mut coordinator = ready(now);
     coordinator.begin().unwrap();
@@ -174,7 +174,7 @@ fn an_abortable_commit_leaves_only_the_abort() {
 }
 
 #[test]
-fn a_transaction_that_timed_out_is_not_committed_and_the_identity_is_asked_for_with_the_old_one() {
+fn a_timed_out_transaction_is_not_committed() {
     let now = Instant::now();
     let mut coordinator = committing(now);
     coordinator.asked();

@@ -86,14 +86,14 @@ impl Chains {
             name: position.name.clone(),
         };
         if link.prev.is_none() && !position.is_set() {
-            broken(logs, report, &link, "it names no position before it".into());
+            broken(logs, report, &link, "it names no previous position".into());
         }
         if link.prev.is_some_and(|prev| prev >= link.offset) {
             broken(
                 logs,
                 report,
                 &link,
-                "it does not lie behind the one before it".into(),
+                "it is not after the previous one".into(),
             );
         }
         self.evidence.entry(target).or_default();
@@ -160,9 +160,9 @@ impl Chains {
                     }
                     None if head.prev.is_none() => Joint::Restart,
                     None if gone => Joint::Explained,
-                    None => Joint::Broken("the position before it does not exist".into()),
+                    None => Joint::Broken("its previous position does not exist".into()),
                     Some(tail) if tail.generation == head.generation => Joint::Broken(format!(
-                        "generation {} stands in two partitions of the topic",
+                        "generation {} is in two partitions of the topic",
                         head.generation
                     )),
                     Some(tail) => join(tail, head, gone),
@@ -220,7 +220,7 @@ fn join(before: &Link, link: &mut Link, gone: bool) -> Joint {
             return Joint::Explained;
         }
         return Joint::Broken(format!(
-            "it names {prev} as the position before it, which is {}",
+            "it names {prev} as the previous position, which is {}",
             before.offset
         ));
     }
@@ -238,7 +238,7 @@ fn join(before: &Link, link: &mut Link, gone: bool) -> Joint {
     }
     if link.total_records != before.total_records.saturating_add(link.records) {
         return Joint::Broken(format!(
-            "it counts {} records in all, and the one before it {} and its own are {}",
+            "its total is {} records, the previous total is {}, and its own records are {}",
             link.total_records, before.total_records, link.records
         ));
     }

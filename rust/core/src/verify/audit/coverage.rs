@@ -259,12 +259,12 @@ impl Cover {
                 .iter()
                 .any(|(_, other)| !other.is_set() && other.name != name)
             {
-                tears.push("positions of two transactions stand under one marker".to_owned());
+                tears.push("positions of two transactions are under one marker".to_owned());
             }
             let before = self.newest.insert(segment.producer.id, name.clone());
             if let Some(before) = before.filter(|before| !follows(before, &name)) {
                 tears.push(format!(
-                    "its positions stand behind the marker of {before}, not before it"
+                    "its positions are after the marker of {before}, not before it"
                 ));
             }
             for detail in tears {
@@ -282,7 +282,7 @@ impl Cover {
         for (offset, position) in segment.positions {
             if position.name.producer != segment.producer {
                 let detail = format!(
-                    "it names {} and stands in a transaction of {}",
+                    "it names {} but is in a transaction of {}",
                     position.name.producer, segment.producer
                 );
                 let at = (ended.log, offset);

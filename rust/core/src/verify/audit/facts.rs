@@ -70,14 +70,14 @@ pub(super) fn stated(key: &[u8], value: &[u8]) -> Result<Stated, &'static str> {
     let key = Fields(object(key).ok_or("its key is not a JSON object")?);
     let body = Fields(object(value).ok_or("its value is not a JSON object")?);
     if body.number("v") != Some(VERSION) {
-        return Err("its version is not the one that this release knows");
+        return Err("its version is not supported by this release");
     }
     if key.number("lane").is_some() {
         return Ok(Stated::Claim);
     }
     position(&key, &body)
         .map(|position| Stated::Position(Box::new(position)))
-        .ok_or("it lacks fields of a position, or has wrong ones")
+        .ok_or("fields of a position are missing or invalid")
 }
 
 /// Decodes a record of the offset map, or returns the fault.

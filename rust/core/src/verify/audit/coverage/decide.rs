@@ -88,7 +88,7 @@ impl Cover {
             None => live.touched.push(ended),
             Some(other) if other.bounds.first != ended.bounds.first => {
                 let detail = format!(
-                    "its records stand under two markers, those behind offsets {} and {}",
+                    "its records are under two markers, after offsets {} and {}",
                     other.bounds.last, ended.bounds.last
                 );
                 let at = (ended.log, ended.bounds.first);
@@ -153,8 +153,7 @@ impl Cover {
         let mut sound = true;
         if compared.hits.len() > 1 {
             let markers = compared.hits.len();
-            let detail =
-                format!("its records stand under {markers} markers of {topic}-{partition}");
+            let detail = format!("its records are under {markers} markers of {topic}-{partition}");
             self.torn(logs, report, place, name, producer, detail);
             sound = false;
         }
@@ -184,7 +183,7 @@ impl Cover {
             let nothing = compared.hits.is_empty() && !compared.aborted;
             if nothing && !self.holds(claim.data, producer, last) {
                 let detail = format!(
-                    "it counts {} records up to {topic}-{partition}@{}, where none of its transaction is",
+                    "it counts {} records up to {topic}-{partition}@{}, where its transaction has no record",
                     claim.records, claim.target_offset
                 );
                 add(
@@ -198,7 +197,7 @@ impl Cover {
                 );
             } else {
                 let detail = format!(
-                    "the chunk maps to {topic}-{partition}@{}..{}, where no record of its transaction is",
+                    "the chunk maps to {topic}-{partition}@{}..{}, where its transaction has no record",
                     first.first, first.last
                 );
                 add(
@@ -293,7 +292,7 @@ impl Cover {
             );
         }
         if owner != claim.name {
-            let detail = format!("its records stand under the marker of {owner}");
+            let detail = format!("its records are under the marker of {owner}");
             self.torn(logs, report, at, Some(&claim.name), producer, detail);
         }
         twice.is_none() && owner == claim.name

@@ -62,14 +62,14 @@ impl Cover {
         let home = home(&position.source, logs.map_partitions());
         if home != i64::from(map.partition) {
             let detail =
-                format!("the chunk belongs into partition {home}, where readers look for it");
+                format!("the chunk belongs in partition {home}, where readers look for it");
             mismatch(report, logs, detail);
         }
         let ranges = &chunk.chunk.ranges;
         let count = ranges.iter().map(|range| range.count).sum::<i64>();
         if count != position.records {
             let detail = format!(
-                "it maps {count} records, the position counts {}",
+                "it maps {count} records, but the position counts {}",
                 position.records
             );
             mismatch(report, logs, detail);
@@ -107,7 +107,7 @@ impl Cover {
             .insert((chunk.ended.log, name.producer.id), (segment, name.clone()));
         let torn = owner.filter(|(before, other)| *before == segment && *other != name);
         if let Some((_, other)) = torn {
-            let detail = format!("its chunk stands under the marker of {other}");
+            let detail = format!("its chunk is under the marker of {other}");
             self.torn(logs, report, place, Some(&name), name.producer, detail);
         }
         self.touch(logs, report, &name, chunk.ended);
@@ -223,7 +223,7 @@ impl Cover {
             report.unproven.positions += 1;
         }
         let Some(target_offset) = position.target_offset else {
-            let detail = "it counts records and names no target offset".to_owned();
+            let detail = "it counts records but names no target offset".to_owned();
             add(
                 logs,
                 report,
