@@ -259,7 +259,7 @@ def test_records_that_the_target_dropped_stop_their_topic(flow: Flow) -> None:
     assert report.ending is Ending.FAILED
     ((topic, (code, text)),) = report.stopped_topics.items()
     assert (topic, code) == (flow.topic, 4)
-    assert "the target dropped what was committed" in text
+    assert "the target dropped committed records" in text
     assert f"--adopt {flow.topic}-0={flow.position().prev}" in text
 
 
@@ -274,7 +274,7 @@ def test_records_whose_position_the_target_dropped_stop_their_topic(flow: Flow) 
     assert report.ending is Ending.FAILED
     ((topic, (code, text)),) = report.stopped_topics.items()
     assert (topic, code) == (flow.topic, 4)
-    assert "the target dropped the position of what was committed" in text
+    assert "the target dropped the position of committed records" in text
 
 
 def test_who_dies_before_anything_is_answered_has_ended_all_the_same(

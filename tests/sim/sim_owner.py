@@ -198,7 +198,7 @@ class SimOwner:
             ):
                 return
             yield f"ended {mending.end({})}"
-        raise TransactionFailedError("what lanes left open stays open, also after it was ended")
+        raise TransactionFailedError("what lanes left open stays open, although it was ended")
 
     def _publish(self, generation: Generation, fresh: Sequence[SourcePartition]) -> None:
         world, producer = self._world, self.producer
@@ -253,9 +253,7 @@ class SimOwner:
             if not found:
                 return
             self._end_own(found)
-        raise TransactionFailedError(
-            "what the control producer left open stays open, also after it was ended"
-        )
+        raise TransactionFailedError("what the control producer left open stays open, although it was ended")
 
     def _own_left_open(self, producer: SimProducer) -> Sequence[OpenRange]:
         names = LinkNames("l")

@@ -1,13 +1,12 @@
 """
-A lane on the native plane, which the client plane takes over while it must.
+Lets the client plane take over from the native plane while it must.
 
-It must in three cases.  A record that the target refuses is sought by the client plane, which sends ranges of records
-and can leave one out (`eomirror.lane.poison_records`); once the search is over, its next commit asks for a new
-producer,
-and the lane goes on natively.  And where the target turns out to have transactions of an older protocol, or a
-property that only librdkafka has, the client plane stays, if the link leaves the choice to us.  It stays likewise
-once the source holds message format 0 or 1, which only librdkafka reads: the open transaction is aborted, and the
-client plane begins where the last commit ended.
+There are three cases.  First, a refused record: the client plane isolates it, because it can send ranges of records and
+skip one (`eomirror.lane.poison_records`).  After the search its next commit asks for a new producer, and the lane
+returns to the native plane.  Second, the target has transactions of an older protocol, or the configuration a property
+that only librdkafka has: the client plane stays, if the link says ``plane: auto``.  Third, the source holds message
+format 0 or 1, which only librdkafka reads: the open transaction is aborted, and the client plane starts at the last
+commit and stays.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ __all__ = ["SwitchingPlane"]
 log = structlog.get_logger(__name__)
 
 _NATIVE, _CLIENT = "native", "client"
-_SEARCH = "a record that the target refuses is being sought"
+_SEARCH = "a record that the target refuses is being isolated"
 
 
 class SwitchingPlane:
     """
-    One plane at a time; see the module's docstring, and `eomirror.plane.protocol.Plane` for what each call means.
+    Delegates to one plane at a time; see `eomirror.plane.protocol.Plane` for each call.
 
     Args:
         lane: Number of the lane, for the log.
         native: Makes a native plane.
-        client: Makes a client plane that serves for a reason.
-        fall_back: Whether the client plane may serve where the native one cannot.
+        client: Makes a client plane, for a reason.
+        fall_back: Whether the client plane may replace the native one.
     """
 
     def __init__(
@@ -61,26 +60,26 @@ class SwitchingPlane:
         self._native, self._client = native, client
         self._fall_back = fall_back
         self._treatment = Treatment()
-        # what only the client plane can serve; empty when there is nothing
+        # why only the client plane can serve; empty if both can
         self._unhonoured = ""
         self._plane: Plane | None = None
-        # what `_plane` is; empty before the first
+        # name of `_plane`; empty before the first
         self._serves = ""
 
     def serving(self) -> Serving:
-        """Which of the two serves."""
+        """Returns the plane in use."""
         return Serving() if self._plane is None else self._plane.serving()
 
     def throttled(self) -> float | None:
-        """For how long quotas have held back the one that serves."""
+        """Returns the seconds of throttling by quotas."""
         return None if self._plane is None else self._plane.throttled()
 
     def delayed(self) -> str:
-        """What the one that serves cannot read."""
+        """Returns the source partitions that cannot be read."""
         return "" if self._plane is None else self._plane.delayed()
 
     def open(self) -> ProducerIdentity:
-        """Chooses a plane, and run InitProducerId with a new producer of it."""
+        """Selects a plane, and runs InitProducerId with a new producer of it."""
         self._choose()
         try:
             return self._serving.open()
@@ -100,7 +99,7 @@ class SwitchingPlane:
             self._plane.restart()
 
     def treat(self, treatment: Treatment) -> None:
-        """Sends records in this way; the plane that can takes over with the next producer."""
+        """Sets how to send records; a plane that can do so takes over with the next producer."""
         self._treatment = treatment
         if self._serves == _CLIENT:
             self._serving.treat(treatment)
@@ -110,15 +109,15 @@ class SwitchingPlane:
         return self._serving.await_records(seconds)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
-        """Partitions whose next offset moved since the last commit."""
+        """Returns partitions whose next offset has moved since the last commit."""
         return self._serving.advances()
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Last stable offsets of the source."""
+        """Returns last stable offsets of the source."""
         return {} if self._plane is None else self._plane.log_ends()
 
     def pinned(self) -> AbstractSet[str]:
-        """Source topics of the open transaction that both sides know by id."""
+        """Returns source topics of the open transaction that both sides know by id."""
         return self._serving.pinned()
 
     def begin(self) -> ProducerIdentity:
@@ -127,7 +126,7 @@ class SwitchingPlane:
 
     def pump(self, seconds: float) -> Pumped:
         """
-        Fetches, decide and produces what is at hand.
+        Fetches, decides and produces the available records.
 
         Raises:
             PlaneChangedError: The client plane takes over with the next `open`.
@@ -140,19 +139,19 @@ class SwitchingPlane:
             raise PlaneChangedError(self._unhonoured) from error
 
     def speculate(self) -> Flushed | None:
-        """What `flush` will answer, if that can be told."""
+        """Returns the expected result of `flush`, if known."""
         return self._serving.speculate()
 
     def flush(self, seconds: float) -> Flushed:
-        """Waits until all that was produced is acknowledged, and balances the account (EO-7)."""
+        """Waits for every acknowledgement, and balances the account (EO-7)."""
         return self._serving.flush(seconds)
 
     def has_more(self) -> bool:
-        """Returns whether more has come of partitions that the open transaction holds."""
+        """Returns whether more records of the open transaction's partitions are available."""
         return self._serving.has_more()
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produces records of ours into the open transaction."""
+        """Produces state records into the open transaction."""
         self._serving.write(records)
 
     def commit(self) -> CommitOutcome:
@@ -163,7 +162,7 @@ class SwitchingPlane:
         return CommitOutcome.SUSPECT if over else outcome
 
     def abort(self) -> None:
-        """Aborts what is open, as well as that goes."""
+        """Aborts the open transaction, best effort. The producer must not be reused."""
         if self._plane is not None:
             self._plane.abort()
 
@@ -178,13 +177,11 @@ class SwitchingPlane:
     @property
     def _serving(self) -> Plane:
         if self._plane is None:
-            raise AssertionError("the pump opens the plane before it uses it")
+            raise AssertionError("the runner opens the plane before it uses it")
         return self._plane
 
     def _gives_way(self, error: Exception, kind: str) -> bool:
-        """
-        Returns whether the client plane serves from the next choice on, because the native one failed in this way.
-        """
+        """Returns whether the client plane takes over, because the native one failed in this way."""
         cause = error.__cause__
         if not (self._fall_back and isinstance(cause, NativeFailureError) and cause.kind == kind):
             return False

@@ -1,9 +1,9 @@
 """
-The plane contract: what a lane asks of the part that moves bytes. Pure.
+The plane contract: what a lane requires of the part that moves bytes. Pure.
 
-Two planes serve it (design.md): the client plane over confluent-kafka, and the native plane.  The pump calls
-these methods from one thread, in the order that `eomirror.lane.machine` gives.  A plane raises `LaneError`s
-and `MirrorError`s only; whatever else comes out of it is a bug.
+Two planes implement it: the client plane over confluent-kafka, and the native plane.  The runner calls these methods
+from one thread, in the order of `eomirror.lane.machine`.  A plane raises `LaneError`s and `MirrorError`s only; any
+other exception is a bug.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ __all__ = [
 
 
 def is_compacting(policy: str | None) -> bool:
-    """Returns whether a ``cleanup.policy`` has the log cleaner write batches anew and leave out records."""
+    """Returns whether a ``cleanup.policy`` lets the log cleaner rewrite batches and remove records."""
     return policy is not None and "compact" in policy
 
 
-# so many offsets are read again at the most to compare a record
+# maximum number of offsets that are read again to compare a record
 _NEAR_OFFSETS = 10_000
 
 
 def is_near(record: int, following: int) -> bool:
     """
-    Tells whether the last mirrored record is close enough to be fetched again for a comparison.
+    Returns whether the last mirrored record is close enough to be fetched again for a comparison.
 
-    Records that the loop guard dropped may lie between it and the position, millions of them: the client plane would
-    read them again at each start and behind each lost connection.
+    Millions of records that the loop guard dropped may lie between it and the position: the client plane would read
+    them again at each start and after each lost connection.
     """
     return following - record <= _NEAR_OFFSETS
 
 
 class RefusalReason(enum.StrEnum):
     """
-    For what a record is refused; the value is the reason in a dead letter.
+    Reason of a refusal; the value is the reason in a dead letter.
 
     SIZE: its batch is larger than the topic's max.message.bytes.
     CLIENT_SIZE: it is larger than this client may send.
     SEGMENT: it is larger than a segment of the topic.
     TIMESTAMP: outside of the topic's message.timestamp.before/after.max.ms.
-    INVALID: the topic's rules refuse it, such as a compacted topic a record without a key.
-    LETTER: not a record of the source, but the dead letter of one.
+    INVALID: the topic's rules refuse it, such as a record without a key in a compacted topic.
+    DEAD_LETTER: the refused record is a dead letter, not a record of the source.
     """
 
     SIZE = "size"
@@ -91,13 +91,13 @@ class RefusalReason(enum.StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecord:
     """
-    The one record that is refused.
+    A single refused record.
 
     Attributes:
         offset: Source offset.
-        timestamp: ms; -1 when it has none.
+        timestamp: ms; -1 if it has none.
         keyless: Its key is null.
-        batch_bytes: Most that a batch of it alone can have, uncompressed.
+        batch_bytes: Maximum size of a batch of it alone, uncompressed.
     """
 
     offset: int
@@ -109,15 +109,14 @@ class RefusedRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """
-    What the target refused.
+    A refusal of the target.
 
     Attributes:
         target_topic: Topic that refused.
-        ground: For what.
-        words: The target's own words.
+        words: The broker's message.
         begin: Offset of the first record in question.
-        end: Offset behind the last one.
-        record: The one record, where only one was in question.
+        end: Offset after the last one.
+        record: The record, if only one was in question.
     """
 
     source: SourcePartition
@@ -130,7 +129,7 @@ class Refusal:
 
 
 class RangeRefusedError(RecordRefusedError):
-    """The target refuses records of a partition; never shown as it is, for `RefusalPolicy` decides what to say."""
+    """The target refuses records of a partition; never shown to users: `RefusalPolicy` makes the final error."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(
@@ -141,7 +140,7 @@ class RangeRefusedError(RecordRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What InitProducerId gave us, or, under transaction protocol V2, the end of the transaction before."""
+    """Producer id and epoch from InitProducerId or, with transaction protocol V2, from the previous EndTxn."""
 
     producer_id: int
     producer_epoch: int
@@ -150,11 +149,11 @@ class ProducerIdentity:
 @dataclass(frozen=True, slots=True)
 class Serving:
     """
-    Which plane moves a lane's bytes.
+    The plane that moves a lane's bytes.
 
     Attributes:
         plane: ``native`` or ``client``; empty before the first `Plane.open`.
-        reason: Why it is not the native one; empty when it is.
+        reason: Why it is not the native one; empty if it is.
     """
 
     plane: str = ""
@@ -163,12 +162,12 @@ class Serving:
 
 class BatchMark(NamedTuple):
     """
-    Tells a batch of a log from every other that could stand at its offset.
+    Identifies a batch of a log among all that could be at its offset.
 
     Attributes:
-        offset: Its base offset.
-        crc: Its checksum.
-        timestamp: Its largest timestamp, ms.
+        offset: Base offset.
+        crc: Checksum.
+        timestamp: Largest timestamp, ms.
     """
 
     offset: int
@@ -178,12 +177,11 @@ class BatchMark(NamedTuple):
 
 class RecordMark(NamedTuple):
     """
-    Tells a record of a log from every other that could stand at its offset.
+    Identifies a record of a log among all that could be at its offset.
 
     Attributes:
-        offset: Its offset.
-        before: The chained digest before it, hexadecimal.
-        after: The chained digest behind it.
+        before: Chained digest before the record, hexadecimal.
+        after: Chained digest after the record.
     """
 
     offset: int
@@ -193,11 +191,11 @@ class RecordMark(NamedTuple):
 
 class Holes(enum.StrEnum):
     """
-    How a plane treats offsets that no batch of the source's log has (EO-6).
+    Treatment of offsets that no batch of the source's log has (EO-6).
 
-    COUNT: counts them; the log is or was compacted, or may be.
-    NAME: names the ranges and goes on behind them; the log was never compacted, and the user accepts gaps.
-    STOP: stops the topic before the first of them.
+    COUNT: count them; the log is or was compacted, or may be.
+    NAME: report the ranges and continue after them; the log was never compacted, and the user accepts gaps.
+    STOP: stop the topic before the first of them.
     """
 
     COUNT = "count"
@@ -208,14 +206,14 @@ class Holes(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class History:
     """
-    What is known of a source's log before the position.
+    Known state of a source's log before the position.
 
     Attributes:
-        batch: The batch before the position; compared with the log where ``holes`` is not COUNT, because the log
-            cleaner may write a batch anew.
-        record: The last mirrored record, where there is no ``batch``; compared likewise.
-        holes: How to treat holes from the position on.
-        missing: Offsets that no batch had so far.
+        batch: Batch before the position; compared with the log unless ``holes`` is COUNT, because the log cleaner may
+            rewrite a batch.
+        record: Last mirrored record, if there is no ``batch``; compared in the same way.
+        holes: Treatment of holes from the position on.
+        missing: Number of offsets without a batch so far.
     """
 
     batch: BatchMark | None = None
@@ -227,14 +225,14 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """
-    What a plane has seen of a source's log before an offset.
+    Observed state of a source's log before an offset.
 
     Attributes:
-        batch: The batch before it; None when not known.
-        record: The last mirrored record; None when not known, or where ``batch`` is.
-        missing: Offsets that no batch had, as `History.missing` counts them; None when not known.
+        batch: Batch before it; None if unknown.
+        record: Last mirrored record; None if unknown, or if ``batch`` is known.
+        missing: Number of offsets without a batch, as in `History.missing`; None if unknown.
         compacted: Whether a batch has shown that the log was compacted.
-        holes: Ranges of offsets that no batch has, since the last commit, with `Holes.NAME`.
+        holes: Ranges of offsets without a batch since the last commit, with `Holes.NAME`.
     """
 
     batch: BatchMark | None = None
@@ -247,17 +245,17 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Start:
     """
-    Where to begin to fetch a source partition.
+    Fetch offset of a source partition.
 
     Attributes:
         offset: First offset to fetch.
-        leader_epoch: Of the record before it, so that a diverging log is noticed (KIP-320); None when unknown.
-        target_topic: Where its records go; the partition number stays.
-        epoch_offset: Where ``leader_epoch`` is known, if that is before ``offset``: fetching begins there, and there
-            are only markers and aborted records in between.
-        topic_id: The source topic that is meant (EO-5); empty when not known.
-        target_topic_id: Likewise of the target topic.
-        history: What is known of the log before ``offset``.
+        leader_epoch: Of the record before it, to detect a diverging log (KIP-320); None if unknown.
+        target_topic: Target of its records; the partition number stays.
+        epoch_offset: Offset of ``leader_epoch``, if before ``offset``: fetching begins there, with only markers and
+            aborted records in between.
+        topic_id: Id of the source topic (EO-5); empty if unknown.
+        target_topic_id: Id of the target topic; empty if unknown.
+        history: Known state of the log before ``offset``.
     """
 
     source: SourcePartition
@@ -273,13 +271,13 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Pumped:
     """
-    What one call of `Plane.pump` did.
+    Result of one call of `Plane.pump`.
 
     Attributes:
         records: Records produced into the open transaction.
-        bytes: Their keys, values and headers; on the native plane, their batches as they travel.
-        drained: Nothing is left at hand: the sources have no more, or their next answer is still on its way.
-        enough: The transaction holds what the target takes in good time.
+        bytes: Their keys, values and headers; on the native plane, their batches as sent.
+        drained: No records are available: the sources have none, or their next answer is in flight.
+        enough: The transaction has reached the size that the target takes in good time.
     """
 
     records: int
@@ -291,12 +289,12 @@ class Pumped:
 @dataclass(frozen=True, slots=True)
 class Advance:
     """
-    The next offset to fetch of a partition, past markers, aborted ranges and dropped records (EO-4).
+    Next offset to fetch of a partition, past markers, aborted ranges and dropped records (EO-4).
 
     Attributes:
-        leader_epoch: Of the record before it; None when not known.
-        epoch_offset: The offset that ``leader_epoch`` is known for, if that is an earlier one.
-        seen: What was seen of the log before it.
+        leader_epoch: Of the record before it; None if unknown.
+        epoch_offset: Offset of ``leader_epoch``, if it is an earlier one.
+        seen: Observed state of the log before it.
     """
 
     offset: int
@@ -308,23 +306,22 @@ class Advance:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """
-    Rule 7 for one source partition of the open transaction: fetched = acknowledged + dropped.
+    EO-7 for one source partition of the open transaction: fetched = acknowledged + dropped.
 
     Attributes:
-        target_topic: Where its records went.
         records: Acknowledged records.
-        bytes: Their keys, values and headers; on the native plane, their batches as they travel: a batch that is passed
-            on is never opened.
-        dropped: Dropped on purpose, by reason.
+        bytes: Their keys, values and headers; on the native plane, their batches as sent: it never opens a batch that
+            it passes on.
+        dropped: Number of records dropped on purpose, by reason.
         copied_headers: Of ``records``, those that carry the provenance header of another record.
-        target_offset: Of the last record there; None when none was written.
-        source_timestamp: Of the last record, ms; on the native plane, the largest; None when none was written.
+        target_offset: Of the last record there; None if none was written.
+        source_timestamp: Of the last record, ms; on the native plane, the largest; None if none was written.
         first_source_offset: Of the first fetched record.
-        offset_map: Encoded ranges for the offset map; empty when nothing was written.
+        offset_map: Encoded ranges for the offset map; empty if none was written.
         digest: Chained xxh3-64 over the records, hexadecimal; empty on the native plane.
-        ranges: What ``offset_map`` holds: source offset, target offset, count; empty in a forecast, where nobody asks.
-        dead_letters: Of the records that were left out because the target refuses them.
-        first_target_offset: Of the first acknowledged record there; None when none was written.
+        ranges: Content of ``offset_map``: source offset, target offset, count; empty in a speculation.
+        dead_letters: For records that were skipped because the target refuses them.
+        first_target_offset: Of the first acknowledged record there; None if none was written.
     """
 
     source: SourcePartition
@@ -350,7 +347,7 @@ class Flushed:
     A transaction whose data is all acknowledged.
 
     Attributes:
-        accounts: One per source partition that records were fetched from.
+        accounts: One per source partition with fetched records.
         advances: Next offset to fetch of every partition that moved, with or without records.
     """
 
@@ -360,7 +357,7 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRecord:
-    """A record of ours that goes into the data's transaction; without a value it takes the key's record away."""
+    """A state record that goes into the data's transaction; without a value it is a tombstone."""
 
     topic: str
     partition: int
@@ -371,12 +368,12 @@ class MetadataRecord:
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
     """
-    Why a record is left out.
+    Reason for skipping a record.
 
     Attributes:
         reason: Kind of refusal (`eomirror.plane.protocol.RefusalReason`).
-        words: The target's own words.
-        limit: The setting that it breaks; empty when not known.
+        words: The broker's message.
+        limit: The setting that it violates; empty if unknown.
     """
 
     reason: str
@@ -387,13 +384,13 @@ class SkippedRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
     """
-    How to send records of partitions in which the target refused something (`eomirror.lane.poison_records`).
+    How to send partitions with refused records (`eomirror.lane.poison_records`).
 
     Attributes:
-        ranges: Records of these go in ranges, each acknowledged before the next: ``(end, records)``, up to that offset
-            so many at a time, in order of the ends.
-        left_out: Offsets to leave out, and why; only of partitions in ``ranges``.
-        batch_bytes: Largest batch to send, from the next `Plane.open` on; None for the client's own.
+        ranges: These partitions are sent in ranges, each acknowledged before the next: ``(end, records)``, up to that
+            offset this many records at a time, ordered by end.
+        left_out: Offsets to skip, and why; only of partitions in ``ranges``.
+        batch_bytes: Maximum batch size from the next `Plane.open` on; None for the client's own.
         whole_dead_letters: Whether dead letters may hold the records themselves.
     """
 
@@ -403,18 +400,18 @@ class Treatment:
     whole_dead_letters: bool = True
 
     def range_at(self, source: SourcePartition, offset: int) -> tuple[int, int]:
-        """Where the range that begins at an offset ends at the latest, and how many records it may have."""
+        """Returns the latest end of the range that begins at an offset, and its maximum number of records."""
         spans = self.ranges[source]
         return next((span for span in spans if offset < span[0]), (offset + 1, spans[-1][1]))
 
 
 class CommitOutcome(enum.Enum):
     """
-    How a commit went, when it went well.
+    Outcome of a successful commit.
 
-    CLEAN: one EndTxn was sent and answered; nothing of it can still travel.
-    SUSPECT: committed, but requests were repeated or connections broke on the way (EO-9), or partitions have got
-        new leaders, and what was committed may lack markers (docs/adr/0012).
+    CLEAN: one EndTxn was sent and answered; no copy of it can be in flight.
+    SUSPECT: committed, but requests were repeated or connections broke (EO-9), or partitions have new leaders and
+        markers may be missing (docs/adr/0012).
     """
 
     CLEAN = "clean"
@@ -422,97 +419,96 @@ class CommitOutcome(enum.Enum):
 
 
 class Plane(Protocol):
-    """Moves bytes for one lane.  Not safe for use from several threads."""
+    """Moves bytes for one lane.  Not thread-safe."""
 
     def serving(self) -> Serving:
-        """Which plane this is at the moment; changes with `open` only."""
+        """Returns the plane in use; changes only in `open`."""
 
     def throttled(self) -> float | None:
-        """For how many seconds brokers' quotas have held this lane back (KIP-219); None where that is not known."""
+        """Returns the seconds for which brokers' quotas have throttled this lane (KIP-219); None if unknown."""
 
     def delayed(self) -> str:
-        """Which partitions of the source cannot be read for some time now, and why; empty where nothing is known."""
+        """Returns the source partitions that cannot be read at present, and why; empty if unknown."""
 
     def open(self) -> ProducerIdentity:
         """
-        Throws away the producer, if there is one, and run InitProducerId with a new one.
+        Replaces the producer, and runs InitProducerId with the new one.
 
         Raises:
             LaneError: As the coordinator answers.
-            MirrorError: The target refuses us: rights, credentials, settings.
+            MirrorError: The target refuses us: ACLs, credentials, settings.
         """
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begins to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those already fetched."""
 
     def restart(self) -> None:
-        """Forgets everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` sets the new fetch offsets."""
 
     def treat(self, treatment: Treatment) -> None:
-        """Sends records in this way from the next transaction on; one that is open is aborted next."""
+        """Sets how to send records from the next transaction on; the caller aborts an open one."""
 
     def await_records(self, seconds: float) -> bool:
-        """Waits for something to mirror; True when there is.  Needs no transaction."""
+        """Waits for records to mirror; returns True if there are any.  Needs no transaction."""
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
-        """Partitions whose next offset moved since the last commit, though nothing of theirs was fetched."""
+        """Returns partitions whose next offset has moved since the last commit, with or without records."""
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
+        """Returns last stable offsets of the source as fetches have shown them, for progress; may be incomplete."""
 
     def pinned(self) -> AbstractSet[str]:
         """
-        Source topics of the open transaction whose records are fetched and produced by topic id (EO-5).
+        Returns source topics of the open transaction that are fetched and produced by topic id (EO-5).
 
-        Before `flush` it is what is to be expected, after it a fact; see `eomirror.lane.topic_ids`.
+        Before `flush` it is an expectation, after it a fact; see `eomirror.lane.topic_ids`.
         """
 
     def begin(self) -> ProducerIdentity:
-        """Begins a transaction; the identity that its records carry."""
+        """Begins a transaction; returns the identity that its records carry."""
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
 
     def speculate(self) -> Flushed | None:
         """
-        What `flush` will answer if nobody else writes to the target partitions; None when that cannot be told.
+        Returns the expected result of `flush` if no other producer writes to the target partitions; None if unknown.
 
-        Called after the last `pump` of a transaction.  Only ever compared with what `flush` says, never believed.
+        Called after the last `pump` of a transaction.  It is only compared with the result of `flush`, never trusted.
         """
 
     def flush(self, seconds: float) -> Flushed:
         """
-        Waits until all that was produced is acknowledged, and balances the account (EO-7).
+        Waits for every acknowledgement, and balances the account (EO-7).
 
         Raises:
-            TransactionFailedError: A record was not acknowledged in time, or the account is not even.
-            RangeRefusedError: The target refuses a record (`eomirror.lane.poison_records`); so do `pump`, and `commit`
-                for a dead letter.
+            TransactionFailedError: A record was not acknowledged in time, or the account does not balance.
+            RangeRefusedError: The target refuses a record (`eomirror.lane.poison_records`); `pump` raises it too, and
+                so does `commit` for a dead letter.
         """
 
     def has_more(self) -> bool:
         """
-        Returns whether more has come of partitions that the open transaction holds, and of no others; waits for
-        nothing.
+        Returns whether more records of the open transaction's partitions, and of no others, are available; never waits.
 
-        Asked of a transaction that is sealed: it may be pumped into again, and is sealed once more then.
+        Called for a flushed transaction: it may be pumped again, and is then flushed once more.
         """
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produces records of ours into the open transaction."""
+        """Produces state records into the open transaction."""
 
     def commit(self) -> CommitOutcome:
         """
-        Commits.  The pump calls this with a `CommitPermit` in its hand, and not without.
+        Commits.  The runner calls this only with a `CommitPermit` in hand.
 
         Raises:
             FencedError: A newer producer has our id.
             TransactionFailedError: It is certainly not committed.
-            OutcomeUnknownError: It may be (EO-8).
+            OutcomeUnknownError: It may be committed (EO-8).
         """
 
     def abort(self) -> None:
-        """Aborts what is open, as well as that goes; the producer is not used again."""
+        """Aborts the open transaction, best effort. The producer must not be reused."""
 
     def close(self) -> None:
-        """Closes all clients; leave nothing running."""
+        """Closes all clients."""

@@ -1,4 +1,4 @@
-"""Which plane a lane is mirrored by, and why."""
+"""Selects a lane's plane, with the reason."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ __all__ = ["choose_plane", "unhonoured"]
 
 log = structlog.get_logger(__name__)
 
-# batches keep the codec of their producers, so these would not be honoured
+# batches keep the codec of their producers, so these have no effect
 _CODECS = ("compression.type", "compression.codec", "compression.level")
 
 
 def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
     """
-    The plane of a lane, not yet open.
+    Returns the plane of a lane, not yet open.
 
     Args:
-        spec: The lane; its link says which plane is wanted.
+        spec: Its link says which plane is wanted.
         topics: Reads the settings of target topics.
 
     Raises:
-        ClusterError: The native plane is asked for, and cannot honour a property of a cluster.
+        ClusterError: ``plane: native`` is set, and the native plane cannot honour a property of a cluster.
     """
     wanted = spec.link.plane
     reasons = [] if wanted == "client" else unhonoured(spec)
     if reasons and wanted == "native":
         raise ClusterError(
             f"the native plane cannot honour {'; '.join(reasons)}",
-            fix="say plane: auto or plane: client on the link, or remove these properties",
+            fix="set plane: auto or plane: client on the link, or remove these properties",
         )
     if wanted == "client" or reasons:
         reason = "; ".join(reasons) or "the link says so"
@@ -65,7 +65,7 @@ def _client_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock, reason: str)
 
 
 def unhonoured(spec: LaneSpec) -> list[str]:
-    """What of the clusters' properties the native plane cannot honour, each with its reason."""
+    """Returns the clusters' properties that the native plane cannot honour, each with its reason."""
     source, target = lane_properties(spec)
     found = [
         f"{cluster.alias}: {name}: {reason}"

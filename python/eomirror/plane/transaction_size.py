@@ -1,33 +1,33 @@
 """
-How much one transaction may hold, learnt from how fast the target takes it: pure.
+Learns how much one transaction may hold from the target's speed. Pure.
 
-Everything of a transaction has to be acknowledged before it can be committed, and the coordinator ends it after
-its timeout.  Over a slow link a batch of 10,000 records may take longer than that; it is aborted, fetched again,
-and aborted again, for ever.  So a transaction holds at most what the target has lately shown that it takes within a
-fraction of that time.  A lane begins small and grows fourfold with every transaction that was quick::
+All data of a transaction must be acknowledged before the commit, and the coordinator ends the transaction after its
+timeout.  Over a slow link a batch of 10,000 records may take longer: it would be aborted, fetched and aborted again for
+ever.  So a transaction holds at most what the target has recently acknowledged within a fraction of that time.  A lane
+starts small and grows fourfold with every fast transaction::
 
     256 KiB -> 1 MiB -> 4 MiB -> 16 MiB -> ...       a local target: full size after a fifth of a second
     256 KiB -> 300 KiB -> ...                        a link of 1 MB/s: stays where its data takes 0.4 s
-    256 KiB, given up; 64 KiB -> ...                 a link of 40 kB/s: what outlasts its timeout only teaches that
+    256 KiB, given up; 64 KiB -> ...                 a link of 40 kB/s: only attempts that outlast the timeout tell
 
-Whoever gives a transaction up ends its attempt, and a worker may be new with the next: so the driver counts, and an
-attempt begins with a quarter of what the one before it began with.
+A lane that gives a transaction up ends its attempt, and the next one may run on a new worker.  So the driver counts,
+and an attempt starts with a quarter of the previous attempt's first size.
 
-A link that is long is not slow: where an answer takes 0.2 s, the smallest transaction is not acknowledged in less than
-0.6 s (AddPartitionsToTxn, once more while the markers of the last transaction are written, Produce), and a larger one
-hardly later.  So of the time that a transaction takes, only what grows with its bytes counts as time for the bytes; the
-rest is the way, and the bytes may take as long as that.  Transactions of different size tell which is which::
+A long link is not slow.  Where an answer takes 0.2 s, the smallest transaction is acknowledged after 0.6 s at best
+(AddPartitionsToTxn, again while the markers of the last transaction are written, Produce), and a larger one hardly
+later.  So only the time that grows with the bytes counts for the bytes.  The rest is latency, and the bytes may take as
+long as the latency.  Transactions of different sizes separate the two::
 
-    64 KiB in 0.70 s, 256 KiB in 0.72 s       0.69 s is the way: the next may hold 1 MiB, and then 4 MiB
-    64 KiB in 1.70 s, 256 KiB in 6.50 s       0.10 s is the way, and 40 kB/s what the link carries
+    64 KiB in 0.70 s, 256 KiB in 0.72 s       latency 0.69 s: the next may hold 1 MiB, and then 4 MiB
+    64 KiB in 1.70 s, 256 KiB in 6.50 s       latency 0.10 s, and the link carries 40 kB/s
 
-The line through the last of them is the one of Theil and Sen (the median of the slopes of all pairs), which a broker
-that pauses now and then does not bend.  Before two of different size are known, the way is taken for two answers as
-the commits see them; and who has long sent the least, and is slow all the same, sends twice of it once, to see.
+The line through the latest transactions is the Theil-Sen estimate (median of the slopes of all pairs), which an
+occasional pause of a broker does not bend.  Before two sizes are known, the latency is estimated as two answers to
+commits.  A lane stuck at the minimum size doubles it once to probe whether size is the cause.
 
-Only transactions that used what they were allowed say something about the target; those of a lane that has caught
-up are small because there is nothing more.  H. Theil, 1950, and P. K. Sen, "Estimates of the Regression Coefficient
-Based on Kendall's Tau", J. Am. Stat. Assoc. 63, 1968.
+Only transactions that used their allowance count: those of a lane that has caught up are small because the source has
+no more.  H. Theil, 1950, and P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", J. Am. Stat.
+Assoc. 63, 1968.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Self
 
 __all__ = ["MOST_RECORDS", "Pace"]
 
-#: Records of one fetch: what crosses into Rust in one call.
+#: Maximum records of one fetch, which cross into Rust in one call.
 MOST_RECORDS = 10_000
 
 _FIRST_BYTES = 256 * 1024
@@ -48,20 +48,20 @@ _MOST_BYTES = 128 * 1024 * 1024
 _GROWTH = 4.0
 _SMOOTHING = 0.3
 
-# how long the data of a transaction may take to be acknowledged: this, or so many commit intervals
+# maximum seconds until the data of a transaction is acknowledged: this, or this many commit intervals
 _SECONDS = 0.4
 _INTERVALS = 4
-# an answer that takes longer than this says that the link is full, or its broker busy, and not how long the way is
+# a slower answer shows a full link or a busy broker, not the latency
 _LONGEST_WAY = 1.0
-# requests that data waits for, one after the other, as far as nothing better is known: AddPartitionsToTxn and Produce
+# sequential requests before data is acknowledged, until measured: AddPartitionsToTxn and Produce
 _WAYS = 2
-# two transactions of which the larger has so many times the bytes tell the way from the bytes
+# ratio of sizes from which two transactions separate latency and throughput
 _APART = 1.5
-# of so many transactions
+# number of transactions kept
 _SEEN = 12
-# what is risked to see: so many times the least
+# size of the probe, in multiples of the minimum
 _PROBE = 2
-# of the transaction timeout, what a long way may buy: as much again for the answers to the rest, and some to spare
+# share of the transaction timeout for a long link: as much again for the other answers, and a reserve
 _OF_TIMEOUT = 1 / 3
 
 
@@ -70,12 +70,12 @@ class Pace:
     Learns the size of transactions.
 
     Args:
-        seconds: How long the data of a transaction may take to be acknowledged.
+        seconds: Maximum time for the data of a transaction to be acknowledged.
         first: Bytes of the first transaction.
-        most_seconds: What it may take where the way is long.
+        most_seconds: Maximum over a long link.
 
     Attributes:
-        bytes: Keys, values and headers that a transaction may hold; the last fetch may go somewhat beyond.
+        bytes: Maximum keys, values and headers of a transaction; the last fetch may exceed it slightly.
     """
 
     __slots__ = (
@@ -89,12 +89,12 @@ class Pace:
         self._least = min(first, _LEAST_BYTES)
         self._seconds = seconds
         self._most_seconds = max(seconds, most_seconds)
-        # how long the answer to a commit takes, as far as known
+        # seconds of the answer to a commit; 0 if unknown
         self._answer = 0.0
-        # what a transaction takes besides the time for its bytes, once known; and the last ones, bytes and seconds
+        # latency, once known; and the latest transactions, bytes and seconds
         self._way: float | None = None
         self._last: deque[tuple[int, float]] = deque(maxlen=_SEEN)
-        # nothing is known of the records: the first fetch takes one of them
+        # record sizes are unknown: the first fetch takes one record
         self._record_bytes = float(_FIRST_BYTES)
         self._seen = False
 
@@ -103,19 +103,19 @@ class Pace:
         cls, commit_interval: float, *, overdue: int = 0, transaction_timeout: float = float("inf")
     ) -> Self:
         """
-        The pace of a lane whose link commits every so many seconds while it is behind.
+        Returns the estimator of a link's lane.
 
         Args:
             commit_interval: The link's, in seconds.
-            overdue: How many attempts in a row before this one gave up a transaction that was open for too long.
-            transaction_timeout: The link's, in seconds: what takes longer is aborted, and comes again.
+            overdue: Consecutive earlier attempts that gave up a transaction that was open for too long.
+            transaction_timeout: The link's, in seconds; a longer transaction is aborted and mirrored again.
         """
         first = max(_LEAST_FIRST_BYTES, _FIRST_BYTES / _GROWTH**overdue)
         seconds = max(_SECONDS, _INTERVALS * commit_interval)
         return cls(seconds, first=first, most_seconds=_OF_TIMEOUT * transaction_timeout)
 
     def records(self, used: int) -> int:
-        """How many records to fetch into a transaction that holds ``used`` bytes; at least one."""
+        """Returns the number of records to fetch into a transaction that holds ``used`` bytes; at least one."""
         return max(1, min(MOST_RECORDS, int((self.bytes - used) / self._record_bytes)))
 
     def enough(self, used: int) -> bool:
@@ -123,7 +123,7 @@ class Pace:
         return used >= self.bytes
 
     def fetched(self, records: int, size: int) -> None:
-        """So many records had ``size`` bytes; larger ones are believed at once, smaller ones by and by."""
+        """Records the size of fetched records; larger ones count at once, smaller ones gradually."""
         if records > 0:
             seen = max(1.0, size / records)
             step = 1.0 if not self._seen or seen > self._record_bytes else _SMOOTHING
@@ -131,15 +131,15 @@ class Pace:
             self._record_bytes += step * (seen - self._record_bytes)
 
     def committed(self, seconds: float) -> None:
-        """A commit was answered after so long: a faster one is believed at once, slower ones by and by."""
+        """Records the duration of a commit; a faster one counts at once, slower ones gradually."""
         seconds = min(seconds, _LONGEST_WAY)
         known = self._answer
         self._answer = min(seconds, known + _SMOOTHING * (seconds - known)) if known else seconds
 
     def acknowledged(self, used: int, seconds: float) -> None:
-        """A transaction of ``used`` bytes was acknowledged, ``seconds`` after its first record was produced."""
+        """Records that ``used`` bytes were acknowledged ``seconds`` after the first record was produced."""
         full = used >= self.bytes / 2
-        # less than the least says nothing either way: no transaction is made smaller than that
+        # transactions below the minimum size prove nothing
         if used <= 0 or (not full and (used < self._least or seconds <= self._allowed()[1])):
             return
         blind = self._learn(used, seconds)
@@ -153,13 +153,13 @@ class Pace:
             self.bytes = max(self.bytes, min(_MOST_BYTES, self.bytes * _GROWTH, fits))
 
     def _allowed(self) -> tuple[float, float]:
-        """What the way takes, and what both may take: the bytes as much as the way, or nearly all would be waiting."""
+        """Returns the latency, and the time allowed in all: the bytes may take as long as the latency."""
         way = _WAYS * self._answer if self._way is None else self._way
         way = min(way, self._most_seconds / 2)
         return way, min(way + max(self._seconds, min(way, _WAYS * _LONGEST_WAY)), self._most_seconds)
 
     def _learn(self, used: int, seconds: float) -> bool:
-        """Draws the line through the last transactions; gives whether there have long been none of different size."""
+        """Fits the line through the latest transactions; returns whether all of them had the same size."""
         self._last.append((used, seconds))
         last = list(self._last)
         slopes = [

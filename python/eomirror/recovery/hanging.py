@@ -285,7 +285,7 @@ def ahead_error(position: Position) -> DataLossError:
         f"{position.source}: the target dropped the position of committed records: records of this link are or "
         f"were in {where} after {position.target_offset}, the last one that position {position.offset} names. "
         "Either the positions were truncated or restored from an older state; or a broker skipped the end of a "
-        "transaction out, as Kafka 4.3 does in partitions that have no leader at that moment",
+        "transaction, as Kafka 4.3 does in partitions that have no leader at that moment",
         fix="`eomirror verify` tells how far the copy goes; choose a resume offset: "
         f"--adopt {position.source}=OFFSET",
         topic=position.topic,

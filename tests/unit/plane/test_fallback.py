@@ -91,7 +91,7 @@ def test_a_refused_record_is_sought_by_the_client_plane() -> None:
     plane.restart()
     plane.open()
     assert calls[1:] == ["native restart", "native close", "client treat 1", "client open"]
-    assert plane.serving() == Serving("client", "a record that the target refuses is being sought")
+    assert plane.serving() == Serving("client", "a record that the target refuses is being isolated")
 
 
 def test_a_search_that_is_over_gives_the_lane_back_with_its_next_commit() -> None:

@@ -167,7 +167,7 @@ class Speechless:
 
 def test_who_wrote_a_record_is_not_guessed() -> None:
     """Taken for ours it may lose records, for somebody else's bring them twice: the link waits."""
-    with pytest.raises(UnreachableError, match=r"east\.a-0: who wrote offset 5"):
+    with pytest.raises(UnreachableError, match=r"east\.a-0: the producer of offset 5"):
         asking(Speechless()).is_written_by(READABLE, 5, ProducerIdentity(7, 0))
 
 

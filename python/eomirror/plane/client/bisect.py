@@ -1,9 +1,9 @@
 """
 Sends records of suspected partitions in ranges that the target acknowledges one by one.
 
-The planning of which ranges, and what a refusal means, is `eomirror.lane.poison_records`'s; here records are held back,
-sent and waited for.  A partition that is held back is paused, so that what is held stays as small as one fetch;
-its position does not move while records of it are held, except with what is accounted for.
+`eomirror.lane.poison_records` plans the ranges and decides about refusals; this module holds records back, sends them
+and waits.  A partition with held records is paused, so that at most one fetch of it is held.  Its position does not
+move meanwhile, except with accounted records.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["Sieve"]
 
 class Sieve:
     """
-    Holds back what is suspected; see the module's docstring.
+    Holds back records of suspected partitions.
 
     Attributes:
-        letters: Dead letters of the open transaction, by partition.
+        dead_letters: Dead letters of the open transaction, by partition.
     """
 
     def __init__(self) -> None:
@@ -52,16 +52,16 @@ class Sieve:
 
     @property
     def holding(self) -> Collection[SourcePartition]:
-        """Partitions of which records are held back."""
+        """Partitions with held records."""
         return [source for source, held in self._held.items() if held]
 
     @property
     def batch_bytes(self) -> int | None:
-        """Largest batch to send; None for the client's own."""
+        """Maximum batch size; None for the client's own."""
         return self._treatment.batch_bytes
 
     def treat(self, treatment: Treatment) -> list[Any]:
-        """Takes a new treatment; gives what is held of partitions that are suspected no longer, in order."""
+        """Sets a new treatment; returns held records of partitions that are no longer suspected, in order."""
         self._treatment = treatment
         freed: list[Any] = []
         for source in [source for source in self._held if source not in treatment.ranges]:
@@ -69,18 +69,18 @@ class Sieve:
         return freed
 
     def clear(self, consumer: Consumer | None) -> None:
-        """Forgets what is held; nothing stays paused."""
+        """Drops held records and resumes all partitions."""
         self._held.clear()
         self.dead_letters.clear()
         if consumer is not None:
             self.keep_pace(consumer)
 
     def hold_back(self, messages: Sequence[Any]) -> list[Any]:
-        """Takes out records of suspected partitions, up to the first failure; gives the rest, events and errors too."""
+        """Holds records of suspected partitions up to the first failure; returns the rest, with events and errors."""
         others: list[Any] = []
         for at, message in enumerate(messages):
             if fetch_failure(message) is not None:
-                # what follows may lie behind a batch that cannot be read, and is not sent before that is told
+                # later records may follow an unreadable batch, and are not sent before it is reported
                 others.extend(messages[at:])
                 break
             source = SourcePartition(message.topic(), message.partition())
@@ -91,7 +91,7 @@ class Sieve:
         return others
 
     def keep_pace(self, consumer: Consumer) -> None:
-        """Pauses what is held back, resume what is not."""
+        """Pauses partitions with held records, and resumes the others."""
         holding = set(self.holding)
         for wanted, call in (
             (holding - self._paused, consumer.pause),
@@ -105,16 +105,16 @@ class Sieve:
         self, planner: Planner, producer: TransactionalProducer, routes: Mapping[str, str], seconds: float
     ) -> tuple[int, int]:
         """
-        Sends the next range of each suspected partition, and waits until the target has it.
+        Sends the next range of each suspected partition, and waits for the acknowledgements.
 
         Args:
-            planner: Decides about records, and keeps the books.
+            planner: Decides about records, and keeps the account.
             producer: Has a transaction open.
             routes: Source topic -> target topic.
-            seconds: How long to wait for acknowledgements.
+            seconds: Maximum wait for acknowledgements.
 
         Returns:
-            Records and bytes that were sent.
+            Number of records and bytes sent.
 
         Raises:
             RangeRefusedError: The target refused something of a range; names the record if it was alone.

@@ -1,18 +1,18 @@
 """
-How long to leave a coordinator alone after a commit: pure.
+Learns how long to wait for a coordinator after a commit. Pure.
 
-EndTxn is answered before the markers of the transaction are written.  Whoever registers partitions for the next
-transaction in that time is sent away with CONCURRENT_TRANSACTIONS, and librdkafka asks again after 20 ms
-(rdkafka_txnmgr.c), which is longer than the markers take.  Measured at 1,000 records/s on two lanes: two of
-three transactions were sent away, and their first flush took 28 ms; after 5 ms of silence it took 9.7 ms.
+EndTxn is answered before the markers of the transaction are written.  A producer that registers partitions for the next
+transaction meanwhile gets CONCURRENT_TRANSACTIONS, and librdkafka retries after 20 ms (rdkafka_txnmgr.c), which is
+longer than the markers take.  Measured at 1,000 records/s on two lanes: two of three transactions got the error, and
+their first flush took 28 ms; after a pause of 5 ms it took 9.7 ms.
 
-So the next transaction waits a little.  How long depends on brokers and on the number of partitions, and is learnt::
+So the next transaction waits a little.  The wait depends on brokers and on the number of partitions, and is learnt::
 
-    sent away     wait longer: half a millisecond, and a quarter more
-    not sent away wait 1.5 % less
+    error         wait longer: half a millisecond, and a quarter more
+    no error      wait 1.5 % less
 
-which settles where about one transaction in 16 is sent away.  A lane that is behind waits for nothing: by the time it
-has fetched the next records, the pause is over.
+which settles where about one transaction in 16 gets the error.  A lane that lags never waits: when it has fetched the
+next records, the pause is over.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class MarkerPause:
 
     def ended(self, now: float, *, sent_away: bool) -> None:
         """
-        A transaction was committed.
+        Records a commit.
 
         Args:
             now: Monotonic time of the answer.
-            sent_away: Whether the coordinator refused its first registration of partitions.
+            sent_away: Whether its first registration of partitions got CONCURRENT_TRANSACTIONS.
         """
         self._ended = now
         if sent_away:
@@ -54,5 +54,5 @@ class MarkerPause:
             self.seconds *= _DECAY
 
     def left(self, now: float) -> float:
-        """Seconds to wait before the next transaction's first record."""
+        """Returns the seconds to wait before the next transaction's first record."""
         return max(0.0, self._ended + self.seconds - now)

@@ -1,4 +1,4 @@
-"""Last stable offsets of very many partitions, for progress: looks at a share of them at a time."""
+"""Reads last stable offsets of very many partitions for progress, a share of them at a time."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 __all__ = ["LogEnds"]
 
-#: Partitions that are looked at per call; librdkafka searches the list of all its topics for each.
+#: Lookups per call; librdkafka searches the list of all its topics for each.
 LOOKS = 500
 
 
 class LogEnds:
     """
-    Remembers where partitions end.
+    Tracks the ends of partitions.
 
-    An end-of-partition event tells the end of a partition that is caught up, and costs nothing.  The others are
-    asked for, and librdkafka (2.16, `rd_kafka_get_watermark_offsets`) compares the name of a partition with those of
-    all topics, one by one: with every partition asked in every call, ten times the topics take a hundred times as
-    long.  So each call asks `LOOKS` of them, in turn, and repeats what it knows of the rest: with 10,000 partitions
-    that are behind, what is said of one is at most twenty reports old.
+    An end-of-partition event reports the end of a caught-up partition at no cost.  The others need a lookup, and
+    librdkafka (2.16, `rd_kafka_get_watermark_offsets`) compares the name with those of all topics, one by one: with
+    every partition in every call, ten times the topics take a hundred times as long.  So each call looks up `LOOKS` of
+    them in turn, and repeats known ends of the rest.  With 10,000 lagging partitions, an end is at most twenty reports
+    old.
 
     Args:
-        look: The end of a partition as the last fetch has shown it; None before the first.
+        look: Returns the end of a partition in its last fetch; None before the first.
     """
 
     def __init__(self, look: Callable[[SourcePartition], int | None]) -> None:
@@ -40,11 +40,11 @@ class LogEnds:
         self, committed: Mapping[SourcePartition, int], events: Mapping[SourcePartition, int]
     ) -> dict[SourcePartition, int]:
         """
-        The end of each partition, as far as it is known.
+        Returns the known end of each partition.
 
         Args:
-            committed: Where each partition stands; an end that is older than that is none.
-            events: Ends that end-of-partition events told; with them, an open transaction of the source is beyond.
+            committed: Position of each partition; an older end is ignored.
+            events: Ends from end-of-partition events; an open transaction of the source may follow them.
         """
         found: dict[SourcePartition, int] = {}
         behind: dict[SourcePartition, int] = {}

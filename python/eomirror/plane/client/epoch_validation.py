@@ -1,4 +1,4 @@
-"""Has the leader epochs of freshly assigned partitions compared with the log (KIP-320)."""
+"""Validates the leader epochs of newly assigned partitions against the log (KIP-320)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _PAUSE_SECONDS = 0.01
 
 def seek_to_compare(consumer: Consumer, positions: Sequence[Any], clock: Clock) -> None:
     """
-    Seeks every partition to where it was just assigned, if an epoch is known there.
+    Seeks every partition to its assigned offset, if its epoch is known.
 
-    librdkafka compares an epoch with the log when it learns of a leader, or when it is told to seek.  A partition
-    whose leader it knows when it is assigned is fetched as it is (measured with 2.16): a log that was restored from an
-    older one, and written on beyond the position, would be mirrored from its middle (fault F19).
+    librdkafka validates an epoch when it learns of a leader, or on a seek.  A partition whose leader is known at
+    assignment is fetched without validation (measured with 2.16): a log that was restored from an older one and then
+    extended past the position would be mirrored from its middle (fault F19).
 
     Args:
-        consumer: To which the partitions were assigned; nothing was consumed of them yet.
+        consumer: Partitions are assigned, and nothing was consumed yet.
         positions: TopicPartitions as assigned.
 
     Raises:
-        TransactionFailedError: The client did not get ready to seek in time; nothing may be fetched uncompared.
+        TransactionFailedError: The client was not ready to seek in time; nothing may be fetched without validation.
     """
     deadline = Deadline(_SECONDS, clock)
     for position in positions:

@@ -1,4 +1,4 @@
-"""What the errors mean that a Consumer hands out between the records."""
+"""Translates the errors that a Consumer returns between records."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["fetch_failure", "sort_out"]
 
 log = structlog.get_logger(__name__)
 
-# what a source partition may give when it is fetched again
+# errors of a source partition that another fetch may repair
 _LEADER_CANNOT = {Action.DAMAGED: SourceDamagedError, Action.UNREADABLE: SourceUnreadableError}
 
 
 def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     """
-    What a lane must not go on behind; None for a record, an end of a partition, and what passes by itself.
+    Returns the error that must stop the lane; None for a record, an end of partition, and a retriable error.
 
-    librdkafka goes on behind a batch that it cannot read: records that follow such an error in the same partition
-    must not be mirrored.
+    librdkafka continues after a batch that it cannot read: records that follow such an error in the same partition must
+    not be mirrored.
 
     Args:
         message: As a Consumer gave it.
@@ -69,11 +69,11 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
 
 def sort_out(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:
     """
-    Takes out what is neither a record nor a failure.
+    Removes events that are neither a record nor a failure.
 
     Returns:
-        Records in order, and from the first failure on everything that was there; ends of partitions before it,
-        as topic, partition, offset.
+        Records in order, and everything from the first failure on; ends of partitions before it, as topic, partition,
+        offset.
     """
     kept: list[Any] = []
     ends = []

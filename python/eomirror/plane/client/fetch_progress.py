@@ -1,14 +1,13 @@
 """
-How far the source's partitions were read, past records, markers and aborted ranges (EO-4).
+Tracks fetch positions past records, markers and aborted ranges (EO-4).
 
-Three things tell it.  The planner knows the last record that it was given.  An end-of-partition event tells the end
-of a partition, past markers and aborted ranges alike.  And librdkafka's position moves when it hands out a record,
-and past control batches; it also knows the leader epoch that an end-of-partition event does not tell.
+There are three sources.  The planner knows the last record that it was given.  An end-of-partition event reports the
+end of a partition, past markers and aborted ranges.  And librdkafka's position moves when it returns a record, and past
+control batches; it also has the leader epoch, which an end-of-partition event lacks.
 
 librdkafka (2.16, `rd_kafka_position`) finds a partition by comparing its name with those of all topics, one by one:
-asking for 2,000 topics takes 92 ms (measured), and a transaction asks three times.  So what was found holds until
-something else is consumed; and with more than `ALL` partitions, only those are asked whose end was told since, and
-`TURN` of the others in turn.
+2,000 topics take 92 ms (measured), and a transaction asks three times.  So a result is cached until the next consume.
+With more than `ALL` partitions, only those with a new end and `TURN` of the others in turn are requested.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ TURN = 50
 
 
 class Positions(Protocol):
-    """What is asked of a `confluent_kafka.Consumer`."""
+    """Part of `confluent_kafka.Consumer`."""
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The next offset of each partition as the application has it."""
+        """Returns the application's next offset of each partition."""
 
 
 class Reached:
-    """Remembers the ends that events told, and what was found since something was consumed last."""
+    """Tracks ends from events, and caches results since the last consume."""
 
     def __init__(self) -> None:
         self.ends: dict[SourcePartition, Advance] = {}
@@ -50,7 +49,7 @@ class Reached:
         self._found: dict[SourcePartition, Advance] | None = None
 
     def clear(self) -> None:
-        """Forgets everything; other partitions are fetched from now on."""
+        """Forgets everything; other partitions are fetched from here on."""
         self.ends.clear()
         self._asked.clear()
         self._told.clear()
@@ -58,11 +57,11 @@ class Reached:
         self._found = None
 
     def consumed(self) -> None:
-        """Something was consumed or planned: what was found may be out of date."""
+        """Invalidates the cached result after a consume or a plan."""
         self._found = None
 
     def end(self, source: SourcePartition, offset: int) -> None:
-        """An end-of-partition event told the end of a partition."""
+        """Records an end-of-partition event."""
         self.ends[source] = Advance(offset, None)
         self._told.add(source)
         self._found = None
@@ -75,13 +74,13 @@ class Reached:
         held: Collection[SourcePartition],
     ) -> Mapping[SourcePartition, Advance]:
         """
-        The next offset to fetch of every partition of which that is known.
+        Returns the known next offsets to fetch.
 
         Args:
-            consumer: Asked for positions.
-            partitions: All that are fetched.
+            consumer: Returns positions.
+            partitions: All fetched partitions.
             records: Per partition the offset after the last planned record, and its leader epoch.
-            held: Partitions that handed out records which were not planned yet; only those that were tell of them.
+            held: Partitions with consumed but unplanned records; only planned ones count for them.
         """
         if self._found is None:
             self._ask(consumer, partitions, held)
@@ -124,7 +123,7 @@ class Reached:
 
 
 def _later(end: Advance | None, other: Advance) -> Advance:
-    """The later of the two, with the leader epoch of the other where that is all that is known."""
+    """Returns the later of the two, completed with the other's leader epoch if that is all that is known."""
     if end is None or end.offset <= other.offset:
         if end is not None and end.offset == other.offset and other.leader_epoch is None:
             return end

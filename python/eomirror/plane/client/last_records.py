@@ -1,9 +1,9 @@
 """
 Compares the last mirrored record of each partition with the source's log, on the client plane (EO-5).
 
-A cluster that is restored as a whole from an older state gives out topic ids and leader epochs again.  So fetching
-begins at the last mirrored record instead of behind it, when a lane starts and behind each lost connection: the record
-that comes is compared, and passed over.  This costs no request.
+A cluster that is restored as a whole from an older state assigns topic ids and leader epochs again.  So fetching begins
+at the last mirrored record instead of after it, when a lane starts and after each lost connection.  The record is
+compared and skipped.  This costs no request.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["Expected", "LastRecords"]
 @dataclass(frozen=True, slots=True)
 class Expected:
     """
-    A record that must come first.
+    A record that the next fetch must return first.
 
     Attributes:
-        following: Offset of the first record that is to be mirrored.
+        following: Offset of the first record to mirror.
     """
 
     mark: RecordMark
@@ -41,7 +41,7 @@ class Expected:
 
 
 class LastRecords:
-    """The last mirrored record of each partition whose log was never compacted."""
+    """Tracks the last mirrored record of each partition whose log was never compacted."""
 
     def __init__(self) -> None:
         self._known: dict[SourcePartition, RecordMark | None] = {}
@@ -58,13 +58,13 @@ class LastRecords:
         self._expected.clear()
 
     def begin(self, source: SourcePartition, mark: RecordMark | None, following: int) -> None:
-        """A partition, never compacted, is fetched from its last mirrored record on, if that is known."""
+        """Starts a partition that was never compacted from its last mirrored record, if known."""
         self._known[source] = mark
         if mark is not None:
             self._expected[source] = Expected(mark, following)
 
     def mirrored(self, source: SourcePartition, mark: RecordMark) -> None:
-        """A later record of a partition is mirrored."""
+        """Records a later mirrored record."""
         if source in self._known:
             self._known[source] = mark
 
@@ -72,14 +72,14 @@ class LastRecords:
         self, open_records: Mapping[SourcePartition, RecordMark], committed: Mapping[SourcePartition, int]
     ) -> Mapping[SourcePartition, Expected]:
         """
-        Expects the last record of each partition once more, for its log may be another one.
+        Expects the last record of each partition again, because its log may have changed.
 
         Args:
-            open_records: The last record of each partition in the open transaction.
+            open_records: Last record of each partition in the open transaction.
             committed: Next offset of each partition that is committed or planned.
 
         Returns:
-            What must be fetched again, from its record on.
+            Records to fetch again.
         """
         for source, known in self._known.items():
             mark = open_records.get(source, known)
@@ -93,13 +93,13 @@ class LastRecords:
 
     def compare(self, messages: Sequence[Any]) -> tuple[list[Any], DataLossError | None]:
         """
-        Takes out what is fetched once more.
+        Removes records that were fetched again for comparison.
 
         Args:
-            messages: As a Consumer gave them.
+            messages: As a Consumer returned them.
 
         Returns:
-            What is left; the error of a log that no longer holds the record, and behind which nothing counts.
+            The remaining messages; the error of a log that no longer holds the record, after which nothing counts.
         """
         kept: list[Any] = []
         for message in messages:

@@ -1,10 +1,12 @@
 """
-Explains jumps of offsets between records, on the client plane (EO-6; pure: time comes in, the log is read elsewhere).
+Explains jumps of offsets between records, on the client plane (EO-6).
 
-librdkafka hands out records only.  An offset that none of them has may be a marker, an aborted record, or part of a
-hole in the log.  So the batches of such a range are looked at through a connection of the native plane.  A topic
-without transactions has no jumps, and its first one is looked at before the commit.  A topic with transactions has one
-for each marker: the largest jumps are looked at, once a minute.
+Pure: time is an argument, and the log is read elsewhere.
+
+librdkafka returns records only.  A missing offset may be a marker, an aborted record, or part of a hole in the log.  So
+the batches of such a range are read through a connection of the native plane.  A topic without transactions has no
+jumps, and its first one is examined before the commit.  A topic with transactions has one for each marker: the largest
+jumps are examined, once a minute.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ __all__ = ["Jumps"]
 
 
 _AGAIN_SECONDS = 60.0
-# of one partition at a time, and of all in one transaction
+# jumps per partition, and in all of one transaction
 _MOST, _MOST_AT_ONCE = 8, 16
 
 
@@ -37,7 +39,7 @@ class Jumps:
     Jumps of the partitions whose log was never compacted.
 
     Args:
-        explain: Looks at a range of the log.
+        explain: Examines a range of the log.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Jumps:
     ) -> None:
         self._explain = explain
         self._partitions: dict[SourcePartition, _Waiting] = {}
-        # a log that cannot be looked at holds up an open transaction: it is left alone for a while, over attempts
+        # a log that cannot be read delays an open transaction: it is skipped for a while, across attempts
         self._rests_until = float("-inf")
 
     def clear(self) -> None:
@@ -53,21 +55,22 @@ class Jumps:
         self._partitions.clear()
 
     def begin(self, source: SourcePartition) -> None:
-        """A partition is fetched whose log was never compacted."""
+        """Starts a partition whose log was never compacted."""
         self._partitions[source] = _Waiting()
 
     def look(
         self, jumps: Iterable[tuple[SourcePartition, Iterable[tuple[int, int]]]], now: float
     ) -> dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]]:
         """
-        Looks at what is due.
+        Examines the jumps that are due.
 
         Args:
-            jumps: Of the transaction that is to be committed, by partition.
+            jumps: Of the transaction to commit, by partition.
+            now: Seconds.
 
         Returns:
-            By partition, of those where there is something to say: holes in their order, and whether the log was
-            compacted, in which case they mean nothing.
+            By partition, if there is a finding: holes in order, and whether the log was compacted, in which case they
+            mean nothing.
         """
         left = _MOST_AT_ONCE
         found: dict[SourcePartition, tuple[tuple[tuple[int, int], ...], bool]] = {}

@@ -1,4 +1,4 @@
-"""What librdkafka says of a refused record, in the words of `eomirror.lane.poison_records`."""
+"""Translates librdkafka's errors of a refused record for `eomirror.lane.poison_records`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _HEADER_NUMBERS = 10
 
 class TargetRefusedError(RecordRefusedError):
     """
-    The target, or this client, refuses a record; names the target's side of it.
+    The target or this client refuses a record; names the target partition.
 
     Args:
-        what: The record in words.
-        cause: What was said.
-        target_topic: Where it was to go.
+        what: Description of the record.
+        cause: librdkafka's error.
+        target_topic: Topic of the record.
         by_client: The client library refused it, and sent nothing.
     """
 
@@ -57,7 +57,7 @@ class TargetRefusedError(RecordRefusedError):
     ) -> None:
         super().__init__(
             f"the target refuses {what}: {said(cause)}",
-            fix=f"look at the settings of topic {target_topic} (max.message.bytes, message.timestamp.*)",
+            fix=f"check the settings of topic {target_topic} (max.message.bytes, message.timestamp.*)",
         )
         self.target_topic = target_topic
         self.target_partition = target_partition
@@ -77,15 +77,13 @@ def named(
     letter: bool = False,
 ) -> RangeRefusedError:
     """
-    The refusal from the source's side.
+    Returns the refusal with the source partition.
 
     Args:
-        error: From the target's.
-        source: Partition that the record came from.
         begin: Offset of the first record in question.
-        end: Offset behind the last one.
-        only: The message that it must be, if only one is in question.
-        letter: Not the record was refused, but its dead letter.
+        end: Offset after the last one.
+        only: The message, if only one is in question.
+        letter: A dead letter was refused, not the record.
     """
     return RangeRefusedError(
         Refusal(
@@ -101,7 +99,7 @@ def named(
 
 
 def refused_record_of(message: Any) -> RefusedRecord:
-    """What a message of confluent-kafka is, for a refusal."""
+    """Returns the description of a confluent-kafka message for a refusal."""
     headers = message.headers() or ()
     size = _BATCH_HEADER + _RECORD_NUMBERS + len(message.key() or b"") + len(message.value() or b"")
     size += sum(_HEADER_NUMBERS + len(name.encode()) + len(value or b"") for name, value in headers)
@@ -122,7 +120,7 @@ def dead_letter_of(
     digest: str,
     whole: bool,
 ) -> DeadLetter:
-    """The dead letter of a message that is left out."""
+    """Returns the dead letter of a skipped message."""
     return DeadLetter(
         source=source,
         offset=message.offset(),
@@ -140,7 +138,7 @@ def dead_letter_of(
 
 
 def at_most(batch_bytes: int, configured: str | float | None) -> int:
-    """``batch.size`` of a producer whose batches must be no larger than ``batch_bytes``."""
+    """Returns ``batch.size`` of a producer whose batches must not exceed ``batch_bytes``."""
     return max(1, min(batch_bytes, int(configured or _BATCH_BYTES)))
 
 
