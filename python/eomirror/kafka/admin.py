@@ -1,8 +1,8 @@
 """
-A thin adapter over confluent-kafka's AdminClient: describes, creates, alters; decides nothing.
+A thin adapter over confluent-kafka's AdminClient: describes, creates and alters; makes no decisions.
 
-Futures of an AdminClient die with it, so the client lives as long as this object.  How it is asked, again where that
-helps, is in `eomirror.kafka.admin_client`.
+Futures of an AdminClient die with it, so the client lives as long as this object.  Retries are in
+`eomirror.kafka.admin_client`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 __all__ = ["ClusterAdmin", "ClusterFacts", "ConfigValue", "PendingTopics", "TopicFacts", "identify"]
 
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
-# a setting that has a default is not waited for
+# short, because the setting has a default
 _BROKER_SECONDS = 5.0
 _ENDS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
 
 
-# what a request makes of the controller's log (a record for a topic, each of its partitions and each setting): a KRaft
+# records that a request adds to the controller's log (one per topic, partition and setting): a KRaft
 # controller refuses a request of more than 10,000 of them (measured with 4.3: 1,000 topics with ten settings each)
 _MOST_RECORDS = 5_000
 
 
 def identify(cluster: Cluster, *, client_id: str) -> str:
     """
-    The id of a cluster, by a client of its own.
+    Returns the id of a cluster, through a client of its own.
 
     Raises:
         ClusterError: It cannot be reached or refuses us.
@@ -76,7 +76,7 @@ def identify(cluster: Cluster, *, client_id: str) -> str:
 
 
 def _portions(topics: Sequence[CreateTopic]) -> list[list[str]]:
-    """Names of topics, divided into requests; one that is too large by itself is its own."""
+    """Returns topic names, divided into requests; a topic that is too large has a request of its own."""
     portions: list[list[str]] = []
     room = 0
     for topic in topics:
@@ -90,7 +90,7 @@ def _portions(topics: Sequence[CreateTopic]) -> list[list[str]]:
 
 
 class PendingTopics:
-    """A describe request that is on its way."""
+    """An in-flight describe request."""
 
     __slots__ = ("_admin", "_futures")
 
@@ -102,7 +102,7 @@ class PendingTopics:
         self, timeout: float = OPERATION_SECONDS
     ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
         """
-        The topics that we may see (None for one that does not exist), and why not the others.
+        Returns the visible topics (None for one that does not exist), and errors for those that an ACL hides.
 
         Raises:
             ClusterError: The cluster cannot be reached, or refuses us as a whole.
@@ -155,7 +155,7 @@ class ClusterAdmin:
         self._trusted = trusted_seconds(cluster.properties)
         self._clock = clock
         self._broken = 0
-        # of each client, as long as a thread holds it: what one of them knows, another one does not
+        # one per client, as long as a thread holds it: each client has its own cache
         self._list_offsets: WeakKeyDictionary[Any, ListOffsets] = WeakKeyDictionary()
 
     @property
@@ -165,14 +165,14 @@ class ClusterAdmin:
 
     @property
     def principal(self) -> str:
-        """Who we are to the brokers, as far as the configuration tells; empty when it does not."""
+        """Our principal on the brokers, as far as the configuration tells; empty if it does not."""
         return self._asking.principal
 
     # -- looking ---------------------------------------------------------------------------------
 
     def describe_cluster(self) -> ClusterFacts:
         """
-        The cluster's id and brokers; the cheapest way to see that it can be reached.
+        Returns the cluster's id and number of brokers; the cheapest test that it can be reached.
 
         Raises:
             AuthorizationError: The credentials are refused.
@@ -182,7 +182,7 @@ class ClusterAdmin:
         return ClusterFacts(str(found.cluster_id), len(found.nodes))
 
     def topic_names(self) -> list[str]:
-        """Every topic that we may describe, sorted."""
+        """Returns every topic that we may describe, sorted."""
         return self._asking.patiently(
             lambda: sorted(
                 self._offsets_of(client := self._client).metadata(client, seconds=self._timeout).topics
@@ -204,7 +204,7 @@ class ClusterAdmin:
         return PendingTopics(self, futures)
 
     def will_pass(self, raised: Exception) -> bool:
-        """Returns whether a description that failed so is worth another one."""
+        """Returns whether a description that failed with this error should be retried."""
         return self._asking.will_pass(raised)
 
     def renew(self) -> None:
@@ -215,12 +215,12 @@ class ClusterAdmin:
         self, names: Sequence[str], *, seconds: float | None = None
     ) -> tuple[dict[str, TopicFacts | None], dict[str, AuthorizationError]]:
         """
-        The topics that we may see (None for one that does not exist), and why not the others.
+        Returns the visible topics (None for one that does not exist), and errors for those that an ACL hides.
 
-        One request, asked again where a connection broke.
+        Sends one request, and retries it if a connection broke.
 
         Args:
-            seconds: How long it may take; as all operations by default.
+            seconds: Maximum time; that of all operations by default.
 
         Raises:
             ClusterError: The cluster cannot be reached, or refuses us as a whole.
@@ -245,7 +245,7 @@ class ClusterAdmin:
 
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
         """
-        The topics; None for one that does not exist.
+        Returns the topics; None for one that does not exist.
 
         Raises:
             AuthorizationError: We may not see one of them.
@@ -258,7 +258,7 @@ class ClusterAdmin:
 
     def refusal(self, name: str, raised: Exception) -> AuthorizationError | None:
         """
-        That we may not see a topic, of a description that failed; None for a topic that does not exist.
+        Returns the error for a topic that an ACL hides; None for a topic that does not exist.
 
         Raises:
             ClusterError: It is neither.
@@ -274,10 +274,10 @@ class ClusterAdmin:
 
     def topic_rights(self, names: Sequence[str]) -> dict[str, frozenset[str]]:
         """
-        Operations that we may do on existing topics, such as ``WRITE`` (KIP-430).
+        Returns the operations that we may do on existing topics, such as ``WRITE`` (KIP-430).
 
-        Missing topics are left out, and so are those of which the brokers do not tell: whoever may ask for a topic may
-        describe it, so that an empty answer is none.  Not every make of broker knows the field.
+        Missing topics are left out, and so are those whose operations the brokers do not report.  A principal that can
+        describe a topic has at least that operation, so an empty answer means an unsupported field.
 
         Raises:
             ClusterError: The cluster cannot be reached.
@@ -300,7 +300,7 @@ class ClusterAdmin:
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """
-        Effective settings of topics, in one request.
+        Returns effective settings of topics, in one request.
 
         Raises:
             AuthorizationError: We may not read them.
@@ -338,7 +338,7 @@ class ClusterAdmin:
         self, partitions: Iterable[tuple[str, int]], *, at: str | int, read_committed: bool
     ) -> dict[tuple[str, int], int]:
         """
-        Offsets of partitions.
+        Returns offsets of partitions.
 
         Args:
             partitions: Topic and number.
@@ -355,7 +355,7 @@ class ClusterAdmin:
 
     def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """
-        High watermarks of partitions, each with the leader epoch of the broker that told it; -1 where it told none.
+        Returns high watermarks, each with the leader epoch of the answering broker; -1 if it reported none.
 
         Raises:
             MirrorError: As `offsets`.
@@ -397,7 +397,7 @@ class ClusterAdmin:
         names = [(topic, number) for topic, number in partitions]
 
         def passes(where: tuple[str, int], raised: Exception) -> bool:
-            # a partition that was just added may not have come to the broker yet that was asked for leaders
+            # the broker that was asked for leaders may not know a new partition yet
             return code_of(raised) in MISSING and there(where)
 
         return self._asking.each(names, send, failed, passes, reads=True)
@@ -406,7 +406,7 @@ class ClusterAdmin:
 
     def create_topics(self, topics: Sequence[CreateTopic], *, validate_only: bool = False) -> None:
         """
-        Creates topics, as many in a request as a controller takes; one that exists meanwhile is left alone.
+        Creates topics, in as few requests as a controller accepts; an existing topic is left alone.
 
         Args:
             topics: What to create.
@@ -453,7 +453,7 @@ class ClusterAdmin:
             try:
                 futures[name].result(self._timeout + 1)
             except KafkaException as raised:
-                # also said when there are more than that by now; that there are enough is looked at again
+                # also the answer if there are more by now; the caller checks the number again
                 if code_of(raised) != KafkaError.INVALID_PARTITIONS:
                     raise
 
@@ -484,11 +484,11 @@ class ClusterAdmin:
         self._asking.patiently(alter, doing, Right("AlterConfigs", "topic", name))
 
     def translated(self, raised: Exception, doing: str, right: Right | None = None) -> MirrorError:
-        """The user's error for what the client raised."""
+        """Returns the user's error for an error of the client."""
         return self._asking.translated(raised, doing, right)
 
     def close(self) -> None:
-        """Lets go of the client: its destructor closes the connections."""
+        """Releases the client: its destructor closes the connections."""
         self._asking.close()
 
     def _offsets_of(self, client: Any) -> ListOffsets:

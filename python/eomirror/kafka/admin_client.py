@@ -1,14 +1,16 @@
 """
-How an AdminClient is asked: again, while what is in the way passes by itself, and with the reason when it does not.
+AdminClient with retries.
 
-A request that only reads gets a part of the time first.  librdkafka (2.16) keeps it for one broker, the controller or
-a leader as its cache names them, and when that broker has died or stands still, waits for it for as long as the request
-may take; nothing refreshes the cache of an AdminClient meanwhile.  Measured when one of three brokers was killed, whose
-partitions had other leaders 4 s later: ListOffsets took its 30 s, and so did each description of a topic.  So an
-unanswered request is followed by one of a new client, which learns from any broker who is there.
+Retriable errors are retried until the deadline; the final error carries librdkafka's last reason.
 
-librdkafka retries a connection for ever and only tells its log and its error callback why; both are served by `poll`
-alone.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
+A read request gets a part of the time first.  librdkafka (2.16) sends it to one broker, the controller or a leader in
+its cache.  If that broker has died or hangs, librdkafka waits for the whole request timeout, and nothing refreshes the
+cache of an AdminClient.  Measured after one of three brokers was killed, whose partitions had other leaders 4 s later:
+ListOffsets took its 30 s, and so did each description of a topic.  So an unanswered request is followed by one of a new
+client, which learns the current leaders from any broker.
+
+librdkafka retries a connection for ever and reports the reason only to its log and error callback, which both need
+`poll`.  The last reason is kept, so that an error can say that the credentials are refused rather than "timed out".
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 
-# the connection that carried a request broke; everything that is asked here may be asked again
+# the connection of a request broke; every request here may be repeated
 _BROKE = frozenset({KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER})
-# a command that meets a cluster that is away ends within 10 s, its own start and other requests included
+# a command ends within 10 s if a cluster is unreachable, its own start and other requests included
 _CONNECT_SECONDS = 7.0
 #: What one operation may take, repetitions included.
 OPERATION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
-# The part of that time that the first try of a reading request gets, and so much more for each thing that is asked for;
+# Timeout of the first try of a read request, and its increase per key;
 # every further try gets twice as long
 _TRY_SECONDS = 2.0
 _TRY_SECONDS_EACH = 0.002
@@ -78,14 +80,14 @@ _LOGIN = frozenset(
 
 class Asking:
     """
-    An AdminClient, and how it is asked.
+    An AdminClient with retries.
 
     Args:
-        timeout: Seconds that one operation may take, repetitions included.
+        timeout: Seconds that one operation may take, retries included.
 
     Attributes:
         client: The AdminClient; None once closed.
-        broken: How many failed or lost connections librdkafka has reported.
+        broken: Number of failed or lost connections that librdkafka has reported.
 
     Raises:
         ClusterError: librdkafka does not take the cluster's properties.
@@ -107,16 +109,16 @@ class Asking:
 
     @property
     def principal(self) -> str:
-        """Who we are to the brokers, as far as the configuration tells; empty when it does not."""
+        """Our principal on the brokers, as far as the configuration tells; empty if it does not."""
         name = self._cluster.properties.get("sasl.username", "")
         return name if isinstance(name, str) else ""
 
     def close(self) -> None:
-        """Lets go of the client: its destructor closes the connections."""
+        """Releases the client: its destructor closes the connections."""
         self.client = None
 
     def renew(self) -> None:
-        """Replaces a client whose requests are not answered; those of other threads end with an error that passes."""
+        """Replaces a client whose requests are not answered; requests of other threads end with a retriable error."""
         if self.client is not None:
             log.debug(
                 "client_replaced", cluster=self._cluster.alias, reason="a request was not answered in time"
@@ -125,10 +127,10 @@ class Asking:
 
     def connected(self, ask: Callable[[float], Any]) -> Any:
         """
-        The answer to a first question, which shows whether the cluster can be reached.
+        Returns the answer to the first request, which proves that the cluster can be reached.
 
         Args:
-            ask: Gives a future; takes the seconds that it may take.
+            ask: Returns a future; takes the seconds left.
 
         Raises:
             AuthorizationError: The credentials are refused.
@@ -145,7 +147,7 @@ class Asking:
         return found
 
     def translated(self, raised: Exception, doing: str, right: Right | None = None) -> MirrorError:
-        """The user's error for what the client raised."""
+        """Returns the user's error for an error of the client."""
         if self.client is not None:
             self.client.poll(0)
         error = raised.args[0] if isinstance(raised, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
@@ -154,14 +156,14 @@ class Asking:
         )
 
     def about_topic(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
-        """Likewise, of what concerns one topic; names it where it does not exist."""
+        """Returns the user's error for one topic, which it names if the topic does not exist."""
         error = self.translated(raised, doing, right)
         if code_of(raised) in MISSING:
             return TopicError(error.message, fix=error.fix, topic=topic)
         return error
 
     def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
-        """Asks again while what is in the way passes by itself, such as a controller that moves."""
+        """Retries a request while its error is retriable, such as a controller election."""
         with waiting_for(self._cluster, clock=self._clock):
             return self._patiently(ask, doing, right)
 
@@ -189,15 +191,15 @@ class Asking:
         seconds: float | None = None,
     ) -> dict[Key, Any]:
         """
-        Sends one request for all keys; ask again only for those that are in the way of a moving leader.
+        Sends one request for all keys; retries only the keys with retriable errors.
 
         Args:
-            keys: What to ask for.
-            send: Gives a future for each key; takes the seconds that are left.
-            failed: Raises the user's error, or returns where None is an answer.
-            passes: Whether an error will pass by itself, besides those that always do.
-            reads: The request changes nothing, and gets a part of the time first.
-            seconds: How long all of it may take; that of all operations by default.
+            keys: Keys of the request.
+            send: Returns a future per key; takes the seconds left.
+            failed: Raises the user's error, or returns if None is an answer.
+            passes: Returns whether an error is retriable, besides those that always are.
+            reads: The request is read-only, and gets a part of the time first.
+            seconds: Maximum time in all; that of all operations by default.
         """
         limit = self._timeout if seconds is None else seconds
         with waiting_for(self._cluster, clock=self._clock):
@@ -245,7 +247,7 @@ class Asking:
         return found
 
     def will_pass(self, raised: Exception) -> bool:
-        """Returns whether a reading request that ended so is worth another one."""
+        """Returns whether a read request that failed with this error should be retried."""
         return code_of(raised) in _UNANSWERED or self._passes(raised)
 
     def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
@@ -271,7 +273,7 @@ class Asking:
         )
 
     def _await_connection(self, future: Any) -> None:
-        """Waits for an answer, but not for long after a refused login: librdkafka would try for ever."""
+        """Waits for an answer, but only briefly after a refused login: librdkafka would retry for ever."""
         deadline = Deadline(_CONNECT_SECONDS, self._clock)
         refused: Deadline | None = None
         while not future.done() and not deadline.passed:
@@ -282,7 +284,7 @@ class Asking:
                 return
 
     def _served(self) -> None:
-        """A request went through: what was said before explains nothing any more."""
+        """Drops the last reason after a successful request."""
         self.client.poll(0)
         self._reason = None
 
@@ -297,12 +299,12 @@ class Asking:
 
 
 def try_seconds(things: int) -> float:
-    """Returns how long to wait for a first answer about so many things."""
+    """Returns the wait for a first answer about this many keys."""
     return _TRY_SECONDS + _TRY_SECONDS_EACH * things
 
 
 def code_of(raised: Exception) -> int:
-    """Librdkafka's code of what an operation raised; a future that was not answered in time has none of its own."""
+    """Returns librdkafka's code of an error; an unanswered future counts as timed out."""
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
 
 
@@ -313,15 +315,15 @@ def where_there(
     passing: tuple[type[MirrorError], ...] = (TopicError, UnreachableError),
 ) -> Mapping[tuple[str, int], int]:
     """
-    What is asked of partitions, without the topics that cannot be asked.
+    Returns the answers for partitions, without the topics that fail.
 
     Args:
-        ask: Asks about all of them, or names the topic that it could not ask about.
+        ask: Returns the answers for all, or raises an error that names the failing topic.
         partitions: Topic and number.
-        passing: Errors that speak against that topic alone: by default it is gone, or a partition has no leader.
+        passing: Errors that concern that topic alone: by default it does not exist, or a partition has no leader.
 
     Raises:
-        MirrorError: What else ``ask`` raises, and what it says of no topic of these.
+        MirrorError: Any other error of ``ask``, and one that names none of these topics.
     """
     while partitions:
         try:

@@ -1,10 +1,10 @@
 """
-Asks librdkafka, without connecting, whether it knows the properties of a configuration and takes their values.
+Checks properties of a configuration with librdkafka's own parser, without connecting.
 
-Its own parser decides, so that no copy of its list can grow old here.  A property is offered together with one
-that no version can know: properties are taken in order, so a complaint about ours means that the first was
-accepted, and no client is ever created for the question.  What is only checked on creation (ranges, properties
-that exclude each other, certificates) is asked of a client without brokers, which is destroyed at once.
+So no copy of its property list can become outdated.  Each property is set together with one that no version can know.
+Properties are processed in order, so a complaint about the second one means that the first was accepted, and no client
+is created.  Checks that run on creation (ranges, exclusive properties, certificates) use a client without brokers,
+which is destroyed at once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CONNECTS = re.compile(r"^(sasl\.|oauth_cb$|bootstrap\.servers$|security\.protoc
 
 def property_faults(clusters: Iterable[Cluster], lines: Mapping[str, int] | None = None) -> list[Fault]:
     """
-    Client properties that librdkafka does not know, or whose values it does not take.
+    Returns client properties that librdkafka does not know, or whose values it refuses.
 
-    Values never reach a fault: librdkafka's own text is shown only where it cannot hold a secret.
+    Values never reach a fault: librdkafka's own text is shown only if it cannot hold a secret.
 
     Args:
         clusters: Clusters of a configuration.
@@ -96,7 +96,7 @@ def _refused_together(cluster: Cluster, lines: Mapping[str, int]) -> list[Fault]
 
 
 def _guilty(cluster: Cluster, role: str, complaint: str) -> str:
-    """Path of the property that a complaint names first, or of the cluster."""
+    """Returns the path of the first property that a complaint names, or of the cluster."""
     path = f"clusters.{cluster.alias}"
     own = cluster.consumer if role == "consumer" else cluster.producer
     named = [(complaint.find(key), key) for key in (*cluster.properties, *own) if key in complaint]
@@ -107,7 +107,7 @@ def _guilty(cluster: Cluster, role: str, complaint: str) -> str:
 
 
 def _complaint(kind: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> str:
-    """What librdkafka says against making a client of these properties; empty when it makes one."""
+    """Returns librdkafka's complaint about these properties; empty if it creates a client."""
     try:
         client = kind(properties)
     except KafkaException as error:

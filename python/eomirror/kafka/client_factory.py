@@ -1,9 +1,8 @@
 """
-Makes librdkafka's clients, and says for the user why it does not make one.
+Creates librdkafka's clients, and translates a refusal for the user.
 
-A client reads its certificates and keys when it is made.  So a mirror whose properties were right at its start may
-meet a file later that is away, or half written, because somebody replaces it: that passes, and the mirror tries again
-(`eomirror.kafka.errors.classify_making`).
+A client reads its certificates and keys on creation.  So a running mirror may meet a missing or incomplete file while
+it is being replaced.  That is retriable (`eomirror.kafka.errors.classify_making`).
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ Client = TypeVar("Client")
 
 def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]) -> Client:
     """
-    A client of one cluster; nothing is sent yet.  What librdkafka says goes to our log, not to stderr.
+    Returns a client of one cluster; nothing is sent yet.  librdkafka logs to our log, not to stderr.
 
     Args:
         kind: ``Consumer``, ``Producer`` or ``AdminClient``.
-        cluster: Whose properties they are, for messages.
-        properties: What `eomirror.config.clients` makes of them, and what the caller adds.
+        cluster: Owner of the properties, for messages.
+        properties: From `eomirror.config.clients`, with the caller's additions.
 
     Raises:
         UnreachableError: A certificate or key cannot be read now.
@@ -52,7 +51,7 @@ def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties:
         if verdict.action is Action.UNREACHABLE:
             raise UnreachableError(
                 f"cluster {cluster.alias}: {verdict.reason}: {text}",
-                fix="put the file of that property back; a mirror that runs tries again by itself",
+                fix="put the file of that property back; a running mirror retries automatically",
             ) from None
         raise ClusterError(
             f"cluster {cluster.alias}: librdkafka does not take its properties: {text}",

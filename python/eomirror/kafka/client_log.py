@@ -1,8 +1,8 @@
 """
-librdkafka's log lines, as events of ours.
+Writes librdkafka's log lines as events of our log.
 
-Without a logger, librdkafka writes to stderr by itself, between the JSON lines that a program reads there.  What it
-says is detail: every failure that matters comes out of a call or a callback as well.
+Without a logger, librdkafka writes to stderr, between the JSON lines that programs read there.  Its lines are details:
+every relevant failure is also raised by a call or reported to a callback.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["ClientLog"]
 
 class ClientLog:
     """
-    confluent-kafka calls `log` like a `logging.Logger`'s.
+    Logger for confluent-kafka, which calls `log` as of `logging.Logger`.
 
     Args:
-        names: What the lines are about, such as the client's role.
+        names: Context of the lines, such as the client's role.
     """
 
     def __init__(self, **names: str) -> None:
         self._log = structlog.get_logger(__name__).bind(**names)
 
     def log(self, level: int, template: str, *arguments: Any) -> None:
-        """One line of librdkafka's log."""
+        """Logs one line of librdkafka."""
         self._log.debug(
             "librdkafka", level=level, line=without_values(template % arguments if arguments else template)
         )

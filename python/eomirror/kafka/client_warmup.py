@@ -1,10 +1,10 @@
 """
-Connects a librdkafka client before it is used, so that its first operation does not wait for a timer.
+Connects a librdkafka client before its first use, so that the first operation does not wait for a timer.
 
-librdkafka connects lazily.  The first metadata answer comes through the bootstrap connection, which is then
-replaced by one to the broker's real identity; whatever starts in between finds no usable broker and waits
-for a timer: 500 ms for a transaction coordinator, up to a second for a partition's leader (measured: an epoch
-change took 0.6 s for the one and 0.7 s for the other).  A second question is answered by the real broker.
+librdkafka connects lazily.  The first metadata answer comes through the bootstrap connection, which is then replaced by
+one to the broker's real identity.  An operation that starts meanwhile finds no usable broker and waits for a timer: 500
+ms for a transaction coordinator, up to a second for a partition's leader (measured: an epoch change took 0.6 s for the
+one and 0.7 s for the other).  A second request is answered by the real broker.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST_TOPICS = 16
 
 def connect(client: Any, topics: Sequence[str], *, seconds: float = 5.0) -> None:
     """
-    Connects, and learns the leaders of ``topics``.  Never raises: the client's next operation meets the same trouble.
+    Connects, and learns the leaders of ``topics``.  Never raises: the client's next operation fails in the same way.
 
     Args:
         client: A Producer or Consumer.
         topics: Topics that exist.
-        seconds: How long one question may take.
+        seconds: Timeout of one request.
     """
     try:
         if len(topics) > _MOST_TOPICS:

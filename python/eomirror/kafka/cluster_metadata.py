@@ -1,4 +1,4 @@
-"""What a cluster says about itself and its topics: plain values, read from confluent-kafka's answers. Pure."""
+"""Metadata of clusters and topics as plain values, read from confluent-kafka's answers. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ConfigValue:
 
 
 def topic_facts(description: Any) -> TopicFacts:
-    """From a `TopicDescription`."""
+    """Returns the facts of a `TopicDescription`."""
     partitions = description.partitions
     return TopicFacts(
         description.name,
@@ -105,15 +105,15 @@ def topic_facts(description: Any) -> TopicFacts:
 
 def topic_id_seen(topic: TopicFacts | None, remembered: str, *, there: bool) -> str | None:
     """
-    The id of the topic that a partition of ours is in now.
+    Returns the current topic id of one of our partitions.
 
     Args:
-        topic: As described; None for one that does not exist.
-        remembered: Id of the topic that the partition was in.
-        there: Whether the partition is.
+        topic: As described; None if it does not exist.
+        remembered: Id of the topic that held the partition.
+        there: Whether the partition exists.
 
     Returns:
-        None if it is gone.  That a topic was created again counts for more, for it may have fewer partitions (EO-5).
+        None if it is gone.  A recreated topic takes precedence, because it may have fewer partitions (EO-5).
     """
     if topic is None:
         return None
@@ -121,7 +121,7 @@ def topic_id_seen(topic: TopicFacts | None, remembered: str, *, there: bool) -> 
 
 
 def config_value(entry: Any) -> ConfigValue:
-    """From a `ConfigEntry`."""
+    """Returns the value of a `ConfigEntry`."""
     source = _SOURCES.get(int(getattr(entry.source, "value", entry.source)), "unknown")
     return ConfigValue(
         entry.value,
@@ -134,21 +134,21 @@ def config_value(entry: Any) -> ConfigValue:
 
 def without_leader(partition: tuple[str, int], cluster: str, *, topic: str = "") -> UnreachableError:
     """
-    What is said of a partition that is there and answers nothing.
+    Returns the error for a partition that exists but has no leader.
 
     Args:
         partition: Topic and number.
-        cluster: Which cluster, for the message.
-        topic: The source topic that it concerns; by default that of the partition.
+        cluster: Its name, for the message.
+        topic: The affected source topic; by default that of the partition.
     """
     name, number = partition
     return UnreachableError(
         f"{name}-{number} has no leader on cluster {cluster}",
-        fix="bring back a broker that holds a replica of it; nothing is lost, and a mirror that runs goes on by itself",
+        fix="start a broker that holds a replica of it; nothing is lost, and a running mirror resumes automatically",
         topic=topic or name,
     )
 
 
 def operations(description: Any) -> frozenset[str]:
-    """Authorized operations of a description that was asked for with them (KIP-430)."""
+    """Returns the authorized operations of a description (KIP-430)."""
     return frozenset(operation.name for operation in description.authorized_operations or ())

@@ -1,17 +1,18 @@
 """
-Reads one of our compact topics to its end, so that nothing committed is missed (EO-3).
+Reads one of our compacted topics to its end, so that no committed record is missed (EO-3).
 
-A read_committed consumer's own idea of the end is the last stable offset, and another producer's open
-transaction hides our committed records above it (fault F27)::
+The end of a read_committed consumer is the last stable offset, and another producer's open transaction hides our
+committed records after it (fault F27)::
 
     lane 0 (dead)       lane 1               reader
+
     begin, write p0
                         write p1, commit
-                                             consumer's end: below p0. p1 is committed, and not seen
+                                             consumer's end: before p0. p1 is committed, and not seen
 
-So the end is the high watermark, asked for with READ_UNCOMMITTED; reading goes on until the consumer reports
-the end of the partition at or beyond it.  An earlier end of partition means that somebody's transaction is
-still open: wait for it, its timeout at the latest ends it.
+So the end is the high watermark, requested with READ_UNCOMMITTED.  Reading continues until the consumer reports the end
+of the partition at or after it.  An earlier end of partition means that a transaction is still open: the reader waits,
+at the latest for its timeout.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _AGAIN = frozenset({Action.REBUILD, Action.DAMAGED, Action.SOURCE_GAP, Action.SO
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A committed record, where it stands, and when it was written (ms since the epoch; 0 where nobody looked)."""
+    """A committed record with its offset and timestamp (ms since the epoch; 0 if not read)."""
 
     topic: str
     partition: int
@@ -64,7 +65,7 @@ class LogRecord:
 
 def control_view(records: Iterable[LogRecord]) -> ControlView:
     """
-    What the records of a control topic say together.
+    Returns the combined content of a control topic.
 
     Args:
         records: All of them, oldest first.
@@ -80,7 +81,7 @@ class CompactLogReader:
     Reads state topics of one cluster; keeps its connections between reads.
 
     Args:
-        admin: To ask for the ends with.
+        admin: Reads the ends.
     """
 
     def __init__(
@@ -107,15 +108,15 @@ class CompactLogReader:
         self, topic: str, *, seconds: float = 60.0, wait_for_open: bool = True, renewed: bool = False
     ) -> tuple[int, list[LogRecord]]:
         """
-        All committed records of ``topic``, in log order per partition.
+        Returns all committed records of ``topic``, in log order per partition, after its partition count.
 
         Args:
             topic: A topic that exists.
-            seconds: How long to wait at most; must exceed the transaction timeout of other writers.
-            wait_for_open: Wait for open transactions, so that nothing committed stays hidden behind them (EO-3).
-                Only a look that decides nothing by itself may do without: before old producers are fenced, a killed
-                one's transaction stays open until its timeout.
-            renewed: Whether ``seconds`` begin anew with every record that comes.
+            seconds: Maximum wait; must exceed the transaction timeout of other writers.
+            wait_for_open: Wait for open transactions, so that they hide no committed record (EO-3).  Only a read that
+                decides nothing may skip this: before old producers are fenced, a killed one's transaction stays open
+                until its timeout.
+            renewed: Whether each record restarts ``seconds``.
 
         Returns:
             The topic's partition count, and the records.
@@ -130,12 +131,12 @@ class CompactLogReader:
 
     def each(self, topic: str, take: Callable[[LogRecord], None], *, seconds: float = 60.0) -> None:
         """
-        Hands out all committed records of ``topic`` one after the other; none is kept, so it may be large.
+        Passes all committed records of ``topic`` to ``take``; keeps none, so the topic may be large.
 
         Args:
             topic: A topic that exists.
             take: Called with each, in log order per partition.
-            seconds: How long to wait for the next record at most, or for an open transaction to end.
+            seconds: Maximum wait for the next record, or for an open transaction to end.
 
         Raises:
             UnreachableError: As `read`.
@@ -152,7 +153,7 @@ class CompactLogReader:
         wait_for_open: bool = True,
         renewed: bool = False,
     ) -> int:
-        """Reads to the end; how many partitions there are."""
+        """Reads to the end; returns the number of partitions."""
         facts = self._admin.describe_topics([topic])[topic]
         if facts is None:
             raise ClusterError(
@@ -182,12 +183,12 @@ class CompactLogReader:
         return facts.partitions
 
     def _drain(self, topic: str, ends: dict[int, int], take: Callable[[LogRecord], None]) -> int:
-        """Takes what has arrived, and the partitions that are at their ends out of ``ends``; how many records came."""
+        """Takes available records, and removes finished partitions from ``ends``; returns the number of records."""
         count = 0
         for message in self._consumer.consume(10_000, 0.02):
             error = message.error()
             if error is None and message.topic() != topic:
-                # of an assignment before: librdkafka's version barrier keeps those out, and so do we
+                # of an earlier assignment: librdkafka's version barrier drops those, and so do we
                 continue
             if error is None:
                 count += 1

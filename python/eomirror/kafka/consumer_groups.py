@@ -1,14 +1,14 @@
 """
-Consumer groups of one cluster: who there is, where they stand, moving one that is idle, and deleting one.
+Consumer groups of one cluster: lists, describes, reads, alters and deletes them.
 
-librdkafka (2.16) takes one group per request, so that many of them are on their way at a time.  All offsets of a group
-are written with one OffsetCommit, which a coordinator appends as one batch: all of them or none.  It refuses the
-request for a group with members, so that one that wakes up meanwhile is safe.
+librdkafka (2.16) takes one group per request, so many requests are in flight at a time.  All offsets of a group are
+written with one OffsetCommit, which a coordinator appends as one batch: all or none.  It refuses the request for a
+group with members, so a consumer that starts meanwhile is safe.
 
-There are two ways to ask.  A command is `strict`: it wants all of it, settled, or an error.  Who follows groups all the
-time is not: one broker or one group may be missing this time, and is looked at again in a second.
+There are two kinds of calls.  A command is `strict`: it needs a complete, stable answer or an error.  A follower of
+groups is not: one broker or one group may be missing this time, and is read again in a second.
 
-Nothing in a mirror uses this class where it runs: librdkafka may end the process
+A mirror never uses this class in its own process: librdkafka may end the process
 (`eomirror.kafka.consumer_groups_proxy`).
 """
 
@@ -47,7 +47,7 @@ __all__ = ["Committed", "GroupCoordinators", "GroupState", "Offsets", "TargetGro
 log = structlog.get_logger(__name__)
 
 _SECONDS = 30.0
-# requests on their way at a time; brokers answer them from memory
+# in-flight requests; brokers answer them from memory
 _AT_ONCE = 200
 _PAUSE_SECONDS = 0.2
 _DAY_SECONDS = 86_400.0
@@ -70,11 +70,11 @@ TargetPartition = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Committed:
     """
-    What a group committed.
+    A committed offset of a group.
 
     Attributes:
         offset: Next offset that it reads.
-        metadata: What it wrote beside it.
+        metadata: Metadata of the commit.
     """
 
     offset: int
@@ -91,8 +91,8 @@ class TargetGroup:
     A group of the same name on the target.
 
     Attributes:
-        state: Such as ``empty``, ``dead`` (also: not there) or ``stable``.
-        offsets: What it has committed there.
+        state: Such as ``empty``, ``dead`` (also: does not exist) or ``stable``.
+        offsets: Its committed offsets there.
     """
 
     state: str
@@ -106,7 +106,6 @@ class GroupState:
 
     Attributes:
         name: Of the state, such as ``EMPTY``; ``DEAD`` for a group that does not exist.
-        members: How many it has.
         idle: Whether its offsets may be set.
     """
 
@@ -117,10 +116,10 @@ class GroupState:
 
 class GroupCoordinators:
     """
-    Asks the coordinators of one cluster.
+    Sends requests to the coordinators of one cluster.
 
     Args:
-        seconds: What one request may take.
+        seconds: Timeout of one request.
     """
 
     def __init__(
@@ -137,16 +136,16 @@ class GroupCoordinators:
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
         """
-        Every consumer group that we may see, of the classic and of the consumer protocol (KIP-848).
+        Returns every visible consumer group, of the classic and of the consumer protocol (KIP-848).
 
-        Groups of other kinds, such as Connect's, are none.  The group without a name is left out: clients of old, which
-        assigned partitions to themselves, commit for it what they like, and librdkafka asks for no offsets without one.
+        Groups of other kinds, such as Connect's, are excluded.  The group without a name is excluded too: old clients
+        that assigned partitions to themselves commit under it, and librdkafka reads no offsets without a name.
 
         Args:
-            strict: A broker that does not answer is an error: its groups would be missing.
+            strict: Raise if a broker does not answer: its groups would be missing.
 
         Returns:
-            Them, sorted; and whether every broker has answered.
+            The names, sorted; and whether every broker has answered.
 
         Raises:
             MirrorError: The cluster does not answer, or refuses us.
@@ -164,10 +163,11 @@ class GroupCoordinators:
 
     def shared(self) -> list[str]:
         """
-        Share groups (KIP-932), which have no offsets that could be followed, and streams groups (KIP-1071); sorted.
+        Returns share groups (KIP-932), which have no offsets to follow, and streams groups (KIP-1071); sorted.
 
-        librdkafka 2.16 tells neither: it asks for every group in a request that knows classic groups only, where these
-        seem to be dead.  The list of consumer groups leaves them out, and that tells them from those that it holds.
+        librdkafka 2.16 reports neither kind: it describes every group with a request that knows classic groups only,
+        where these appear dead.  The list of consumer groups excludes them, which distinguishes them from dead consumer
+        groups.
 
         Raises:
             MirrorError: The cluster does not answer, or refuses us.
@@ -183,7 +183,7 @@ class GroupCoordinators:
 
     def look_at(self, groups: Sequence[str]) -> list[tuple[str, Offsets | str]]:
         """
-        Where groups stand right now, by topic and partition; or why that is not known.
+        Returns current offsets of groups, by topic and partition; or the reason why they are unknown.
 
         Raises:
             MirrorError: The cluster refuses us as a whole.
@@ -195,7 +195,7 @@ class GroupCoordinators:
 
     def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
         """
-        What groups have committed, transactions of their own included; partitions without an offset are left out.
+        Returns committed offsets of groups, from transactions too; partitions without an offset are left out.
 
         Raises:
             AuthorizationError: We may not read a group.
@@ -221,7 +221,7 @@ class GroupCoordinators:
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
         """
-        Returns whether groups are in use; one that does not exist is idle.
+        Returns the states of groups; one that does not exist is idle.
 
         Raises:
             AuthorizationError: We may not describe a group.
@@ -236,7 +236,7 @@ class GroupCoordinators:
 
     def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
         """
-        State and offsets of groups; of a group that we may not see, or that cannot be asked for now, why.
+        Returns states and offsets of groups; the reason for a group that is hidden or unavailable.
 
         Raises:
             MirrorError: No coordinator answers, or the cluster refuses us as a whole.
@@ -264,11 +264,11 @@ class GroupCoordinators:
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
         """
-        Commits offsets for a group without members, all in one request; why that was refused, empty if it was not.
+        Commits offsets for a group without members in one request; returns the reason of a refusal, else empty.
 
         Raises:
-            AuthorizationError: We may not.
-            ClusterError: The coordinator does not answer; the offsets may have been taken.
+            AuthorizationError: An ACL is missing.
+            ClusterError: The coordinator does not answer; the offsets may have been committed.
         """
         wanted = [
             TopicPartition(topic, number, one.offset, metadata=one.metadata)
@@ -289,11 +289,11 @@ class GroupCoordinators:
 
     def delete(self, group: str) -> str:
         """
-        Deletes a group without members, with all of its offsets; why that was refused, empty if it was not.
+        Deletes a group without members, with all of its offsets; returns the reason of a refusal, else empty.
 
         Raises:
-            AuthorizationError: We may not.
-            ClusterError: The coordinator does not answer; the group may be gone.
+            AuthorizationError: An ACL is missing.
+            ClusterError: The coordinator does not answer; the group may have been deleted.
         """
         try:
             futures = self._client.delete_consumer_groups([group], request_timeout=self._seconds)
@@ -308,7 +308,7 @@ class GroupCoordinators:
         return ""
 
     def retention_seconds(self) -> float:
-        """How long brokers keep offsets of a group without members; a day where they do not say."""
+        """Returns how long brokers keep offsets of a group without members; a day if unknown."""
         try:
             broker = next(iter(self._client.list_topics(timeout=self._seconds).brokers))
             resource = ConfigResource(ResourceType.BROKER, str(broker))
@@ -319,7 +319,7 @@ class GroupCoordinators:
             return _DAY_SECONDS
 
     def close(self) -> None:
-        """Lets go of the client."""
+        """Releases the client."""
         self._client = None
 
     def _states(self, groups: Iterable[str]) -> Iterator[tuple[str, GroupState | MirrorError]]:
@@ -390,6 +390,6 @@ def _passes(raised: Exception) -> bool:
 
 
 def batches(groups: Sequence[str]) -> Iterator[list[str]]:
-    """Groups in portions that are asked for at a time."""
+    """Yields groups in portions for concurrent requests."""
     for begin in range(0, len(groups), _AT_ONCE):
         yield list(groups[begin : begin + _AT_ONCE])

@@ -1,13 +1,13 @@
 """
-Consumer groups of one cluster, asked in a process of their own.
+Consumer groups of one cluster, read in a separate process.
 
-librdkafka (2.16) ends the process when a coordinator moves while it is asked for the offsets of a group: it takes an
-answer of ``NOT_COORDINATOR``, or a connection that breaks at the wrong moment, for a reason to tell the consumer group
-that it is a member of, and an AdminClient is a member of none (librdkafka issue 5040; its issue 4605 and pull request
-5397 are another such end, after a request that timed out).  A mirror asks every second, and brokers are restarted one
-after the other; so the AdminClient lives in a process that may die (`eomirror.kafka.isolated_process`).
+librdkafka (2.16) ends the process when a coordinator moves while it reads the offsets of a group.  It takes an answer
+of ``NOT_COORDINATOR``, or a connection that breaks at the wrong moment, as news for the consumer group that it is a
+member of, and an AdminClient is a member of none (librdkafka issue 5040; its issue 4605 and pull request 5397 are a
+similar crash, after a request timeout).  A mirror reads offsets every second, and rolling restarts move coordinators.
+So the AdminClient lives in a process that may die (`eomirror.kafka.isolated_process`).
 
-What only reads is asked again in a new process.  What writes is not: the coordinator may have taken it.
+Reads are retried in a new process.  Writes are not: the coordinator may have executed them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ log = structlog.get_logger(__name__)
 _TRIES = 6
 _PAUSE_SECONDS = 0.2
 _FIX = (
-    "a running mirror asks again by itself, a command can be repeated; SIGSEGV and SIGABRT are a defect of "
+    "a running mirror retries automatically, a command can be repeated; SIGSEGV and SIGABRT are a defect of "
     "librdkafka (its issue 5040) while coordinators move, and not in your configuration"
 )
 
 
 class ClusterGroups:
     """
-    Asks the coordinators of one cluster, as `GroupCoordinators` does, whose methods have their description.
+    Sends requests to the coordinators of one cluster like `GroupCoordinators`, which documents the methods.
 
     Args:
-        coordinators: Makes what is asked in the other process; for tests.
+        coordinators: Creates the object in the other process; for tests.
 
     Raises:
-        ClusterError: From every method, besides what it raises there: the other process died over it.
+        ClusterError: From every method, besides its own errors: the other process died.
     """
 
     def __init__(
@@ -64,45 +64,45 @@ class ClusterGroups:
         self._apart = Apart(coordinators, cluster, client_id)
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
-        """Every consumer group that we may see, sorted; and whether every broker has answered."""
+        """Returns every visible consumer group, sorted; and whether every broker has answered."""
         return cast("tuple[list[str], bool]", self._read("list consumer groups", "names", strict=strict))
 
     def shared(self) -> list[str]:
-        """Share groups (KIP-932) and streams groups (KIP-1071), sorted."""
+        """Returns share groups (KIP-932) and streams groups (KIP-1071), sorted."""
         return cast("list[str]", self._read("list groups", "shared"))
 
     def look_at(self, groups: Sequence[str]) -> Iterator[tuple[str, Offsets | str]]:
-        """Where groups stand right now, by topic and partition; or why that is not known."""
+        """Yields current offsets of groups, by topic and partition; or the reason why they are unknown."""
         for some in batches(groups):
             yield from self._read("read the offsets of groups", "look_at", some)
 
     def committed(self, groups: Iterable[str]) -> dict[str, Offsets]:
-        """What groups have committed, transactions of their own included."""
+        """Returns committed offsets of groups, from transactions too."""
         found = self._read("read the offsets of groups", "committed", list(groups))
         return cast("dict[str, Offsets]", found)
 
     def states(self, groups: Iterable[str]) -> dict[str, GroupState]:
-        """Returns whether groups are in use; one that does not exist is idle."""
+        """Returns the states of groups; one that does not exist is idle."""
         return cast("dict[str, GroupState]", self._read("describe groups", "states", list(groups)))
 
     def look(self, groups: Sequence[str]) -> dict[str, TargetGroup | str]:
-        """State and offsets of groups; of one that we may not see, or that cannot be read now, why."""
+        """Returns states and offsets of groups; the reason for a group that is hidden or unavailable."""
         return cast("dict[str, TargetGroup | str]", self._read("describe groups", "look", list(groups)))
 
     def write(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
-        """Commits offsets for a group without members; why that was refused, empty if it was not."""
+        """Commits offsets for a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"commit offsets of group {group}", "write", group, dict(offsets)))
 
     def delete(self, group: str) -> str:
-        """Deletes a group without members; why that was refused, empty if it was not."""
+        """Deletes a group without members; returns the reason of a refusal, else empty."""
         return cast("str", self._change(f"delete group {group}", "delete", group))
 
     def retention_seconds(self) -> float:
-        """How long brokers keep offsets of a group without members; a day where they do not say."""
+        """Returns how long brokers keep offsets of a group without members; a day if unknown."""
         return cast("float", self._read("describe a broker", "retention_seconds"))
 
     def close(self) -> None:
-        """Lets go of the client."""
+        """Releases the client."""
         self._apart.close()
 
     def _read(self, doing: str, method: str, *arguments: Any, **named: Any) -> Any:

@@ -1,9 +1,9 @@
 """
-librdkafka's words, as they may be shown.
+Removes secrets from librdkafka's messages.
 
-It repeats the part of ``sasl.oauthbearer.config`` that its parser of unsecured tokens does not understand.  The value
-may hold a client's secret, in whatever words a token endpoint or a user's own function wants, and comes through error
-callbacks, where the clusters' properties are not at hand.
+librdkafka repeats the part of ``sasl.oauthbearer.config`` that its parser of unsecured tokens does not understand.  The
+value may hold a client's secret, in any format that a token endpoint or a user's function defines.  It comes through
+error callbacks, where the clusters' properties are unavailable.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HARMLESS = re.compile(
 
 
 def said(error: KafkaError) -> str:
-    """Returns the text of an error, or its name where it has none, without values of properties."""
+    """Returns the text of an error, or its name if it has none, without values of properties."""
     return without_values(str(error.str() or error.name()))
 
 
 def without_values(text: str) -> str:
     """
-    Returns a text of librdkafka without what it repeats of ``sasl.oauthbearer.config``.
+    Returns a message of librdkafka without its quotes of ``sasl.oauthbearer.config``.
 
     Args:
         text: An error's text, or a line of its log.

@@ -1,9 +1,8 @@
 """
-What a Kafka error means for a mirror: one table, a reason for every code.
+Classifies Kafka errors: one table, with a reason for every code.
 
-The same code means different things in different places, so there is one entry point per place.  What the
-tables are silent about is decided by the error's own flags, and by the rule that an outcome that is not known
-is never guessed: the lane is rebuilt.
+The same code has different meanings in different places, so each place has its own function.  Codes that a table lacks
+are decided by the error's own flags.  An unknown outcome is never guessed: the lane is rebuilt.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ __all__ = [
 
 class Action(enum.StrEnum):
     """
-    What to do next.
+    Next action after an error.
 
-    RETRY: the same call again.
-    REBUILD: give the transaction up, take a new producer, read what is true.
+    RETRY: repeat the call.
+    REBUILD: give the transaction up, take a new producer, read the committed state.
     FENCED: read control: our own run rebuilds, another run means that we leave.
-    REFUSED_RECORD: the target refuses a record for what it is; a retry would loop.
+    REFUSED_RECORD: the target refuses a record for its content; a retry would loop.
     SOURCE_GAP: the offset is outside of the source's log; recovery names the range.
-    SOURCE_TRUNCATED: the source's log diverges from what was mirrored.
-    TOPIC_GONE: the topic does not exist (any more); recovery compares ids.
-    DAMAGED: bytes of the source are not what they were; fetched again they may be.
-    UNREADABLE: a leader of the source cannot read a partition, and does not say why; asked again it may.
-    UNAUTHORIZED: a right or a credential is missing; only a person can help.
-    UNREACHABLE: no broker answers; again, with backoff.
-    CONFIGURATION: a setting is refused; only a person can help.
-    FATAL: only a person can help.
+    SOURCE_TRUNCATED: the source's log diverges from the mirrored one.
+    TOPIC_GONE: the topic does not exist; recovery compares ids.
+    DAMAGED: a batch of the source is corrupt; another fetch may be intact.
+    UNREADABLE: a leader of the source cannot read a partition, without a reason; another fetch may work.
+    UNAUTHORIZED: an ACL or a credential is missing; the user must act.
+    UNREACHABLE: no broker answers; retry with backoff.
+    CONFIGURATION: a setting is refused; the user must act.
+    FATAL: the user must act.
     """
 
     RETRY = "retry"
@@ -83,7 +82,7 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Right:
     """
-    What a request needs an ACL for.
+    An ACL that a request needs.
 
     Attributes:
         operation: As kafka-acls.sh spells it, such as ``Create``.
@@ -99,7 +98,7 @@ class Right:
         return f"{self.operation} on {self.resource} {self.name}".rstrip()
 
     def acl(self, principal: str) -> str:
-        """The command that grants it; the caller adds nothing but the address of the cluster."""
+        """Returns the command that grants it, complete except for the cluster's address."""
         where = f"--{self.resource} '{self.name}'" if self.name else f"--{self.resource}"
         return (
             "kafka-acls.sh --bootstrap-server HOST:PORT --add "
@@ -132,7 +131,7 @@ _ACCESS: Final[_Table] = {
     _E.POLICY_VIOLATION: Verdict(Action.CONFIGURATION, "a policy of the broker refuses the request"),
 }
 
-# nobody answers, or not the one that should: the same everywhere, and it passes
+# no broker answers, or the wrong one: the same everywhere, and retriable
 _REACH: Final[_Table] = {
     _E._TRANSPORT: Verdict(Action.UNREACHABLE, "the connection broke"),
     _E._RESOLVE: Verdict(Action.UNREACHABLE, "the name of a broker did not resolve"),
@@ -146,7 +145,7 @@ _REACH: Final[_Table] = {
     _E.REQUEST_TIMED_OUT: Verdict(Action.UNREACHABLE, "the broker gave up waiting for its replicas"),
     _E.NETWORK_EXCEPTION: Verdict(Action.UNREACHABLE, "the broker lost the connection"),
     _E.BROKER_NOT_AVAILABLE: Verdict(Action.UNREACHABLE, "the broker is starting or stopping"),
-    # a broker that stops in the middle of a handshake looks like this too, so it may pass by itself
+    # a broker that stops during a handshake looks like this too, so it is retriable
     _E._SSL: Verdict(Action.UNREACHABLE, "the TLS handshake failed"),
     _E.REBOOTSTRAP_REQUIRED: Verdict(Action.UNREACHABLE, "the brokers that we know are gone (KIP-1102)"),
     _E._RETRY: Verdict(Action.RETRY, "librdkafka asks for it"),
@@ -248,7 +247,7 @@ _DELIVERY: Final[_Table] = {
 
 _FETCH: Final[_Table] = {
     **_ACCESS,
-    # librdkafka goes on by itself after any of these; a source that stays away shows as lag
+    # librdkafka retries after any of these; an unreachable source shows as lag
     **{code: Verdict(Action.RETRY, verdict.reason) for code, verdict in _REACH.items()},
     # our consumers are in no group and need no right to one, but librdkafka looks for its coordinator all the same
     _E.GROUP_AUTHORIZATION_FAILED: Verdict(Action.RETRY, "the group that is refused is never used"),
@@ -297,7 +296,7 @@ _ADMIN: Final[_Table] = {
 # of all that is wrong with the properties of a client librdkafka has one code; its words tell the files from the rest
 _MAKING: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
     # the properties were taken when the mirror started; a file may be away, half written, or older than its
-    # key for a moment, while somebody replaces it
+    # key for a moment, while it is being replaced
     (
         re.compile(r"\bssl\.(?:ca|certificate|key|crl|keystore)\.location(?: failed|: | PKCS#12)"),
         Verdict(Action.UNREACHABLE, "a certificate or key cannot be read; it may be about to be replaced"),
@@ -307,11 +306,10 @@ _MAKING: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
 
 def classify_transaction(error: KafkaError) -> Verdict:
     """
-    For init, begin, commit, abort, and what flush and poll raise.
+    Classifies errors of init, begin, commit and abort, and those raised by flush and poll.
 
-    librdkafka's word that the transaction must be aborted, or that the producer is spent, stands above the
-    table where the table would repeat the call: after such an answer a repetition can only fail, or worse,
-    end another transaction (EO-9).
+    If librdkafka requires an abort, or reports the producer as unusable, this overrides a RETRY of the table: after
+    such an answer a repetition can only fail or, worse, end another transaction (EO-9).
     """
     found = _TRANSACTION.get(error.code())
     spent = error.txn_requires_abort() or error.fatal()
@@ -321,22 +319,20 @@ def classify_transaction(error: KafkaError) -> Verdict:
         return found
     if error.retriable() and not spent:
         return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
-    return Verdict(Action.REBUILD, "no better word for it; nothing is guessed")
+    return Verdict(Action.REBUILD, "unknown error; nothing is guessed")
 
 
 def classify_delivery(error: KafkaError) -> Verdict:
-    """For one record: what produce raises, and what a delivery report says.  Nothing is repeated from here."""
+    """Classifies errors of one record, from produce and delivery reports.  None of them is retried."""
     found = _DELIVERY.get(error.code())
-    return (
-        found if found is not None else Verdict(Action.REBUILD, "no better word for it; nothing is guessed")
-    )
+    return found if found is not None else Verdict(Action.REBUILD, "unknown error; nothing is guessed")
 
 
 def classify_fetch(error: KafkaError) -> Verdict:
-    """For an error event of a consumer, other than the end of a partition."""
+    """Classifies error events of a consumer, other than the end of a partition."""
     found = _FETCH.get(error.code())
     if error.code() == KafkaError._AUTO_OFFSET_RESET and "log truncation detected" in error.str():
-        # so said when nothing is reset by itself; recovery sees no gap in such a log, and would go on for ever
+        # reported when offsets are not reset; recovery sees no gap in such a log, and would loop for ever
         found = _FETCH[KafkaError._LOG_TRUNCATION]
     if found is not None:
         if error.fatal() and found.action in _AGAIN:
@@ -347,21 +343,21 @@ def classify_fetch(error: KafkaError) -> Verdict:
     if error.code() >= KafkaError.UNKNOWN and not error.fatal():
         # a broker's code, and none of a fetch: UNKNOWN_SERVER_ERROR, when it cannot read its own files
         return Verdict(Action.UNREADABLE, "the leader fails without saying how; fetch again")
-    return Verdict(Action.REBUILD, "no better word for it; fetch again from the committed position")
+    return Verdict(Action.REBUILD, "unknown error; fetch again from the committed position")
 
 
 def classify_admin(error: KafkaError) -> Verdict:
-    """For metadata, offsets, topics and settings; all of these may be repeated without harm."""
+    """Classifies errors for metadata, offsets, topics and settings; all of these may be repeated without harm."""
     found = _ADMIN.get(error.code())
     if found is not None:
         return found
     if error.retriable():
         return Verdict(Action.RETRY, "librdkafka says that it may be repeated")
-    return Verdict(Action.FATAL, "no better word for it")
+    return Verdict(Action.FATAL, "unknown error")
 
 
 def classify_making(error: KafkaError) -> Verdict:
-    """For making a client, which connects nowhere yet: librdkafka looks at properties, and at the files they name."""
+    """Classifies errors of client creation: librdkafka checks properties and the files that they name."""
     text = error.str()
     for words, verdict in _MAKING:
         if words.search(text):
@@ -421,16 +417,16 @@ def to_mirror_error(
     principal: str = "",
 ) -> MirrorError:
     """
-    The user's text for an error.
+    Returns the user's error.
 
     Args:
-        error: What librdkafka says.
-        doing: What we tried, as an infinitive; empty for the connection itself.
-        cluster: Which cluster, with its address.
-        reason: What librdkafka said before, such as why it could not connect.  A request that was never sent "timed
-            out"; only this tells why.
-        right: What the request needs, for the line that grants it.
-        principal: Who we are to that cluster, as far as the configuration tells.
+        error: librdkafka's error.
+        doing: Attempted operation, as an infinitive; empty for the connection.
+        cluster: Name and address of the cluster.
+        reason: Earlier error of librdkafka, such as of a connection.  A request that was never sent "timed out"; only
+            this tells why.
+        right: ACL that the request needs, for the command that grants it.
+        principal: Our principal on that cluster, as far as the configuration tells.
     """
     verdict = classify_admin(error)
     # the reason behind a timeout is the error; the timeout is only when we stopped waiting
@@ -473,10 +469,10 @@ _RIGHTS: Final = frozenset(
 
 def _mismatch(cause: KafkaError) -> str:
     """
-    The fix for two sides that speak different protocols: only librdkafka's words tell it from other failures.
+    Returns the fix for mismatched security protocols, which only librdkafka's text reveals.
 
-    What a listener makes of a foreign first byte differs: it hangs up, answers in plain text, or refuses the
-    handshake, and librdkafka reports a broken connection, a TLS error, or a failed login.
+    A listener reacts differently to a foreign first byte: it closes the connection, answers in plain text, or refuses
+    the handshake.  librdkafka reports a broken connection, a TLS error, or a failed login.
     """
     text = cause.str().lower()
     if "unsupported sasl mechanism" in text:

@@ -1,18 +1,18 @@
 """
-Calls that may end the process, made in another one.
+Runs crash-prone librdkafka calls in a child process.
 
-librdkafka is a C library, and where it takes a wrong turn there is no exception: the process is gone, and with it the
-driver and every link.  What is known to do that is called here, in a process that may die: whoever waits for an answer
-gets `DiedError`, and the next call begins a new process.
+librdkafka is a C library, and some of its defects end the process without an exception: the driver and every link would
+be gone.  Calls that are known to do that run here, in a process that may die: their callers get `DiedError`, and the
+next call starts a new process.
 
-One process serves all objects of a program.  It is started by the first call, ends with the last object that is
-closed, and ends at once when the program does, even by SIGKILL: its main thread does nothing but wait for the next
-request, and what reaches it then is the end of the stream.  A request that it is about to send to a broker dies with
-it, so that nothing is written in the name of a mirror that is gone.
+One process serves all objects of a program.  The first call starts it, and it ends when the last object is closed.  It
+ends at once when the program does, even by SIGKILL, because its main thread only waits for the next request and meets
+the end of the stream.  A request that it is about to send dies with it, so nothing is written on behalf of a mirror
+that is gone.
 
-It starts as a new interpreter, not as a fork, since the caller has threads; and not through `multiprocessing`, which
-would import the caller's main module once more, and so start what a script without a guard starts.  Objects and
-arguments travel pickled over a socket pair that only the two hold.  What it logs is logged by the caller.
+It starts as a new interpreter, not as a fork, since the caller has threads.  It does not use `multiprocessing`, which
+would import the caller's main module again, and so run a script without a guard.  Objects and arguments travel pickled
+over a private socket pair.  The caller logs its log events.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _LAST_LINE_BYTES = 2_000
 
 
 class DiedError(Exception):
-    """The process is gone, and nobody knows how far the call came."""
+    """The process died, and the outcome of the call is unknown."""
 
 
 class Apart:
     """
-    An object in the other process; it is made there when it is first called, and again after that process died.
+    An object in the child process; created on the first call, and again after that process died.
 
     Args:
-        factory: Makes it; a class or a function that can be imported.
-        arguments: For the factory; they can be pickled.
+        factory: Creates it; an importable class or function.
+        arguments: For the factory; picklable.
     """
 
     def __init__(self, factory: Callable[..., Any], *arguments: Any) -> None:
@@ -69,22 +69,22 @@ class Apart:
 
     def ask(self, method: str, *arguments: Any, **named: Any) -> Any:
         """
-        Calls a method, and waits for what it gives.  Any number of threads may ask at the same time.
+        Calls a method, and waits for its result.  Thread-safe.
 
         Raises:
             DiedError: The process died before it answered.
-            Exception: Whatever the method raised.
+            Exception: Any error of the method.
         """
         child = _shared(self._handle)
         return child.ask((self._handle, self._recipe, method, arguments, named)).result()
 
     def close(self) -> None:
-        """Lets go of the object, and of the process if nobody else uses it.  May be called more than once."""
+        """Releases the object, and the process with its last object.  May be called more than once."""
         _release(self._handle)
 
 
 class _Child:
-    """The process, from the side of the one that asks."""
+    """The process, as seen by the caller."""
 
     def __init__(self) -> None:
         self.users: set[int] = set()
@@ -112,11 +112,11 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Returns whether it can be asked."""
+        """Whether it accepts calls."""
         return not self._death
 
     def ask(self, call: tuple[Any, ...]) -> Future[Any]:
-        """Sends a call; the future has its answer."""
+        """Sends a call; returns a future of its answer."""
         future: Future[Any] = Future()
         with self._lock:
             if self._death:
@@ -126,7 +126,7 @@ class _Child:
             try:
                 self._stream.send((number, *call))
             except OSError:
-                # it has just died: the reader says how to everybody that waits
+                # it has just died: the reader reports it to all waiting callers
                 pass
             except Exception:
                 # what cannot be pickled was not sent
@@ -135,7 +135,7 @@ class _Child:
         return future
 
     def close(self) -> None:
-        """Ends it: it ends by itself when the stream does."""
+        """Ends the process by closing the stream."""
         with self._lock:
             self._death = self._death or "it was closed"
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._stream.fileno())) as end:
@@ -186,7 +186,7 @@ _INHERITED: list[_Child] = []
 
 
 def _shared(handle: int) -> _Child:
-    """The process that serves everybody, started if there is none."""
+    """Returns the shared process, started if there is none."""
     with _LOCK:
         if not _CHILDREN or not _CHILDREN[-1].alive:
             # one that died has nothing left to close
@@ -225,10 +225,10 @@ def _how_it_died(code: int, last_line: str) -> str:
 
 def serve(descriptor: int) -> None:
     """
-    Be the other process: make objects, call them, answer; never returns.
+    Runs the child process: creates objects, calls them, answers; never returns.
 
     Args:
-        descriptor: Of the socket to the one that asks.
+        descriptor: Of the socket to the caller.
     """
     # both are for the program, and when it ends this ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,22 +1,20 @@
 """
-ListOffsets of partitions whose leaders librdkafka knows, and of no others.
+Sends ListOffsets only for partitions whose leaders librdkafka knows.
 
-Asked for a partition whose leader is not in its cache, librdkafka's AdminClient asks for metadata and goes on when its
-cache changes; any change will do, one that another request brought about too, and then its main thread goes on with
-what the calling thread is still at work on.  Measured with 2.16.1: four threads that asked one client for topics new
-to it, a few thousand times, ended the process each time (a null mutex in
-``rd_kafka_topic_partition_list_query_leaders_async_worker``, and the code is the same on its main branch).  A lane
-that starts asks in two threads, and met it once in some thousand starts.  With all leaders in the cache, nothing waits
-for a change of it.
+If a leader is not in its cache, librdkafka's AdminClient requests metadata and continues when the cache changes.  Any
+change counts, one of another request too, and then its main thread continues with data that the calling thread is still
+working on.  Measured with 2.16.1: four threads that asked one client for topics new to it, a few thousand times, ended
+the process each time (a null mutex in ``rd_kafka_topic_partition_list_query_leaders_async_worker``; its main branch has
+the same code).  A lane that starts asks in two threads, and met it once in some thousand starts.  With all leaders in
+the cache, no request waits for a change.
 
-So leaders are looked up first, by a request whose answer is waited for; and no such look is under way in a client
-while it is asked for offsets.  A partition that has no leader, or is not there, is not asked about: the
-answer is what librdkafka would have said.
+So leaders are looked up first, by a blocking request, and no lookup runs in a client while it is asked for offsets.  A
+partition without a leader, or one that does not exist, is not requested: the answer is what librdkafka would return.
 
-The look describes topics, and is not ``list_topics``: with the name of a topic, that makes an object of the topic in
-librdkafka which stays as long as the client.  It is asked about once more in the background at once, and where it is
-not there, or is deleted later, about twice a second for ever (measured with 2.16.1).  Without a name, it brings all
-topics of the cluster into the memory of each client.
+The lookup describes topics, and does not use ``list_topics``.  With a topic name, that creates an object in librdkafka
+which stays as long as the client.  Its metadata is requested in the background, and for a missing or deleted topic
+about twice a second for ever (measured with 2.16.1).  Without a name, it loads all topics of the cluster into the
+memory of each client.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ _AGES = {"topic.metadata.refresh.interval.ms": 0.5, "metadata.max.age.ms": 0.5}
 
 
 def trusted_seconds(properties: Mapping[str, Any]) -> float:
-    """How long a client with these properties has what it was told about leaders in its cache, and some more."""
+    """Returns how long a client with these properties surely keeps leaders in its cache."""
     ages = [_number(properties[name]) * share / 1000 for name, share in _AGES.items() if name in properties]
     # a refresh interval of -1 switches it off
     return min([_TRUSTED_SECONDS, *(age for age in ages if age >= 0)])
 
 
 def _number(value: Any) -> float:
-    """A property as a number."""
+    """Returns a property as a number."""
     # whatever comes from the environment or a file is a secret
     text = value.reveal() if isinstance(value, Secret) else value
     try:
@@ -68,11 +66,11 @@ def _number(value: Any) -> float:
 
 class _Answered:
     """
-    The offset of one partition, or an error where librdkafka gives neither.
+    Future of one partition's offset, which turns an invalid offset into an error.
 
     When a connection breaks before a broker has answered ListOffsets, librdkafka 2.16 reports success and the offset
-    -1001, "invalid" (measured: every time).  Taken for an end, it makes a reader skip the partition, and what
-    was committed there is never seen (EO-3); taken for a log start, it hides a gap (EO-6).
+    -1001, "invalid" (measured: every time).  As an end, it would make a reader skip the partition with its committed
+    records (EO-3); as a log start, it would hide a gap (EO-6).
     """
 
     __slots__ = ("_future", "_heard")
@@ -80,11 +78,11 @@ class _Answered:
     def __init__(self, future: Any, topic: str, asked: ListOffsets) -> None:
         self._future = future
         self._heard = partial(_heard, asked, topic)
-        # when it comes, and whether anybody waits for it or not: librdkafka has dropped the topic from its cache
+        # on arrival, with or without a waiting caller: librdkafka has dropped the topic from its cache
         future.add_done_callback(self._heard)
 
     def result(self, timeout: float | None = None) -> Any:
-        """The answer; raises KafkaException, which says that asking again helps, where there is none."""
+        """Returns the answer; raises a retriable KafkaException if there is none."""
         try:
             answer = self._future.result(timeout)
         except KafkaException:
@@ -100,13 +98,13 @@ class _Answered:
 
 
 def _heard(asked: ListOffsets, topic: str, done: Any) -> None:
-    """What an answer says of the leader that was asked."""
+    """Forgets the leader of a topic if its answer failed."""
     if done.exception() is not None or done.result().offset == OFFSET_INVALID:
         asked.forget(topic)
 
 
 class _Refused:
-    """Of a partition that is not asked about."""
+    """Result for a partition that is not requested."""
 
     __slots__ = ("_error",)
 
@@ -114,19 +112,19 @@ class _Refused:
         self._error = error
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ARG002  that of a future
-        """Raises KafkaException: why."""
+        """Raises KafkaException with the reason."""
         raise KafkaException(self._error)
 
 
 class _Leaders(NamedTuple):
-    """Of one topic: why it cannot be asked, or how many partitions it has, and which of them have no leader."""
+    """Leaders of one topic: an error, or the number of partitions and those without a leader."""
 
     error: KafkaError | None
     partitions: int
     leaderless: frozenset[int]
 
     def refusal(self, number: int) -> KafkaError | None:
-        """Why a partition is not asked about; in librdkafka's words."""
+        """Returns the error of a partition that cannot be requested, as librdkafka would report it."""
         if self.error is not None:
             return self.error
         if number >= self.partitions:
@@ -139,10 +137,10 @@ _NOTHING = _Leaders(None, 0, frozenset())
 
 class ListOffsets:
     """
-    How one client is asked for offsets and for names of topics; any thread may ask.
+    Requests offsets and topic names through one client; thread-safe.
 
     Args:
-        trusted: Seconds for which the client has in its cache what it was told; see `trusted_seconds`.
+        trusted: Seconds for which the client keeps leaders in its cache; see `trusted_seconds`.
     """
 
     def __init__(self, *, trusted: float, clock: Clock) -> None:
@@ -155,21 +153,20 @@ class ListOffsets:
 
     def forget(self, topic: str) -> None:
         """
-        Looks for the topic's leaders before it is asked about again: what the client knows of them was wrong.
+        Forgets a topic's leaders, which were wrong; the next request looks them up.
 
-        librdkafka does not look by itself where a leader has another epoch than the one in its cache, with which it
-        would go on asking (measured on a broker that stood still for longer than its session: the same answer
-        for the 25 s that we looked), nor where the connection to it broke, which it would wait for.  Called in any
-        thread, librdkafka's too, and so without the lock.
+        librdkafka does not refresh a leader whose epoch differs from its cache (measured on a broker that hung for
+        longer than its session: the same answer for all of 25 s).  It does not refresh one whose connection broke
+        either, and waits for it.  Called from any thread, librdkafka's too, and so without the lock.
         """
         self._known.pop(topic, None)
 
     def forget_all(self) -> None:
-        """Looks for all leaders again: a connection broke, and the broker at its other end may be gone."""
+        """Forgets all leaders: a connection broke, and its broker may be gone."""
         self._known.clear()
 
     def metadata(self, client: Any, *, seconds: float) -> Any:
-        """Of all topics, as ``list_topics`` of the client answers.  Raises KafkaException."""
+        """Returns metadata of all topics, like ``list_topics`` of the client.  Raises KafkaException."""
         with self._lock:
             return client.list_topics(timeout=seconds)
 
@@ -177,17 +174,17 @@ class ListOffsets:
         self, client: Any, partitions: Sequence[_Where], spec: OffsetSpec, level: Any, *, seconds: float
     ) -> Mapping[_Where, _Answered | _Refused]:
         """
-        Begins to ask for offsets.
+        Sends a request for offsets.
 
         Args:
             client: An AdminClient, the same each time.
             partitions: Topic and number.
-            spec: Which offset of each.
+            spec: Offset to read.
             level: The isolation level.
-            seconds: How long it may take.
+            seconds: Timeout.
 
         Returns:
-            What has the result of a future, for each partition.
+            A future-like result per partition.
         """
         end = self._clock.monotonic() + seconds
         with self._lock:
@@ -207,7 +204,7 @@ class ListOffsets:
         return answers | {where: _Refused(error) for where, error in refusals.items() if error is not None}
 
     def _leaders(self, client: Any, partitions: Sequence[_Where], end: float) -> Mapping[str, _Leaders]:
-        """What is known about these partitions' topics, after a look at those of which it was not."""
+        """Returns the leaders of these partitions' topics, after a lookup of unknown ones."""
         now = self._clock.monotonic()
         found: dict[str, _Leaders] = {}
         unknown: dict[str, None] = {}
@@ -228,7 +225,7 @@ class ListOffsets:
 
 
 def _looked_up(client: Any, names: list[str], seconds: float) -> Mapping[str, _Leaders]:
-    """What the brokers say of topics, which then is in the client's cache.  Raises KafkaException."""
+    """Returns the brokers' answer about topics, which fills the client's cache.  Raises KafkaException."""
     found = {}
     for name, future in client.describe_topics(TopicCollection(names), request_timeout=seconds).items():
         try:
@@ -248,7 +245,7 @@ def _looked_up(client: Any, names: list[str], seconds: float) -> Mapping[str, _L
 
 
 def _asked_again(raised: KafkaException) -> KafkaError:
-    """A look that got no answer in its part of the time is worth another one, as one whose connection broke."""
+    """Returns a retriable error for a lookup that timed out in its part of the time."""
     error: KafkaError = raised.args[0]
     if error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
         return KafkaError(KafkaError._TRANSPORT, "no broker told in time who leads")

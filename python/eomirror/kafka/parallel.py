@@ -21,16 +21,15 @@ Item = TypeVar("Item")
 
 def run_all(call: Callable[[Item], object], items: Iterable[Item], *, threads: int, name: str) -> None:
     """
-    Calls ``call`` with every item; returns when all calls have.
+    Calls ``call`` with every item; returns when all calls have ended.
 
     Args:
         call: May block and raise.
-        items: What to call it with.
-        threads: How many calls at a time.
+        threads: Maximum number of concurrent calls.
         name: Of the threads.
 
     Raises:
-        BaseException: What the first failed call raised; items that had not begun by then are left out.
+        BaseException: The error of the first failed call; items that had not started by then are skipped.
     """
     waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
     count = 0

@@ -1,7 +1,7 @@
 """
-A producer outside of every transaction, for what nobody must rely on: heartbeats, and offset syncs on the source.
+A producer outside of every transaction, for best-effort records: heartbeats, and offset syncs on the source.
 
-It never waits: what cannot be sent in time is dropped, because what comes next says more.
+It never waits: a record that cannot be sent in time is dropped, because the next one supersedes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PlainProducer:
         self._producer = made(Producer, cluster, properties)
 
     def send(self, key: bytes, value: bytes) -> None:
-        """Sends a record; never waits, never raises for what a cluster does."""
+        """Sends a record; never waits, and never raises an error of the cluster."""
         try:
             self._producer.produce(self._topic, value, key, 0)
         except BufferError as raised:
@@ -66,7 +66,7 @@ class PlainProducer:
         self._producer.poll(0)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Sends what is left, for at most so many seconds, and let go of the client."""
+        """Sends queued records for at most this many seconds, and releases the client."""
         self._producer.flush(seconds)
         self._producer.purge()
         # its callback keeps this object, and this object it: left to the garbage collector, it would be found by that
@@ -74,7 +74,7 @@ class PlainProducer:
         del self._producer
 
     def _replace(self) -> None:
-        """An idempotent producer that met what it cannot mend, such as a log that lost its end, takes nothing more."""
+        """Replaces an idempotent producer after a fatal error, such as a log that lost its end."""
         try:
             fresh = made(Producer, self._cluster, self._properties)
         except MirrorError as error:
@@ -98,7 +98,7 @@ class PlainProducer:
 
 class SourceSyncs:
     """
-    Offset syncs on the source: sent when the records they name are committed, never before.
+    Sends offset syncs to the source once their records are committed, never before.
 
     Args:
         topic: Topic of the syncs there.
@@ -108,10 +108,10 @@ class SourceSyncs:
         self._producer = PlainProducer(cluster, client_id=client_id, topic=topic)
 
     def send(self, syncs: Sequence[OffsetSync]) -> None:
-        """Sends them; one that is lost is followed by the next of its partition."""
+        """Sends syncs; a lost one is followed by the next of its partition."""
         for sync in syncs:
             self._producer.send(sync.key(), sync.value())
 
     def close(self) -> None:
-        """Sends what is left, and close."""
+        """Sends queued syncs, and closes the producer."""
         self._producer.close()

@@ -1,7 +1,7 @@
 """
-Asks all clusters of a command at the same time whether they answer, so that those that are away cost one deadline.
+Checks all clusters of a command in parallel, so that unreachable ones cost one deadline together.
 
-A command that asks one cluster after the other, for one link after the other, takes the deadline of each.
+A command that contacts one cluster after the other, for one link after the other, takes the deadline of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_AT_ONCE = 32
 
 def away(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
     """
-    Returns why clusters cannot be asked, by alias; those that answer are left out.
+    Returns the errors of unreachable clusters, by alias.
 
     Args:
         clusters: The clusters; each alias is asked once.
@@ -50,7 +50,7 @@ def clusters_of(config: Config, links: Iterable[Link]) -> list[Cluster]:
 
 def refuse_away(clusters: Iterable[Cluster]) -> None:
     """
-    Returns if every cluster answers.
+    Checks that every cluster answers.
 
     Raises:
         MirrorError: One does not; the message names it and its bootstrap servers.

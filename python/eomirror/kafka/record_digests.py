@@ -31,7 +31,7 @@ class LoggedRecord:
     A record of a log.
 
     Attributes:
-        offset: Where it is.
+        offset: Its offset.
         digest: Of its key, value, headers and timestamp: equal records have equal digests.
     """
 
@@ -41,12 +41,11 @@ class LoggedRecord:
 
 class LogTailReader:
     """
-    A consumer of one partition at a time.
+    Consumer of one partition at a time.
 
     Args:
-        cluster: The cluster to read.
-        uncommitted: Read records of open and aborted transactions as well: only to compare with what a replicator that
-            reads like that has copied, never to mirror (EO-12).
+        uncommitted: Read pending and aborted records too: only to compare with the copy of a replicator that reads
+            them, never to mirror (EO-12).
     """
 
     def __init__(
@@ -65,18 +64,18 @@ class LogTailReader:
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool
     ) -> list[LoggedRecord]:
         """
-        Records of ``[low, high)``, ascending.
+        Returns records of ``[low, high)``, ascending.
 
         Args:
             topic: A topic that exists.
             partition: Its number.
-            low: An offset at or behind the log start.
-            high: Where to stop; not beyond the end that this reader sees.
-            most: Stop after so many records.
+            low: First offset, at or after the log start.
+            high: End offset; not beyond the end that this reader sees.
+            most: Maximum number of records.
             timestamps: Whether timestamps are part of the digests.
 
         Raises:
-            UnreachableError: The end did not come within a minute without any record.
+            UnreachableError: No record arrived within a minute.
             MirrorError: The cluster refuses us.
         """
         records: list[LoggedRecord] = []
@@ -109,7 +108,7 @@ class LogTailReader:
             self._consumer.unassign()
 
     def _serves(self, message: Any, topic: str, partition: int) -> bool:
-        """Returns whether it is a record of this partition, or its end."""
+        """Returns whether the message is a record of this partition, or its end."""
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if classify_fetch(error).action is not Action.RETRY:
@@ -123,7 +122,7 @@ class LogTailReader:
 
 
 def _digest(message: Any, *, timestamps: bool) -> bytes:
-    """Of everything that all replicators carry over; each part with its length, so that none runs into the next."""
+    """Returns the digest of all parts that replicators copy; each part with its length, so that parts stay distinct."""
     found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
     def add(part: bytes | None) -> None:
@@ -133,7 +132,7 @@ def _digest(message: Any, *, timestamps: bool) -> bytes:
     add(message.key())
     add(message.value())
     for name, value in message.headers() or ():
-        # a link that was handed back may have written it into its copies, and its source has it otherwise or not at all
+        # a link that was handed back may have written it into its copies, and its source differs
         if name != HOPS_HEADER:
             add(name.encode())
             add(value)

@@ -23,7 +23,7 @@ _GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE
 
 class CommittedPartition:
     """
-    A consumer of one partition at a time.
+    Consumer of one partition at a time.
 
     Args:
         cluster: The cluster to read.
@@ -43,13 +43,13 @@ class CommittedPartition:
         self._at = ("", 0)
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Reads this partition from ``offset``."""
+        """Starts this partition at ``offset``."""
         self._at = (topic, partition)
         self._consumer.assign([TopicPartition(topic, partition, offset)])
 
     def read(self, most: int, seconds: float) -> tuple[list[Any], int | None]:
         """
-        Messages in order, and the offset of the end of the partition if it was met.
+        Returns messages in order, and the end offset of the partition if it was reached.
 
         Raises:
             MirrorError: The partition cannot be read.
@@ -60,14 +60,14 @@ class CommittedPartition:
         return messages, reached
 
     def _consume(self, most: int, seconds: float) -> tuple[list[Any], int | None, KafkaError | None]:
-        """Messages of the partition, its end if it was met, and what does not pass by itself."""
+        """Returns messages of the partition, its end if reached, and an error that is not retriable."""
         messages: list[Any] = []
         reached: int | None = None
         for message in self._consumer.consume(most, seconds):
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 if (message.topic(), message.partition()) != self._at:
-                    # of an assignment before: librdkafka's version barrier keeps those out, and so do we
+                    # of an earlier assignment: librdkafka's version barrier drops those, and so do we
                     continue
                 if error is None:
                     messages.append(message)
@@ -79,7 +79,7 @@ class CommittedPartition:
 
     def one(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
         """
-        The record at an offset, with its parts as they are; None when it is not there (any more).
+        Returns the record at an offset, unchanged; None if it does not exist.
 
         Raises:
             UnreachableError: The broker does not answer within 10 s.
@@ -120,7 +120,7 @@ class CommittedPartition:
 
 
 def _headers(message: Any) -> list[tuple[str, bytes | None]]:
-    """Headers as they can be shown: the client makes text of their names, and cannot where they are no UTF-8."""
+    """Returns printable headers: the client decodes their names, and fails if they are not UTF-8."""
     try:
         return message.headers() or []
     except (SystemError, UnicodeDecodeError):

@@ -25,7 +25,7 @@ _FETCH_BYTES = 65_536
 
 class TimestampReader:
     """
-    A consumer of single records.
+    Consumer of single records.
 
     Args:
         cluster: The cluster to read.
@@ -46,13 +46,13 @@ class TimestampReader:
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """
-        Timestamps (ms since 1970) of the first committed record at or behind each offset.
+        Returns timestamps (ms since 1970) of the first committed record at or after each offset.
 
         Args:
             wanted: Topic, partition and offset.
 
         Returns:
-            By what was wanted; an offset at the end, and one that is not answered within 10 s, is left out.
+            By requested offset; an offset at the end, or without an answer within 10 s, is left out.
         """
         rounds: list[dict[tuple[str, int], int]] = []
         seen: dict[tuple[str, int], int] = {}
@@ -74,7 +74,7 @@ class TimestampReader:
         self._consumer.close()
 
     def _round(self, offsets: dict[tuple[str, int], int], deadline: Deadline) -> dict[tuple[str, int], int]:
-        """One offset per partition."""
+        """Returns timestamps for one offset per partition."""
         waiting = set(offsets)
         found: dict[tuple[str, int], int] = {}
         self._consumer.assign(

@@ -1,4 +1,4 @@
-"""Whether the brokers let us use a transactional.id."""
+"""Checks the ACL of a transactional.id."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ def check_transactional_id(
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """
-    Runs InitProducerId once, to learn whether we may.
+    Runs InitProducerId once, to check the ACL.
 
-    It fences whoever uses the id, so ask only for ids that nobody can be using, such as those of a link that
-    has no control topic yet.  There is no request that would tell without doing it: the authorized operations
-    of KIP-430 cover topics, groups and the cluster.
+    It fences the current producer of the id, so it is only for ids without one, such as those of a link without a
+    control topic.  No request tests it without side effects: the authorized operations of KIP-430 cover topics, groups
+    and the cluster.
 
     Args:
-        transactional_id: An id of ours.
         transaction_timeout: Seconds; brokers refuse one above their transaction.max.timeout.ms here.
 
     Raises:
-        AuthorizationError: We may not write with this id.
+        AuthorizationError: The ACL is missing.
         ClusterError: The timeout is refused, or no coordinator answers within 10 s.
     """
     producer = made(
@@ -76,7 +75,7 @@ def check_transactional_id(
 
 
 class _Silent:
-    """Keeps librdkafka's log off stderr; what matters is raised."""
+    """Keeps librdkafka's log off stderr; relevant errors are raised."""
 
     def log(self, *_: Any) -> None:
         """Drops a line."""

@@ -1,8 +1,8 @@
 """
-Says which cluster an operation waits for, when that takes longer than a second.
+Reports which cluster an operation waits for, if that takes longer than a second.
 
-A person who starts a command while a cluster is away sees nothing otherwise until the operation ends.  Every operation
-of an AdminClient is watched (`eomirror.kafka.admin_client`), and each command begins with one.
+A user who starts a command while a cluster is unreachable would otherwise see nothing until the operation ends.  Every
+operation of an AdminClient is watched (`eomirror.kafka.admin_client`), and each command begins with one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _announced: dict[tuple[str, str], float] = {}
 @contextmanager
 def waiting_for(cluster: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
     """
-    Logs ``waiting_for_cluster`` when what is done inside takes longer than `NOTICE_SECONDS`.
+    Logs ``waiting_for_cluster`` when the block takes longer than `NOTICE_SECONDS`.
 
-    The event names the cluster's alias, its bootstrap servers, and for how long it has been waited for.  It is logged
-    once in half a minute for each cluster of a process, from a thread of its own.  It is no warning: a healthy
-    cluster may take a second, and the caller says what follows from one that is away.
+    The event names the cluster's alias, its bootstrap servers, and the seconds waited.  It is logged once in half a
+    minute per cluster of a process, from a thread of its own.  It is no warning: a healthy cluster may take a second,
+    and the caller reports an unreachable one.
 
     Args:
         cluster: The cluster that is asked.
