@@ -131,5 +131,5 @@ def test_a_cluster_without_oidc_needs_nobody() -> None:
 
 def test_a_url_that_names_a_file_is_refused() -> None:
     """It would be read, and its first line might be shown."""
-    with pytest.raises(ClusterError, match="no http or https URL"):
+    with pytest.raises(ClusterError, match="not an http or https URL"):
         with_tokens(oidc("file:///etc/passwd"))

@@ -1,13 +1,12 @@
 """
-The client plane: confluent-kafka's consumer and transactional producer, decided per batch by the Rust core.
+The client plane: confluent-kafka's consumer and transactional producer, with decisions per batch in the Rust core.
 
-A consumed batch crosses into Rust once (`Planner.plan`) and comes back as ready arguments for ``produce``, so
-Python touches each record only to hand it over.  Works with every broker and every authentication that
-librdkafka has.
+A consumed batch crosses into Rust once (`Planner.plan`) and returns as ready arguments for ``produce``, so Python
+touches each record only to pass it on.  Works with every broker and every authentication that librdkafka supports.
 
-Target offsets come from the `Witness` (an acknowledgement interceptor), in the order of delivery, which for
-an idempotent producer is the order of produce: the n-th acknowledgement of a target partition belongs to
-the n-th record that was produced to it.
+Target offsets come from the `Witness` (an acknowledgement interceptor), in the order of delivery, which for an
+idempotent producer is the order of produce: the n-th acknowledgement of a target partition belongs to the n-th record
+that was produced to it.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ __all__ = ["ClientPlane"]
 
 log = structlog.get_logger(__name__)
 
-# how long a fetch inside an open transaction may wait for more; its multiple is the cost of a caught-up commit
+# maximum wait of a fetch inside an open transaction; a multiple of it delays each commit of a caught-up lane
 _PUMP_SLICE_SECONDS = 0.005
-# bytes of one fetch that say that the lane is behind, however few records they are; below the client's queue by far
+# a fetch of this many bytes shows that the lane lags, even with few records; far below the client's queue
 _MUCH = 1024 * 1024
 # a commit writes one control batch of one record to each partition of the transaction
 _MARKER = 1
@@ -76,13 +75,13 @@ _MARKER = 1
 
 class ClientPlane:
     """
-    Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for what each call means.
+    Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for each call.
 
     Args:
-        reason: Why it serves and the native plane does not.
-        policies: Reads ``cleanup.policy`` of source topics; None: nothing of the log is compared.
-        explain: Looks at the batches of a range of the source's log: holes in it, and whether it was compacted; None:
-            nobody looks for holes.
+        reason: Why the native plane is not used.
+        policies: Reads ``cleanup.policy`` of source topics; None to compare nothing with the log.
+        explain: Reads the batches of a range of the source's log: returns holes, and whether it was compacted; None to
+            ignore holes.
     """
 
     def __init__(
@@ -109,15 +108,15 @@ class ClientPlane:
         self._reached = Reached()
         self._policies = policies
         self._last_records = LastRecords()
-        # a connection to the source was lost: behind it the log may be another one
+        # a connection to the source was lost: the log may have changed
         self._lost = False
         self._jumps = None if explain is None else Jumps(explain)
         self._histories: dict[SourcePartition, History] = {}
         self._log_ends = LogEnds(self._shown_end)
-        # target partitions: the offset that our next record gets, once committed; and once the open one is
+        # target partitions: offset of our next record after the last commit, and after the open transaction
         self._next_target: dict[tuple[str, int], int] = {}
         self._written: dict[tuple[str, int], int] = {}
-        # the open transaction: what it moves, what it holds, since when
+        # the open transaction: advances, bytes, start
         self._advancing: Mapping[SourcePartition, Advance] = {}
         self._used = 0
         self._begun = 0.0
@@ -131,19 +130,19 @@ class ClientPlane:
     # -- producer side ---------------------------------------------------------------------------
 
     def serving(self) -> Serving:
-        """The client plane, and why it is that one."""
+        """Returns the client plane, with the reason."""
         return Serving("client", self._reason)
 
     def throttled(self) -> float | None:
-        """Not known: librdkafka waits by itself."""
+        """Returns None: librdkafka waits without a report."""
         return None
 
     def delayed(self) -> str:
-        """Not known either."""
+        """Returns nothing: unknown here."""
         return ""
 
     def open(self) -> ProducerIdentity:
-        """Throws away the producer, if there is one, and run InitProducerId with a new one."""
+        """Replaces the producer, and runs InitProducerId with the new one."""
         spec = self._spec
         # connects in the background while the producer takes its id
         self._source()
@@ -177,20 +176,20 @@ class ClientPlane:
         return self._tx.identity()
 
     def has_more(self) -> bool:
-        """False: librdkafka shows no record without handing it over."""
+        """Returns False: librdkafka reveals no record without returning it."""
         return False
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produces records of ours into the open transaction."""
+        """Produces state records into the open transaction."""
         with self._naming_source_topics():
             self._tx.write(records)
 
     def speculate(self) -> Flushed | None:
         """
-        What `flush` will say if the target partitions are ours alone.
+        Returns the expected result of `flush` if no other producer writes to the target partitions.
 
-        The next offset of a partition that we committed to is the one behind our last record and the marker of
-        its transaction.  Until this producer has committed to it, nothing is foreseen.
+        After our commit, the next offset of a partition follows our last record and the marker of its transaction.
+        Before this producer's first commit to it, the result is None.
         """
         runs = []
         for topic, partition, count in self._planner.planned():
@@ -201,7 +200,7 @@ class ClientPlane:
         return self._flushed(Acks(runs), speculative=True)
 
     def flush(self, seconds: float) -> Flushed:
-        """Waits for every acknowledgement, balance the account (EO-7)."""
+        """Waits for every acknowledgement, and balances the account (EO-7)."""
         with self._naming_source_topics():
             self._tx.flush(seconds)
         acks = self._tx.take_acks()
@@ -243,7 +242,7 @@ class ClientPlane:
     def _explain(
         self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
     ) -> None:
-        """Looks for holes in the source's logs where records do not follow each other (EO-6)."""
+        """Finds holes in the source's logs at jumps of offsets (EO-6)."""
         found = jumps.look(
             (
                 (
@@ -279,7 +278,7 @@ class ClientPlane:
         began = self._clock.monotonic()
         outcome = self._tx.commit()
         self._pace.committed(self._clock.monotonic() - began)
-        # what was sealed, and not what was reached by now: a claim commits no positions
+        # the flushed advances, not the current ones: a claim commits no positions
         for source, advance in self._advancing.items():
             if advance.seen.record is not None:
                 self._last_records.mirrored(source, advance.seen.record)
@@ -289,7 +288,7 @@ class ClientPlane:
         return outcome
 
     def abort(self) -> None:
-        """Aborts what is open, as well as that goes."""
+        """Aborts the open transaction, best effort. The producer must not be reused."""
         if self._producer is not None:
             self._producer.abort()
         self._planner.clear()
@@ -297,7 +296,7 @@ class ClientPlane:
     # -- consumer side ---------------------------------------------------------------------------
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begins to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those already fetched."""
         consumer = self._source()
         connect(consumer, sorted({start.source.topic for start in starts}))
         self._tx.learn(sorted({start.target_topic for start in starts}))
@@ -326,15 +325,15 @@ class ClientPlane:
             seek_to_compare(consumer, positions, self._clock)
 
     def treat(self, treatment: Treatment) -> None:
-        """Sends records in this way from the next transaction on; one that is open is aborted next."""
-        # what is held of one partition is older than anything else of it
+        """Sets how to send records from the next transaction on; the caller aborts an open one."""
+        # held records of a partition are older than all others of it
         self._pending = [*self._sieve.treat(treatment), *self._pending]
         self._reached.consumed()
         if self._consumer is not None:
             self._sieve.keep_pace(self._consumer)
 
     def restart(self) -> None:
-        """Forgets everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` sets the new fetch offsets."""
         self._pending.clear()
         self._last_records.clear()
         self._lost = False
@@ -349,14 +348,14 @@ class ClientPlane:
             self._consumer.unassign()
 
     def await_records(self, seconds: float) -> bool:
-        """Waits for something to mirror; ends of partitions are noted on the way."""
+        """Waits for records to mirror, and notes ends of partitions."""
         if self._pending or self._sieve.holding:
             return True
         deadline = Deadline(seconds, self._clock)
         consumer = self._source()
         while True:
             if self._producer is not None:
-                # a producer that nobody serves keeps its events, and does not say that it was fenced
+                # without polls the producer keeps its events, and does not report that it was fenced
                 self._producer.serve()
             messages = consumer.consume(1, deadline.remaining())
             self._reached.consumed()
@@ -372,7 +371,7 @@ class ClientPlane:
                 return False
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
-        """Partitions whose next offset moved since the last commit."""
+        """Returns partitions whose next offset has moved since the last commit."""
         return {
             source: advance
             for source, advance in self._found().items()
@@ -380,17 +379,17 @@ class ClientPlane:
         }
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
         failure = fetch_failure(self._pending[0]) if self._pending else None
         if failure is not None:
             if isinstance(failure, SourceDamagedError) and self._planner.reached():
-                # what this transaction holds already is as good as ever: it is committed first
+                # the records before the failure are valid: they are committed first
                 return Pumped(0, 0, drained=False, enough=True)
             raise failure
         messages, self._pending = self._pending, []
         wanted = self._pace.records(self._used)
         if not messages:
-            # what is held back need not wait for more
+            # with held records there is no need to wait
             slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
             messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
             full = len(messages) >= wanted
@@ -413,14 +412,14 @@ class ClientPlane:
             more, larger = self._sift_ranges()
             kept, size = kept + more, size + larger
             full = full or bool(self._sieve.holding)
-        # so much at once is no trickle: the client's queue was fuller than a fetch, and there is likely more
+        # with this much data the client's queue is likely to hold more
         full = full or size >= _MUCH
         self._used += size
         self._pace.fetched(kept, size)
         return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
 
     def close(self) -> None:
-        """Closes all clients; leave nothing running."""
+        """Closes all clients."""
         self._close_producer()
         if self._consumer is not None:
             try:
@@ -430,11 +429,11 @@ class ClientPlane:
             self._consumer = None
 
     def pinned(self) -> AbstractSet[str]:
-        """None: librdkafka fetches and produces by name."""
+        """Returns nothing: librdkafka fetches and produces by name."""
         return frozenset()
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Last stable offsets as the fetches show them; partitions that have shown none are left out."""
+        """Returns last stable offsets as fetches have shown them; partitions without one are left out."""
         if self._consumer is None:
             return {}
         return self._log_ends.ends(
@@ -446,16 +445,16 @@ class ClientPlane:
     def _close_producer(self) -> None:
         if self._producer is not None:
             self._producer.close()
-            # another one may not take its place: a certificate can be away just then
+            # creating the next one may fail, because a certificate can be missing for a moment
             self._producer = None
 
     @contextmanager
     def _naming_source_topics(self) -> Iterator[None]:
-        """The producer names the target that refuses; the lane asks for the source."""
+        """Renames the topic in the producer's errors from target to source."""
         try:
             yield
         except AuthorizationError as error:
-            # of a topic of ours: it concerns everything that the lane mirrors
+            # a state topic: it concerns everything that the lane mirrors
             error.topic = next(
                 (source for source, target in self._routes.items() if target == error.topic), ""
             )
@@ -475,7 +474,7 @@ class ClientPlane:
         return None
 
     def _end_of(self, source: SourcePartition) -> int:
-        """Offset behind the last record of a partition that was handed out."""
+        """Returns the offset after the last consumed record of a partition."""
         (position,) = self._source().position([TopicPartition(*source)])
         return max(int(position.offset), self._committed.get(source, 0))
 
@@ -490,7 +489,7 @@ class ClientPlane:
     @property
     def _tx(self) -> TransactionalProducer:
         if self._producer is None:
-            raise AssertionError("the pump opens the plane before it uses it")
+            raise AssertionError("the runner opens the plane before it uses it")
         return self._producer
 
     def _source(self) -> Consumer:
@@ -516,9 +515,9 @@ class ClientPlane:
 
     def _after_loss(self, messages: list[Any]) -> list[Any]:
         """
-        What counts of messages that a Consumer gave just now.
+        Returns the valid messages of the last consume.
 
-        Behind a lost connection the log may be another one: the last mirrored records are fetched and compared first.
+        After a lost connection the log may have changed: the last mirrored records are fetched and compared first.
         """
         if not self._lost or self._sieve.active:
             return messages
@@ -526,12 +525,12 @@ class ClientPlane:
         return self._fetch_again(messages)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Called by librdkafka within a call of ours: an error of the client, of its connections mostly."""
+        """Handles an error of the client, mostly of its connections; librdkafka calls it within a call of ours."""
         log.debug("source_client_error", lane=self._spec.lane, code=error.name())
         self._lost = True
 
     def _compared(self, messages: list[Any]) -> list[Any]:
-        """What is left of messages when the last mirrored records have been compared with the log (EO-5)."""
+        """Compares the last mirrored records with the log (EO-5), and returns the other messages."""
         if not self._last_records.expecting:
             return messages
         messages, changed = self._last_records.compare(messages)
@@ -543,7 +542,7 @@ class ClientPlane:
         return messages
 
     def _fetch_again(self, messages: list[Any]) -> list[Any]:
-        """Fetches from the last mirrored records on; what has come of those partitions comes again behind them."""
+        """Seeks to the last mirrored records; drops messages of those partitions, which will be fetched again."""
         tails = {
             SourcePartition(topic, partition): RecordMark(*tail)
             for topic, partition, tail in self._planner.tails()
@@ -595,9 +594,9 @@ class ClientPlane:
 
     def _found(self) -> Mapping[SourcePartition, Advance]:
         """
-        Next offset to fetch of every partition, as far as everything before it was handed to the planner.
+        Returns the next offset to fetch of every partition, up to the records that the planner has seen.
 
-        Records that wait in ``_pending`` or are held back were handed out, but not planned.
+        Records in ``_pending`` and held records were consumed, but not planned.
         """
         if self._consumer is None or not self._committed:
             return {}
@@ -611,13 +610,13 @@ class ClientPlane:
 
 
 def _jumps(account: Any, committed: int) -> list[tuple[int, int]]:
-    """Ranges of offsets that no record of a transaction has, from the committed position on."""
+    """Returns the offset ranges without a record in a transaction, from the committed position on."""
     first = account.first_source_offset
     return [*([(committed, first)] if first > committed else []), *account.jumps]
 
 
 def _first_offset(start: Start) -> int:
-    """Where to fetch from: records before the position are compared, and passed over."""
+    """Returns the first offset to fetch: records before the position are compared and skipped."""
     first = start.offset
     if start.leader_epoch is not None and start.epoch_offset is not None:
         first = start.epoch_offset

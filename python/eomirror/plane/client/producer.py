@@ -1,18 +1,19 @@
 """
 A transactional producer that knows whether its commits were clean (EO-7, EO-8 and EO-9).
 
-librdkafka speaks the first transaction protocol: an EndTxn that was delayed in the network and repeated by the
-library ends whatever transaction is open when it arrives at last, while ``commit_transaction()`` has long
-returned without an error (measured, docs/adr/0003)::
+librdkafka speaks transaction protocol V1.  An EndTxn that was delayed in the network and repeated by the library ends
+the transaction that is open when it finally arrives, while ``commit_transaction()`` has long returned without an error
+(measured, docs/adr/0003)::
 
     producer                    network                       coordinator
+
     commit 1 -> EndTxn          held
     socket breaks, EndTxn again                        ->     commit 1, OK
     begin 2, produce            held EndTxn arrives    ->     commit 2, half written!
 
-So every request and answer is counted by a `Witness`, an interceptor of librdkafka's own threads.  A
-transaction during which any transactional request was sent twice, or answered with an error, is SUSPECT even
-though it is committed: the lane then takes a new producer, whose epoch makes the straggler worthless.
+So every request and answer is counted by a `Witness`, an interceptor on librdkafka's own threads.  A transaction with
+any transactional request that was sent twice, or answered with an error, is SUSPECT even if it is committed: the lane
+then takes a new producer, whose epoch invalidates the straggler.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _END_TXN = 26
 _TRANSACTION_KEYS = (_INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _ADD_OFFSETS_TO_TXN, _END_TXN)
 _PRODUCE = 0
 
-# what records fail with because another one did: a neighbour in its batch, or all that the client gives up with it
+# errors of records that fail because another one did: a neighbour in the batch, or all that the client purges
 _CONSEQUENCES = frozenset(
     {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 )
@@ -72,29 +73,29 @@ _GIVEN_UP = _CONSEQUENCES - {KafkaError._INVALID_DIFFERENT_RECORD}
 # the first delivery that failed: why, what it was in words, topic and partition
 _Failure = tuple[KafkaError, str, str, int]
 
-# one document per interval; it is the only place where librdkafka tells the producer id (STATISTICS.md: eos)
+# one document per interval; librdkafka reports the producer id only there (STATISTICS.md: eos)
 _STATISTICS_INTERVAL_MS = 100
 _INIT_SLICE_SECONDS = 5.0
 _MOST_BYTES = 100_000_000
-# longer than any transaction that is behind stays open before it is flushed
+# longer than a transaction of a lagging lane stays open before its flush
 _LINGER_MS = 1000
 # max.in.flight of an idempotent producer
 _REQUESTS_IN_FLIGHT = 5
 _REPORT_SECONDS = 0.1
 _REPORT_POLLS = 10
-# an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
+# an abort only speeds up readers: the successor's InitProducerId aborts in any case
 _ABORT_SECONDS = 5.0
 
 
 def _linger_ms(partitions: int) -> int:
     """
-    How long a batch that is not full may wait for more; `flush`, which ends every transaction, waits for nothing.
+    Returns how long a partial batch waits for more records; `flush`, which ends every transaction, never waits.
 
-    An idempotent librdkafka keeps one request of a partition on the wire.  While the next batch is due by its
-    age, the broker thread polls without pause for that answer: a fifth of a lane's CPU where few partitions
-    carry much.  A batch that is due by its size alone waits in peace.  With more partitions than the connection
-    takes requests, the thread waits for the socket instead, and the batches of a transaction would all be left to
-    its end: there, what is at hand is sent.
+    An idempotent librdkafka keeps one request of a partition in flight.  While the next batch is due by age, the broker
+    thread polls without pause for that answer: a fifth of a lane's CPU when few partitions carry much data.  A batch
+    that is due by size only waits without polling.  With more partitions than in-flight requests per connection, the
+    thread waits for the socket instead, and all batches of a transaction would be left to its end: there, available
+    records are sent at once.
     """
     return _LINGER_MS if partitions <= _REQUESTS_IN_FLIGHT else 0
 
@@ -107,7 +108,7 @@ _RAISED = (KafkaException, SystemError)
 
 
 def _error_of(raised: BaseException) -> KafkaError:
-    """The client's own error, which a SystemError holds as its cause; where it holds none, nothing is guessed."""
+    """Returns the client's own error, which a SystemError holds as its cause; without one, nothing is guessed."""
     cause: BaseException | None = raised
     while cause is not None:
         if isinstance(cause, KafkaException):
@@ -119,14 +120,14 @@ def _error_of(raised: BaseException) -> KafkaError:
 
 class TransactionalProducer:
     """
-    One producer with a transactional.id, from InitProducerId to its last commit or abort.
+    A producer with a transactional.id, from InitProducerId to its last commit or abort.
 
     Args:
-        transactional_id: The id to take; older producers with it are fenced by `init`.
-        transaction_timeout: Seconds after which the coordinator aborts what is left open.
+        transactional_id: The id to take; `init` fences older producers with it.
+        transaction_timeout: Seconds after which the coordinator aborts an open transaction.
         known_topic: A topic that exists and that we may describe.
-        partitions: How many partitions it will write to at a time, about; decides when batches are sent.
-        batch_bytes: Largest batch to send; None for librdkafka's own, or the user's.
+        partitions: Approximate number of partitions written at a time; decides when batches are sent.
+        batch_bytes: Maximum batch size; None for librdkafka's own, or the user's.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class TransactionalProducer:
         # the queue holds a whole transaction (lane.machine.CutRule)
         properties.setdefault("queue.buffering.max.messages", 500_000)
         properties.setdefault("linger.ms", _linger_ms(partitions))
-        # librdkafka's default is below the brokers' 1048576 + overhead; what is too large is for the broker to say
+        # librdkafka's default is below the brokers' 1048576 + overhead; the broker shall decide
         properties.setdefault("message.max.bytes", _MOST_BYTES)
         if batch_bytes is not None:
             properties["batch.size"] = at_most(batch_bytes, properties.get("batch.size"))
@@ -185,7 +186,7 @@ class TransactionalProducer:
 
     def init(self, seconds: float = 60.0) -> None:
         """
-        Runs InitProducerId: fence older producers of the id, abort what they left open.
+        Runs InitProducerId: fences older producers of the id, and aborts their open transactions.
 
         Raises:
             FencedError: A newer producer took the id meanwhile.
@@ -208,11 +209,11 @@ class TransactionalProducer:
             return
 
     def learn(self, topics: Sequence[str]) -> None:
-        """Asks for these topics, so that partitions that were added to them are known before they are written to."""
+        """Requests metadata of these topics, so that added partitions are known before the first write."""
         connect(self._producer, topics)
 
     def identity(self, seconds: float = 5.0) -> ProducerIdentity:
-        """Producer id and epoch, as librdkafka's statistics tell them after `init`."""
+        """Returns producer id and epoch, from librdkafka's statistics after `init`."""
         deadline = Deadline(seconds, self._clock)
         while self._identity is None:
             if deadline.passed:
@@ -221,7 +222,7 @@ class TransactionalProducer:
         return self._identity
 
     def begin(self) -> None:
-        """Begins a transaction, once the markers of the last one are likely written; nothing is sent."""
+        """Begins a transaction once the markers of the last one are probably written; sends nothing."""
         if (left := self._pause.left(self._clock.monotonic())) > 0:
             self._clock.sleep(left)
         self._witness.mark()
@@ -232,9 +233,9 @@ class TransactionalProducer:
         Produces records in order; each is a tuple of `Producer.produce`'s positional arguments.
 
         Raises:
-            TargetRefusedError: A record is larger than this client may send; the transaction must be aborted,
-                although librdkafka would commit it without the record (measured).
-            LaneError: The transaction cannot go on.
+            TargetRefusedError: A record is larger than this client may send; the transaction must be aborted, although
+                librdkafka would commit it without the record (measured).
+            LaneError: The transaction cannot continue.
         """
         done = 0
         while done < len(records):
@@ -256,7 +257,7 @@ class TransactionalProducer:
         self._serve(0)
 
     def write(self, records: Iterable[MetadataRecord]) -> None:
-        """Produces records of ours."""
+        """Produces state records."""
         self.produce_all([(record.topic, record.value, record.key, record.partition) for record in records])
 
     def flush(self, seconds: float) -> None:
@@ -264,9 +265,9 @@ class TransactionalProducer:
         Waits until every record is acknowledged.
 
         Raises:
-            TargetRefusedError: The target refused a record for what it is.
+            TargetRefusedError: The target refused a record for its content.
             TransactionFailedError: A record failed, or was not acknowledged in time.
-            AuthorizationError: We may not write; names the target topic, if it is about one.
+            AuthorizationError: A write ACL is missing; names the target topic, if it concerns one.
             FencedError: A newer producer has our id.
         """
         deadline = Deadline(seconds, self._clock)
@@ -283,7 +284,7 @@ class TransactionalProducer:
 
     def serve(self) -> None:
         """
-        Lets the client deliver its events; a producer that is not in use needs it a few times a second.
+        Delivers the client's events; an idle producer needs this a few times a second.
 
         Raises:
             FencedError: A newer producer has our id.
@@ -291,7 +292,7 @@ class TransactionalProducer:
         self._serve(0)
 
     def take_acks(self) -> Acks:
-        """What the target acknowledged since the last call."""
+        """Returns the acknowledgements since the last call."""
         return self._witness.take_acks()
 
     def commit(self) -> CommitOutcome:
@@ -319,7 +320,7 @@ class TransactionalProducer:
         return CommitOutcome.CLEAN if self.clean() else CommitOutcome.SUSPECT
 
     def clean(self) -> bool:
-        """Returns whether no transactional request since `begin` can still travel (EO-9)."""
+        """Returns whether no transactional request since `begin` can still be in flight (EO-9)."""
         requests = self._witness.requests()
         for key in _TRANSACTION_KEYS:
             sent, answered, errors = requests.get(key, (0, 0, 0))
@@ -329,7 +330,7 @@ class TransactionalProducer:
         return requests.get(_END_TXN, (0, 0, 0))[0] <= 1 and not requests.get(_PRODUCE, (0, 0, 0))[2]
 
     def abort(self) -> None:
-        """Aborts what is open, as well as that goes; the producer is spent afterwards."""
+        """Aborts the open transaction, best effort. The producer must not be reused."""
         try:
             self._producer.purge()
             self._producer.abort_transaction(_ABORT_SECONDS)
@@ -338,7 +339,7 @@ class TransactionalProducer:
             log.info("abort_left_to_successor", transactional_id=self.transactional_id, error=str(raised))
 
     def close(self) -> None:
-        """Lets go of the client; what is still queued is thrown away."""
+        """Releases the client; queued records are dropped."""
         try:
             self._producer.purge()
             self._producer.poll(0)
@@ -350,10 +351,10 @@ class TransactionalProducer:
 
     def _await_failure(self) -> None:
         """
-        Waits a little for the report of a record that failed.
+        Waits briefly for the report of a failed record.
 
-        librdkafka takes no more records of a transaction from the moment in which one was refused, and reports that
-        one a moment later.  Only the report says why; without it a refused record would be sent again for ever.
+        librdkafka accepts no more records of a transaction once one was refused, and reports that record a moment
+        later.  Only the report has the reason; without it a refused record would be sent again for ever.
         """
         for _ in range(_REPORT_POLLS):
             self._serve(_REPORT_SECONDS)
@@ -364,14 +365,14 @@ class TransactionalProducer:
         for _ in range(_REPORT_POLLS):
             if self._failure[0].code() not in _GIVEN_UP:
                 break
-            # librdkafka's threads give up what is queued before the record is reported that is the cause
+            # librdkafka's threads purge the queue before they report the record that is the cause
             self._poll(_REPORT_SECONDS)
         error, what, topic, partition = self._failure
         verdict = classify_delivery(error)
         if verdict.action is Action.REFUSED_RECORD:
             raise TargetRefusedError(what, error, topic, partition)
         if verdict.action in {Action.CONFIGURATION, Action.FATAL}:
-            # a codec that the target does not know, and the like: a new attempt would meet it again
+            # such as an unknown codec: a new attempt would fail again
             raise to_mirror_error(error, doing=f"send {what} ({verdict.reason})", cluster="target")
         refused = self._lane_error(error, f"send {what}")
         if isinstance(refused, AuthorizationError) and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -413,7 +414,7 @@ class TransactionalProducer:
         return TransactionFailedError(f"could not {doing}: {said(error)}")
 
     def _on_error(self, error: KafkaError) -> None:
-        # informational: librdkafka goes on by itself, and what is fatal comes out of the next call as well
+        # informational: librdkafka recovers, and the next call raises a fatal error too
         if error.fatal() and self._failure is None:
             self._failure = (error, "records", "", -1)
 

@@ -1,4 +1,4 @@
-"""Looks at the batches of a source's log for the client plane, which is shown records only (EO-6)."""
+"""Reads batch headers of a source's log for the client plane, which sees records only (EO-6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READ_SECONDS = 2.0
 
 
 class LogReader:
-    """A connection of the native plane to a lane's source, made when it is first needed."""
+    """A connection of the native plane to a lane's source, opened on first use."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self._spec = spec
@@ -36,10 +36,9 @@ class LogReader:
         self, source: SourcePartition, start: int, end: int
     ) -> tuple[list[tuple[int, int]], bool] | None:
         """
-        Ranges in ``[start, end)`` that no batch has, and whether a batch shows that the log was compacted.
+        Returns ranges in ``[start, end)`` without a batch, and whether a batch shows that the log was compacted.
 
-        None where the log cannot be looked at: the native plane cannot honour the source's properties, or gets no
-        answer.
+        None if the log cannot be read: the native plane cannot honour the source's properties, or gets no answer.
         """
         if self._refused:
             return None
@@ -55,7 +54,7 @@ class LogReader:
             return None
 
     def close(self) -> None:
-        """Closes the connection; the next look makes another one."""
+        """Closes the connection; the next read opens a new one."""
         self._reader = None
 
     def _connect(self) -> PlaneReader | None:

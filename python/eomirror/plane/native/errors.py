@@ -1,5 +1,5 @@
 """
-What a failure of the native plane means for a lane: one table, a row for every kind. Pure.
+Translates failures of the native plane for a lane: one table, a row per kind. Pure.
 
 The rows follow `eomirror.kafka.errors`, so that the same fault ends a lane in the same way on both planes.
 """
@@ -38,10 +38,10 @@ __all__ = ["KINDS", "NativeFailureError", "RefusedBatch", "lane_error"]
 
 class RefusedBatch(NamedTuple):
     """
-    What the target refuses.
+    A refused batch.
 
     Attributes:
-        source: Source partition of its records; None for records of the lane itself.
+        source: Source partition of its records; None for state records of the lane.
         target_topic: Topic that refuses.
         first: Source offset of the first record in question.
         last: Source offset of the last one.
@@ -57,16 +57,16 @@ class RefusedBatch(NamedTuple):
 
 class NativeFailureError(Exception):
     """
-    Raised by the extension, and by nobody else; `lane_error` says what it means.
+    Failure of the extension, and only of it; `lane_error` translates it.
 
     Args:
         kind: A key of the table.
         message: What happened, and where.
-        fix: What to do about it.
-        partition: Source partition that it concerns.
+        fix: What the user can do.
+        partition: The affected source partition.
         refused: For kind ``refused``.
-        gap: For kind ``gap``, where the source has said where its log begins and ends: committed position, first
-            offset, offset behind the last.
+        gap: For kind ``gap``, if the source has reported its log's bounds: committed position, first offset, offset
+            after the last.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NativeFailureError(Exception):
 
     @property
     def topic(self) -> str:
-        """Source topic that it concerns; empty when it concerns no one topic."""
+        """The affected source topic; empty if there is no single one."""
         return "" if self.partition is None else self.partition.topic
 
 
@@ -128,7 +128,7 @@ def _truncated(failure: NativeFailureError) -> MirrorError:
 def _gap(failure: NativeFailureError) -> LaneError | MirrorError:
     where = failure.partition
     if where is None or failure.gap is None:
-        # recovery asks again where the log begins and ends
+        # recovery reads the log's bounds again
         return _failed(failure)
     position, start, end = failure.gap
     if position < start:
@@ -169,7 +169,7 @@ def _refused(failure: NativeFailureError) -> MirrorError:
     if refused is None or refused.source is None:
         return RecordRefusedError(
             f"the target refuses a record of the lane: {failure.message}",
-            fix="look at the settings of the link's own topics (max.message.bytes, message.timestamp.*)",
+            fix="check the settings of the link's own topics (max.message.bytes, message.timestamp.*)",
         )
     return RangeRefusedError(
         Refusal(
@@ -187,7 +187,7 @@ def _topic(failure: NativeFailureError) -> MirrorError:
     return TopicError(failure.message, fix=failure.fix, topic=failure.topic)
 
 
-#: What follows from each kind of `NativeLane.failure_kinds`.
+#: Translation of each kind of `NativeLane.failure_kinds`.
 KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]] = {
     "unhonoured": _cluster,
     "configuration": _cluster,
@@ -202,7 +202,7 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
     "rewritten": _rewritten,
     "hole": _hole,
     "gap": _gap,
-    # recovery compares the ids, and says exactly what was replaced
+    # recovery compares the ids, and reports the replaced topic
     "topic-gone": _failed,
     "damaged": _damaged,
     "unreadable": _unreadable,
@@ -216,11 +216,11 @@ KINDS: Final[dict[str, Callable[[NativeFailureError], LaneError | MirrorError]]]
 
 def lane_error(failure: NativeFailureError, *, accept_gaps: bool = False) -> LaneError | MirrorError:
     """
-    Returns the error that a lane understands; a kind without a row ends the attempt, and nothing is guessed.
+    Returns the error for the lane; an unknown kind ends the attempt.
 
     Args:
-        failure: What the extension raised.
-        accept_gaps: ``on_gap: accept``; a gap is then for recovery to record, in a transaction (EO-6).
+        failure: From the extension.
+        accept_gaps: ``on_gap: accept``; recovery then records the gap in a transaction (EO-6).
     """
     if failure.kind == "gap" and accept_gaps:
         return _failed(failure)

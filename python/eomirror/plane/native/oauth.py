@@ -1,13 +1,13 @@
 """
-Tokens for the native plane's OAUTHBEARER: of the user's own function, or asked for as librdkafka does.
+OAUTHBEARER tokens for the native plane: from the user's function, or requested as librdkafka does.
 
-The extension speaks to brokers only, so it calls Python for a token whenever it opens a connection and has none that
-is fresh (KIP-255, KIP-768).  A function that ``oauth_cb`` names is called as it is.  Of
-``sasl.oauthbearer.method: oidc`` one grant is known here: client credentials (RFC 6749, section 4.4), the identity
-and the secret in the ``Authorization`` header.  A cluster that is configured for another one (JWT bearer, cloud
-metadata) is left to the client plane, because librdkafka has it.
+The extension talks to brokers only, so it calls Python for a token whenever it opens a connection without a fresh one
+(KIP-255, KIP-768).  A function that ``oauth_cb`` names is called as it is.  For ``sasl.oauthbearer.method: oidc`` one
+grant is supported: client credentials (RFC 6749, section 4.4), with identity and secret in the ``Authorization``
+header.  A cluster with another grant (JWT bearer, cloud metadata) uses the client plane, because librdkafka supports
+it.
 
-Nothing that is sent or received appears in an error: not the secret, not the token, not the answer's body.
+Errors never contain request or response data: no secret, no token, no response body.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECONDS = 10.0
 _LARGEST_ANSWER = 256 * 1024
 
 _FAMILY: Final = "sasl.oauthbearer."
-# what the grant is made of; two names each, as librdkafka has them
+# properties of the grant; two names each, as in librdkafka
 _IDENTITY = (f"{_FAMILY}client.credentials.client.id", f"{_FAMILY}client.id")
 _SECRET = (f"{_FAMILY}client.credentials.client.secret", f"{_FAMILY}client.secret")
 _AUTHORITIES = ("https.ca.location", "https.ca.pem")
@@ -44,14 +44,14 @@ _GRANTS = ("", "client_credentials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
     """
-    Asks a token endpoint for access tokens; called with ``sasl.oauthbearer.config``, as a callable of the extension is.
+    Requests access tokens from a token endpoint; a callable of ``sasl.oauthbearer.config`` for the extension.
 
     Attributes:
         header: ``Authorization`` header with identity and secret.
-        scope: What the token shall be good for; empty to leave it to the server.
+        scope: Scope of the token; empty for the server's default.
         extensions: SASL extensions (KIP-342) that go to brokers with each token.
         authorities: Certificate authorities for https: a file or a folder; empty for the system's.
-        authorities_pem: Likewise, as text.
+        authorities_pem: The same, as text.
     """
 
     url: str
@@ -67,7 +67,7 @@ class ClientCredentials:
 
     def __call__(self, config: str) -> tuple[str, float, str, dict[str, str]]:
         """
-        A new token, when it expires in seconds since 1970, no principal, and SASL extensions.
+        Returns a new token, its expiry in seconds since 1970, no principal, and SASL extensions.
 
         Raises:
             UnreachableError: The endpoint does not answer, or not with a token.
@@ -133,7 +133,7 @@ class ClientCredentials:
         return ssl.create_default_context(cafile=where or None, cadata=self.authorities_pem or None)
 
     def _expiry(self, token: str, answer: Mapping[str, Any]) -> float:
-        """When the token says that it expires (RFC 7519, section 4.1.4); else what the server said of it."""
+        """Returns the expiry of the token (RFC 7519, section 4.1.4), or else the server's."""
         said = _claims(token).get("exp")
         if isinstance(said, int | float):
             return float(said)
@@ -144,7 +144,7 @@ class ClientCredentials:
 
 
 def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Properties as text, as librdkafka's own files have them; what is for programs is left out."""
+    """Returns properties as text, as in librdkafka's own files, without values for programs."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in properties.items()
@@ -156,13 +156,13 @@ def with_tokens(
     properties: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
 ) -> tuple[dict[str, str], ClientCredentials | TokenFunction | None]:
     """
-    Properties for the extension, and what gives it tokens; None where it needs nobody for that, or nobody can.
+    Returns properties for the extension, and its token source; None if it needs none, or the grant is unsupported.
 
     Args:
         properties: librdkafka's, as text.
 
     Raises:
-        ClusterError: The endpoint's URL is none, or a function cannot be imported.
+        ClusterError: The endpoint's URL is invalid, or a function cannot be imported.
     """
     given = dict(properties)
     function = given.pop(OAUTH_CB, "")
@@ -181,7 +181,7 @@ def with_tokens(
         return given, None
     if parse.urlsplit(url).scheme not in {"http", "https"}:
         raise ClusterError(
-            "sasl.oauthbearer.token.endpoint.url is no http or https URL",
+            "sasl.oauthbearer.token.endpoint.url is not an http or https URL",
             fix="write the URL of the token endpoint, such as https://login.example.org/token",
         )
     tokens = ClientCredentials(
@@ -202,12 +202,12 @@ def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _extensions(text: str) -> dict[str, str]:
-    """Pairs ``name=value`` with commas between them."""
+    """Returns comma-separated pairs ``name=value``."""
     return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """What a JWT claims; empty for a token of another kind.  Brokers check it, we only plan by it."""
+    """Returns the claims of a JWT; empty for another kind of token.  Brokers verify it; it is only used for planning."""
     parts = token.split(".")
     if len(parts) != 3:  # noqa: PLR2004  header, claims, signature
         return {}

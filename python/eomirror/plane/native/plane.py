@@ -1,11 +1,11 @@
 """
-The native plane: Rust fetches, decides and produces; Python begins, seals and commits.
+The native plane: Rust fetches, decides and produces; Python begins, flushes and commits.
 
-A batch that nothing has to be changed in is never opened (docs: the two planes).  So an `Account` of this plane
-counts the bytes of whole batches as they travel, its timestamp is the largest of its records, and its digest is
-empty: whoever compares content reads both sides (`eomirror verify`).
+A batch without changes is never opened (docs: the two planes).  So an `Account` of this plane counts the bytes of whole
+batches as sent, its timestamp is the largest of its records, and its digest is empty: `eomirror verify` compares
+content by reading both sides.
 
-Under protocol V2 every transaction has an identity of its own, and a commit whose answer was lost is found out by
+Under protocol V2 every transaction has an identity of its own, and a commit whose answer was lost is resolved by
 sending the same request again: a commit that returns is clean (EO-8 and EO-9).
 """
 
@@ -53,20 +53,20 @@ __all__ = ["NativePlane", "delays_text", "lane_properties"]
 log = structlog.get_logger(__name__)
 
 _INIT_SECONDS = 60.0
-# an abort is a courtesy to readers: what it does not manage, the successor's InitProducerId does
+# an abort only speeds up readers: the successor's InitProducerId aborts in any case
 _ABORT_SECONDS = 5.0
-# of a topic whose settings may not be read: Kafka's own default; a smaller limit shows as a refusal
+# used if a topic's settings may not be read: Kafka's own default; a smaller limit shows as a refusal
 _MAX_MESSAGE_BYTES = 1_048_588
-# what is over sooner, such as the move of a leader, is nobody's worry
+# shorter delays, such as a leader election, are not reported
 _WORTH_SAYING_SECONDS = 10.0
-# failures that mean something in a log that was never compacted only
+# failures that prove something only in a log that was never compacted
 _PROVED_BY_POLICY = {"rewritten", "hole"}
-# of one answer to a fetch, and librdkafka's default for it
+# maximum of one fetch answer, and librdkafka's default for it
 _ANSWER, _ANSWER_BYTES = "fetch.max.bytes", 52_428_800
 
 
 def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties of a lane's source and target connections as text, as librdkafka's own files have them."""
+    """Returns properties of a lane's source and target connections as text, as in librdkafka's own files."""
     names = LinkNames(spec.link.state_name)
     role = names.client_id(f"lane-{spec.lane}")
     return (
@@ -84,10 +84,10 @@ def lane_properties(spec: LaneSpec) -> tuple[dict[str, str], dict[str, str]]:
 
 def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
     """
-    Partitions that cannot be read, for people: the one that has waited longest, and how many more there are.
+    Returns the partition that has been unreadable longest, and the number of others, for display.
 
     Args:
-        delays: Topic, partition, for how many seconds it cannot be read, why.
+        delays: Topic, partition, seconds, reason.
     """
     worth = [delay for delay in delays if delay[2] >= _WORTH_SAYING_SECONDS]
     if not worth:
@@ -99,7 +99,7 @@ def delays_text(delays: Sequence[tuple[str, int, float, str]]) -> str:
 
 class NativePlane:
     """
-    Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for what each call means.
+    Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for each call.
 
     Args:
         settings: Reads settings of target topics, in one request.
@@ -131,11 +131,11 @@ class NativePlane:
     # -- producer side ---------------------------------------------------------------------------
 
     def serving(self) -> Serving:
-        """The native plane."""
+        """Returns the native plane."""
         return Serving("native")
 
     def throttled(self) -> float | None:
-        """For how long quotas of source and target have held this lane back."""
+        """Returns the seconds for which quotas of source and target have throttled this lane."""
         if self._lane is None:
             return 0.0
         with self._told():
@@ -143,14 +143,14 @@ class NativePlane:
         return source + target
 
     def delayed(self) -> str:
-        """What the source's brokers do not give, and what they or the network say to it."""
+        """Returns the source partitions that cannot be read, with the reason of the broker or the network."""
         if self._lane is None:
             return ""
         with self._told():
             return delays_text(self._lane.delays())
 
     def open(self) -> ProducerIdentity:
-        """Throws away the producer, if there is one, and run InitProducerId with a new one."""
+        """Replaces the producer, and runs InitProducerId with the new one."""
         with self._told():
             if self._lane is None:
                 self._lane = self._new_lane()
@@ -165,7 +165,7 @@ class NativePlane:
         return identity
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
-        """Produces records of ours into the open transaction."""
+        """Produces state records into the open transaction."""
         with self._told():
             self._open_lane.write(
                 [(record.topic, record.partition, record.key, record.value) for record in records],
@@ -173,7 +173,7 @@ class NativePlane:
             )
 
     def speculate(self) -> Flushed | None:
-        """What `flush` will say if the target partitions are ours alone."""
+        """Returns the expected result of `flush` if no other producer writes to the target partitions."""
         with self._told():
             accounts = self._open_lane.foresee()
         if accounts is None:
@@ -181,19 +181,19 @@ class NativePlane:
         return Flushed(tuple(_account(account) for account in accounts), self.advances())
 
     def flush(self, seconds: float) -> Flushed:
-        """Waits for every acknowledgement, balance the account (EO-7)."""
+        """Waits for every acknowledgement, and balances the account (EO-7)."""
         with self._told():
             accounts = self._open_lane.settle(seconds)
         self._flushed_after = self._clock.monotonic() - self._begun
         return Flushed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def has_more(self) -> bool:
-        """Returns whether more has come of partitions that the open transaction holds."""
+        """Returns whether more records of the open transaction's partitions are available."""
         with self._told():
             return self._open_lane.has_more()
 
     def commit(self) -> CommitOutcome:
-        """Commits the open transaction; an answer that was lost is asked for again (EO-8)."""
+        """Commits the open transaction; a lost answer is requested again (EO-8)."""
         began = self._clock.monotonic()
         self._pace.acknowledged(self._used, self._flushed_after)
         with self._told():
@@ -204,7 +204,7 @@ class NativePlane:
         return CommitOutcome.CLEAN if whole else CommitOutcome.SUSPECT
 
     def abort(self) -> None:
-        """Aborts what is open, as well as that goes."""
+        """Aborts the open transaction, best effort. The producer must not be reused."""
         if self._lane is None:
             return
         try:
@@ -218,7 +218,7 @@ class NativePlane:
     # -- consumer side ---------------------------------------------------------------------------
 
     def start(self, starts: Sequence[Start]) -> None:
-        """Begins to fetch these partitions, besides those that are fetched already."""
+        """Begins to fetch these partitions, besides those already fetched."""
         self._route({start.source.topic: start for start in starts})
         with self._told():
             self._open_lane.start(
@@ -236,7 +236,7 @@ class NativePlane:
             )
 
     def restart(self) -> None:
-        """Forgets everything fetched; `start` gives the new beginning."""
+        """Forgets everything fetched; `start` sets the new fetch offsets."""
         # settings may have changed, and topics have been replaced
         self._routed.clear()
         if self._lane is not None:
@@ -244,17 +244,17 @@ class NativePlane:
                 self._lane.restart()
 
     def treat(self, treatment: Treatment) -> None:
-        """Only the client plane sends records in ranges; see `eomirror.plane.fallback`."""
+        """Accepts no ranges: only the client plane sends records in ranges; see `eomirror.plane.fallback`."""
         if treatment.ranges:
-            raise AssertionError("refused records are sought by the client plane")
+            raise AssertionError("only the client plane isolates refused records")
 
     def await_records(self, seconds: float) -> bool:
-        """Waits for something to mirror; positions move past what holds nothing."""
+        """Waits for records to mirror; positions advance past markers and dropped records."""
         with self._told():
             return self._open_lane.await_records(seconds)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
-        """Partitions whose next offset moved since the last commit."""
+        """Returns partitions whose next offset has moved since the last commit."""
         with self._told():
             moved = self._open_lane.advances()
         return {
@@ -265,7 +265,7 @@ class NativePlane:
         }
 
     def pump(self, seconds: float) -> Pumped:
-        """Fetches, decide and produces what is at hand, waiting at most ``seconds`` for it."""
+        """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
         with self._told():
             records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
         self._used += size
@@ -278,12 +278,12 @@ class NativePlane:
             self._lane = None
 
     def pinned(self) -> AbstractSet[str]:
-        """Source topics of the open transaction that both sides know by id."""
+        """Returns source topics of the open transaction that both sides know by id."""
         with self._told():
             return frozenset(self._open_lane.pinned())
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
-        """Last stable offsets as the fetches show them."""
+        """Returns last stable offsets as fetches have shown them."""
         if self._lane is None:
             return {}
         with self._told():
@@ -304,7 +304,7 @@ class NativePlane:
             raise lane_error(failure, accept_gaps=self._spec.link.on_gap == "accept") from failure
 
     def _believed(self, topic: str, seen: Seen) -> Seen:
-        """Returns what was seen without holes where the topic has become a compacted one since the lane began."""
+        """Removes observed holes if the topic has become a compacted one since the lane began."""
         if seen.holes and self._is_compacting(topic):
             return replace(seen, compacted=True, holes=())
         return seen
@@ -315,14 +315,14 @@ class NativePlane:
     @property
     def _open_lane(self) -> NativeLane:
         if self._lane is None:
-            raise AssertionError("the pump opens the plane before it uses it")
+            raise AssertionError("the runner opens the plane before it uses it")
         return self._lane
 
     def _new_lane(self) -> NativeLane:
         spec = self._spec
         (source, source_tokens), (target, target_tokens) = map(with_tokens, lane_properties(spec))
         if spec.overdue:
-            # what was fetched for a partition is sent in one transaction: a slow target gets no more than it takes
+            # fetched records of a partition are sent in one transaction: limit the fetch for a slow target
             most = int(source.get(_ANSWER, _ANSWER_BYTES))
             source[_ANSWER] = str(min(most, int(self._pace.bytes)))
         return NativeLane(
@@ -340,13 +340,13 @@ class NativePlane:
         )
 
     def _route(self, wanted: Mapping[str, Start]) -> None:
-        """Tells the extension where topics go, and what their targets take."""
+        """Passes routes and limits of target topics to the extension."""
         fresh = {topic: start for topic, start in wanted.items() if topic not in self._routed}
         if not fresh:
             return
         found = self._settings(sorted({start.target_topic for start in fresh.values()}))
         for topic, start in fresh.items():
-            # a limit that has changed since shows as a refusal; of what would not show, nothing is believed
+            # a limit that has changed since shows as a refusal; no other setting is used
             size = found.get(start.target_topic, {}).get("max.message.bytes") or ""
             with self._told():
                 self._open_lane.route(
