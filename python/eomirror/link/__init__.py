@@ -1,1 +1,1 @@
-"""State of one link on its target: ownership, generations, positions, status and topics that it reads there."""
+"""State of one link on its target: ownership, generations, positions, status and the topics that it reads there."""

@@ -1,4 +1,4 @@
-"""What the lanes of a published generation mirror, as the driver hands it to them. Pure."""
+"""Lane assignment of a published generation, as the driver hands it to the lanes. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ __all__ = ["Layout", "by_lane", "layout_of"]
 @dataclass(frozen=True, slots=True)
 class Layout:
     """
-    What the lanes of a generation mirror.
+    Partitions of each lane of a generation.
 
     Attributes:
-        generation: Its number.
-        source_cluster_id: Id of the source cluster.
-        target_cluster_id: Id of the target cluster.
-        lanes: Partitions of each lane.
-        provenance_header: Whether they mark what they copy.
-        stopped: Topics that control shows as stopped, by earlier runs.
+        generation: Number of the generation.
+        lanes: Lane number -> partitions; a lane without partitions has an empty tuple.
+        provenance_header: True if lanes add the provenance header to copies.
+        stopped: Topics that earlier runs stopped, as control says.
     """
 
     generation: int
@@ -45,13 +43,13 @@ def layout_of(
     stopped: tuple[Stopped, ...] = (),
 ) -> Layout:
     """
-    The layout of a generation; a lane without partitions has an empty entry.
+    Returns the layout of a generation; a lane without partitions has an empty entry.
 
     Args:
-        generation: As published.
-        partitions: Everything that it mirrors.
-        cluster_ids: Of source and target.
-        provenance_header: Whether lanes mark what they copy.
+        generation: The published generation.
+        partitions: All partitions that it mirrors.
+        cluster_ids: Ids of source and target.
+        provenance_header: True if lanes add the provenance header to copies.
         stopped: Topics that control shows as stopped.
     """
     none = dict.fromkeys(range(generation.assignment.lanes), ())
@@ -62,7 +60,7 @@ def layout_of(
 def by_lane(
     generation: Generation, partitions: Sequence[AssignedPartition]
 ) -> dict[int, tuple[AssignedPartition, ...]]:
-    """Of these partitions, what each lane of the generation has."""
+    """Groups partitions by the lane that the generation assigns them to."""
     lanes: dict[int, list[AssignedPartition]] = {}
     for item in partitions:
         lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)

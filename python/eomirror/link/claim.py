@@ -1,9 +1,8 @@
 """
-Claims of processes: makes our own, and tells whether another's process is dead.
+Makes the claim of this process and detects that the process of another claim is dead.
 
-Only on the machine, boot and process namespace where a claim was made can anybody tell that its process is
-dead; everywhere else the claim has to be watched (rule 10).  A process is named by its id and its start time,
-because ids are used again.
+The death of a process can be detected only on the machine, boot and process namespace of its claim; everywhere else
+the claim has to be watched (EO-10).  A claim names its process by id and start time, because ids are reused.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ __all__ = ["is_dead", "own_claim"]
 
 def own_claim(run: str, sequence: int, interval: float, *, released: bool, now_ms: int) -> Claim:
     """
-    The claim of this process.
+    Returns the claim of this process.
 
     Args:
-        run: Run of the mirror.
+        run: Id of the mirror's run.
         sequence: Grows with every renewal.
         interval: Seconds between renewals.
-        released: Whether the link is given up.
-        now_ms: Wall clock, for people.
+        released: True if the link is released.
+        now_ms: Wall clock, shown to people only.
     """
     return Claim(
         run=run,
@@ -42,7 +41,7 @@ def own_claim(run: str, sequence: int, interval: float, *, released: bool, now_m
 
 
 def _boot_identity() -> str:
-    """Names this boot and process namespace, or nothing where the system does not tell."""
+    """Returns an identity of this boot and process namespace; empty where the system has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -51,7 +50,7 @@ def _boot_identity() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a living process started, in clock ticks since boot; None for a dead one (proc(5), /proc/PID/stat)."""
+    """Returns a living process's start time in clock ticks since boot; None if dead (proc(5), /proc/PID/stat)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -63,7 +62,7 @@ def _started(pid: int) -> str | None:
 
 
 def _hidden(pid: int) -> bool:
-    """Whether a living process of another user is not shown to us (proc(5), hidepid): a signal is refused then."""
+    """Returns True if a living process of another user is invisible (proc(5), hidepid): the signal is then refused."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -74,7 +73,7 @@ def _hidden(pid: int) -> bool:
 
 
 def is_dead(claim: Claim) -> bool:
-    """Whether the claim's process is dead: known only where it ran, in the same boot and process namespace."""
+    """Returns True if the claim's process is known to be dead; detectable in its own boot and namespace only."""
     if not claim.boot or claim.boot != _boot_identity():
         return False
     started = _started(claim.pid)

@@ -1,11 +1,11 @@
 """
-The control producer of a link's owner: what it writes is committed, or an error, and can be read by the lanes.
+The control producer of a link's owner.
 
-A transaction of it that was left open (`eomirror.recovery.hanging`) hides the layout from every lane, and its positions
-as well.  Nobody acts on what it holds before it can be read: so it is committed if it is complete, whatever its
-coordinator had decided.  It is not where its owner died in the midst of it, or where part of it was aborted: then a
-layout lacks first positions, or positions are of partitions that no layout knows.  Those of them that are shown all the
-same are taken up with the next layout (`eomirror.link.ownership.unpublished`).
+A hanging transaction of this producer (`eomirror.recovery.hanging`) hides the layout and the positions from every
+lane.  No lane can have acted on its records, so it is committed if it is complete, whatever its coordinator decided.
+It is incomplete if the owner died while writing, or if part of it was aborted: then a layout lacks first positions, or
+positions belong to partitions that no layout knows.  Such positions that are visible nevertheless are adopted by the
+next layout (`eomirror.link.ownership.unpublished`).
 """
 
 from __future__ import annotations
@@ -38,23 +38,20 @@ __all__ = ["ControlProducer"]
 log = structlog.get_logger(__name__)
 
 _TRIES = 3
-# markers follow a commit within milliseconds, of a coordinator that has much to do within seconds
+# A coordinator writes its markers within milliseconds of a commit; a busy one needs seconds.
 _SHOWN_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
 
 
 class ControlProducer:
     """
-    Writes the control topic of one link, and positions that are the owner's.  For one thread at a time.
+    Writes the control topic of one link and the positions that its owner sets.  Not thread-safe.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        read_control: Reads control, as far as it can be read.
-        read_positions: Reads positions, likewise.
-        partitions: How many partitions the positions topic has.
-        hanging_client: Sees and ends what was left open on the target; None: nobody looks.
-        clock: Where time comes from.
+        read_control: Reads control up to its last stable offset.
+        read_positions: Reads positions up to their last stable offsets.
+        partitions: Returns the partition count of the positions topic.
+        hanging_client: Finds and ends hanging transactions on the target; None to skip the check.
     """
 
     def __init__(
@@ -80,43 +77,41 @@ class ControlProducer:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a producer, so that nothing has to be initialized before the next commit."""
+        """True if a producer exists, so that the next commit needs no InitProducerId."""
         return self._producer is not None
 
     def initialize(self) -> None:
         """
-        Run InitProducerId, which fences an older owner's producer, and end what that left open.
+        Runs InitProducerId, which fences an older owner's producer, and ends the transactions that it left hanging.
 
         Raises:
-            LaneError: Somebody else has initialized since, or it cannot be done now.
-            MirrorError: The target refuses us.
+            LaneError: Another producer has initialized since, or initialization is not possible at this time.
+            MirrorError: The target refuses the request.
         """
         for _ in range(_TRIES):
             try:
                 self._take()
                 found = self._left_open(self._places())
             except (LaneError, MirrorError):
-                # whoever finds a producer here takes it for one that has been initialized and looked for
+                # An existing producer counts as initialized and checked for hanging transactions.
                 self.drop()
                 raise
             if not found:
                 return
             self._end(found)
-        raise TransactionFailedError(
-            "what the control producer left open stays open, also after it was ended"
-        )
+        raise TransactionFailedError("the control producer's transaction stays open after it was ended")
 
     def identity(self) -> ProducerIdentity:
-        """Of the producer, which is made if there is none."""
+        """Returns the producer's identity; creates the producer if there is none."""
         return self._ready().identity()
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
         """
-        Commit records in a transaction of their own.
+        Commits records in a transaction of their own.
 
         Raises:
-            LaneError: It is not committed, or nobody knows; the producer is gone.
-            MirrorError: The target refuses us.
+            LaneError: The transaction is not committed, or its outcome is unknown; the producer is closed.
+            MirrorError: The target refuses the request.
         """
         producer = self._ready()
         producer.begin()
@@ -126,21 +121,21 @@ class ControlProducer:
             producer.take_acks()
             outcome = producer.commit()
         except (LaneError, MirrorError):
-            # also where a right is missing: what it has begun can no longer be committed by this producer
+            # Also after a missing right: this producer can no longer commit the transaction that it began.
             producer.abort()
             self.drop()
             raise
         if outcome is CommitOutcome.SUSPECT:
-            # a straggling EndTxn must not end our next transaction (rule 9)
+            # A straggling EndTxn must not end the next transaction (EO-9).
             self.drop()
 
     def publish(self, records: Sequence[MetadataRecord]) -> None:
         """
-        Commit records that lanes wait for, and see that they can be read.
+        Commits records that lanes wait for and verifies that they are visible.
 
         Raises:
-            LaneError: As `commit`, or they cannot be read: they are to be published again.
-            MirrorError: The target refuses us.
+            LaneError: As for `commit`, or the records are not visible and have to be published again.
+            MirrorError: The target refuses the request.
         """
         self.commit(records)
         deadline = Deadline(_SHOWN_SECONDS, self._clock)
@@ -149,12 +144,12 @@ class ControlProducer:
             if deadline.passed:
                 self._end(found)
                 raise TransactionFailedError(
-                    "the target left out how the control producer's transaction ended"
+                    "the target did not write the markers of the control producer's transaction"
                 )
             self._clock.sleep(_LOOK_SECONDS)
 
     def is_held(self) -> bool:
-        """Whether somebody has a transaction open in control, and does not end it."""
+        """Returns True if a transaction stays open in control."""
         if self._hanging_client is None:
             return False
         deadline = Deadline(_SHOWN_SECONDS, self._clock)
@@ -165,7 +160,7 @@ class ControlProducer:
         return False
 
     def drop(self) -> None:
-        """Let go of the producer; the next commit makes another."""
+        """Closes the producer; the next commit creates another."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None
@@ -193,25 +188,25 @@ class ControlProducer:
         return self._producer
 
     def _places(self) -> Sequence[tuple[str, int]]:
-        """Partitions that it writes to, if somebody looks at them."""
+        """Returns the partitions that the producer writes to; empty without a hanging client."""
         if self._hanging_client is None or self._producer is None:
             return ()
         positions = [(self._names.positions_topic, number) for number in range(self._partitions())]
         return [(self._names.control_topic, 0), *positions]
 
     def _left_open(self, places: Sequence[tuple[str, int]]) -> Sequence[OpenRange]:
-        """What is open by our producer; a commit that was suspect has none any more, and its successor looks."""
+        """Returns the open transactions of this producer; after a suspect commit the next producer looks instead."""
         if self._hanging_client is None or self._producer is None:
             return ()
         found = self._hanging_client.open(places)
-        # librdkafka tells the id a tenth of a second later: it is asked for only where somebody has something open
+        # librdkafka reports the id a tenth of a second late, so it is requested only if a transaction is open.
         ours = self._producer.identity().producer_id if found else -1
         return [one for one in found if one.producer_id == ours]
 
     def _end(self, found: Sequence[OpenRange]) -> None:
-        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  for the type checker
+        assert self._hanging_client is not None, "found needs a hanging client"  # noqa: S101  for the type checker
         commit = self._may_commit(found)
-        # its InitProducerId fences our producer
+        # The InitProducerId of the hanging client fences this producer.
         self.drop()
         self._hanging_client.end(None, [one.where for one in found], commit=commit)
         log.warning(
@@ -221,8 +216,8 @@ class ControlProducer:
         )
 
     def _may_commit(self, found: Sequence[OpenRange]) -> bool:
-        """Whether it is complete: layout and first positions were written together."""
-        assert self._hanging_client is not None, "somebody looked"  # noqa: S101  likewise
+        """Returns True if the transaction is complete: it holds a layout and its first positions."""
+        assert self._hanging_client is not None, "found needs a hanging client"  # noqa: S101  for the type checker
         published: list[tuple[bytes | None, bytes | None, str]] = []
         sources: set[SourcePartition] = set()
         for one in found:

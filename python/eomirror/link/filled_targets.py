@@ -1,16 +1,17 @@
 """
-Decides whether a link may begin to write into a copy that it has no position for (pure; rules 1 and 5).
+Decides whether a link may begin to write into a copy that it has no position for (EO-1, EO-5). Pure.
 
-A position is known by the name of its link.  A link under another name, a renamed alias, a second file for the same
-clusters, or state topics that were deleted: each makes a link that never ran out of one that has, and what it has
-mirrored would be written once more.  The copy tells: it holds records.  Some copies hold records by right:
+A position is known by the name of its link.  A renamed link or alias, a second file for the same clusters, or deleted
+state topics turn a link that has run into one that never ran, which would mirror the same records again.  Records in
+the
+copy reveal this.  Some copies hold records by right:
 
-* those of applications, where equal names go both ways: only records that came from this link's source count, which
-  their provenance header says;
-* those of other links that write from another source into the same topic, by their own positions.
+* records of applications, where equal names go both ways: only records whose provenance header names this link's source
+  count;
+* records of other links that write from another source into the same topic, according to their own positions.
 
-Twins that began together are noticed as well: another link that runs and has a position for the same source partition
-and the same copy.
+Links that started at the same time are detected as well: another running link has a position for the same source
+partition and the same copy.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["Copy", "Held", "filled", "filled_error", "link_of", "running_twin", 
 
 class Held(enum.Enum):
     """
-    What stands in a copy.
+    Content of a copy.
 
     NOTHING: markers and aborted data at most.  RECORDS: committed records.  OURS: records that were copied from the
     link's own source.  OPEN: nothing is committed, and a transaction is open.  UNSEEN: it could not be read in time, or
@@ -56,11 +57,11 @@ class Copy:
     Attributes:
         item: The source partition and its copy.
         start: Log start of the copy.
-        end: Its high watermark.
-        held: What stands in it.
+        end: High watermark of the copy.
+        held: Content of the copy.
         twin: Another link that has a position for the same source partition and this copy.
         shared: Other links that write into this copy from other sources.
-        writers: Links whose transactional ids have written there, as far as brokers remember.
+        writers: Links whose transactional ids have written to the copy, as far as brokers remember.
     """
 
     item: AssignedPartition
@@ -73,12 +74,12 @@ class Copy:
 
     @property
     def most(self) -> int:
-        """The largest number of records that the copy may hold; markers and aborted records count."""
+        """Upper bound of the copy's record count; markers and aborted records count."""
         return self.end - self.start
 
 
 def link_of(transactional_id: str) -> str:
-    """The link that a lane's transactional id belongs to, as its topics are named; empty for any other id."""
+    """Returns the state name of the link that owns a lane's transactional id; empty for any other id."""
     parts = transactional_id.split(".")
     if len(parts) < _PARTS or parts[0] != "eomirror" or not parts[-1].isdigit():
         return ""
@@ -93,12 +94,12 @@ def twins(
     items: Iterable[AssignedPartition], others: Iterable[Opposite], *, source_cluster_id: str
 ) -> dict[SourcePartition, tuple[Opposite, ...]]:
     """
-    Other links that write the same copies from the same source partitions.
+    Returns other links that write the same copies from the same source partitions.
 
     Args:
-        items: What the link mirrors.
-        others: What other links write on its target.
-        source_cluster_id: Of its source.
+        items: Partitions that the link mirrors.
+        others: Partitions that other links write on its target.
+        source_cluster_id: Id of its source.
     """
     found: dict[SourcePartition, tuple[Opposite, ...]] = {}
     written = _by_copy(others)
@@ -117,12 +118,12 @@ def sharers(
     items: Iterable[AssignedPartition], others: Iterable[Opposite], *, source_cluster_id: str
 ) -> dict[SourcePartition, frozenset[str]]:
     """
-    Other links that write the same copies from other sources.
+    Returns other links that write the same copies from other sources.
 
     Args:
-        items: What the link mirrors.
-        others: What other links write on its target.
-        source_cluster_id: Of its source.
+        items: Partitions that the link mirrors.
+        others: Partitions that other links write on its target.
+        source_cluster_id: Id of its source.
     """
     written = _by_copy(others)
     return {
@@ -149,11 +150,10 @@ def _by_copy(others: Iterable[Opposite]) -> Mapping[tuple[str, str, int], list[O
 
 def running_twin(link: str, found: Mapping[SourcePartition, Sequence[Opposite]]) -> StateError | None:
     """
-    Why the link must not run beside another one; None where no twin of it runs.
+    Returns the error that keeps the link from running beside a twin; None if no twin runs.
 
     Args:
-        link: Our link.
-        found: From `twins`.
+        found: Result of `twins`.
     """
     for source, same in sorted(found.items()):
         for each in same:
@@ -162,8 +162,8 @@ def running_twin(link: str, found: Mapping[SourcePartition, Sequence[Opposite]])
                 return StateError(
                     f"link {link}: link {each.link} runs, and mirrors {source} into "
                     f"{at.target_topic}-{at.target_partition} as well: every record would be written twice",
-                    fix=f"stop the mirror that runs link {each.link} and go on where it stands "
-                    f"(`eomirror status` names its positions; --adopt {source}=OFFSET), or take the topic out of one "
+                    fix=f"stop the mirror that runs link {each.link} and resume at its positions "
+                    f"(`eomirror status` shows them; --adopt {source}=OFFSET), or take the topic out of one "
                     "of the links; a mirror that was killed on another machine counts as running for a minute",
                 )
     return None
@@ -171,13 +171,11 @@ def running_twin(link: str, found: Mapping[SourcePartition, Sequence[Opposite]])
 
 def filled(copy: Copy, *, link: str, guard: bool) -> bool:
     """
-    Whether beginning to write into a copy would write records a second time, as far as can be told.
+    Returns True if the link would write records a second time by beginning to write into the copy.
 
     Args:
-        copy: The copy.
-        link: Our link, as its topics are named.
-        guard: Whether the link looks at where records came from: equal names go both ways, and the copy is a topic that
-            applications write to as well.
+        link: State name of the link.
+        guard: True if the link checks provenance: equal names go both ways, and applications write to the copy too.
     """
     if copy.held in {Held.NOTHING, Held.HEARTBEATS}:
         return False
@@ -192,13 +190,12 @@ def filled(copy: Copy, *, link: str, guard: bool) -> bool:
 
 def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run: bool) -> StateError:
     """
-    The error that names what the copies hold, who wrote it, and the ways to go on.
+    Returns the error that names the copies' content, its writer, and the ways to resume.
 
     Args:
-        link: Our link.
-        state_name: The same, as its topics are named.
-        found: Copies for which `filled` holds; at least one.
-        first_run: Whether the link never ran.
+        state_name: State name of the link.
+        found: Copies for which `filled` is True; at least one.
+        first_run: True if the link never ran.
     """
     copy = found[0]
     source, item = copy.item.source, copy.item
@@ -220,11 +217,11 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
     elif copy.writers:
         who = f"; link {', '.join(sorted(copy.writers))} has written there"
     why = "it never ran" if first_run else f"{source.topic} is new to it"
-    latest = "to mirror only what comes from now on: `start: latest`; " if first_run else ""
+    latest = "to mirror only new records: `start: latest`; " if first_run else ""
     return StateError(
         f"link {link}: {why}, but copy {item.target_topic}-{source.partition} {what}{more}{who}: what is "
         "mirrored already would be written a second time",
-        fix="if a link of another name mirrored it, use that name; or say which source offset each partition goes on "
-        f"at: --adopt {source}={resume}; {latest}if these records are meant to stay beside those of the source: "
+        fix="if a link of another name mirrored it, use that name; or set each partition's resume offset: "
+        f"--adopt {source}={resume}; {latest}to keep these records beside those of the source: "
         "--into-filled",
     )

@@ -41,16 +41,13 @@ _Where = tuple[str, int]
 
 class FilledCopies:
     """
-    Looks at the copies of one link.
+    Inspects the copies of one link.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        admin: Of the same cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
-        into_filled: Whether the user said that records in the copies are meant to stay (``--into-filled``).
-        hanging_client: Knows which transactional ids wrote to a partition, where the brokers tell.
+        admin: Admin client of the target.
+        client_id: Client id that brokers see.
+        into_filled: True if existing records in the copies stay (``--into-filled``).
+        hanging_client: Knows which transactional ids wrote to a partition, where the brokers report it.
     """
 
     def __init__(
@@ -75,19 +72,19 @@ class FilledCopies:
 
     @property
     def into_filled(self) -> bool:
-        """Whether records in the copies are meant to stay."""
+        """True if existing records in the copies stay."""
         return self._into_filled
 
     def refuse_running(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> None:
         """
-        Refuse to run beside another link that writes the same copies from the same partitions.
+        Refuses to run beside another link that writes the same copies from the same partitions.
 
         Args:
-            items: What the link mirrors.
-            source_cluster_id: Of its source.
+            items: Partitions that the link mirrors.
+            source_cluster_id: Id of its source.
 
         Raises:
-            StateError: There is one, and it runs.
+            StateError: Such a link runs.
             ClusterError: The target does not answer.
         """
         others = self._others.written(but=self._link.state_name, running_only=True)
@@ -98,11 +95,11 @@ class FilledCopies:
 
     def refuse(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> None:
         """
-        Refuse a first run into copies that hold what it would write again.
+        Refuses a first run into copies that hold records which the link would write again.
 
         Args:
-            items: Partitions without a position of which records are mirrored that are on the source already.
-            source_cluster_id: Of its source.
+            items: Partitions without a position whose existing source records are mirrored.
+            source_cluster_id: Id of its source.
 
         Raises:
             StateError: There are such copies.
@@ -119,12 +116,12 @@ class FilledCopies:
         source_cluster_id: str,
     ) -> list[AssignedPartition]:
         """
-        What a link that has run may mirror: without new topics whose copies are filled; these are named.
+        Returns the partitions of a link that has run, without new topics whose copies are filled; logs the latter.
 
         Args:
-            items: What it should mirror.
-            known: Partitions that have a position, or are adopted.
-            source_cluster_id: Of its source.
+            items: Partitions to mirror.
+            known: Partitions that have a position or are adopted.
+            source_cluster_id: Id of its source.
 
         Raises:
             ClusterError: The target does not answer.
@@ -143,14 +140,14 @@ class FilledCopies:
         return [item for item in items if item.source in known or item.source.topic not in found]
 
     def close(self) -> None:
-        """Close the readers."""
+        """Closes the readers."""
         self._others.close()
         self._reader.close()
 
     # -- looking ---------------------------------------------------------------------------------
 
     def _filled(self, items: Sequence[AssignedPartition], *, source_cluster_id: str) -> list[Copy]:
-        # heartbeats that the link mirrors: its own of an earlier `heartbeats: link` may stand there
+        # Heartbeats that the link mirrors: an earlier `heartbeats: link` may have left its own there.
         asked = {
             _where(item): item for item in items if item.source.topic != self._link.target_naming.heartbeats
         }
@@ -169,7 +166,7 @@ class FilledCopies:
                 link=self._link.name,
                 copies=len(inside),
                 most_records=sum(ends[where] - starts[where] for where in inside),
-                reason="--into-filled: they are meant to stay",
+                reason="--into-filled: existing records stay",
             )
             return []
         others = list(self._others.written(but=self._link.state_name))
@@ -209,7 +206,7 @@ class FilledCopies:
             return dict.fromkeys(looked, Held.UNSEEN)
 
     def _writers(self, partitions: Sequence[_Where]) -> Mapping[_Where, frozenset[str]]:
-        """Links whose lanes have written there; nothing where the brokers do not tell."""
+        """Returns links whose lanes have written to each partition; empty where brokers do not report it."""
         if self._hanging_client is None or not partitions:
             return {}
         try:

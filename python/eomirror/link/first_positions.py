@@ -1,8 +1,8 @@
 """
-Positions of partitions that have none yet: where a link begins, decided once and committed before any data.
+First positions: the offsets at which a link begins, decided once and committed before any data.
 
-They are written in the very transaction that publishes the partitions in control, so that control never knows a
-partition without a position; one that has lost it is therefore noticed, and never started at 0 by itself.
+They are written in the transaction that publishes the partitions in control.  Control therefore never knows a partition
+without a position, and a lost position is detected rather than replaced by offset 0.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Predecessor:
     """
-    What another replicator left of one partition, to be committed with its first position.
+    State of another replicator for one partition, committed with the first position.
 
     Attributes:
-        record: What control keeps of it.
-        ranges: Source offset, target offset and count of records that both logs were seen to hold; growing.
+        record: Record that control keeps of it.
+        ranges: Source offset, target offset and record count of ranges that both logs hold; ascending.
     """
 
     record: Adopted
@@ -52,20 +52,17 @@ class Predecessor:
 
 class FirstPositions:
     """
-    Makes first positions of one link.
+    Makes the first positions of one link.
 
     Args:
-        link: The link.
-        names: Its names.
-        source: Asked for offsets.
-        target: Asked for the positions topic's partition count.
-        source_cluster_id: Id of the source cluster.
-        run: Run of the mirror.
-        identity: Of the control producer, whose transaction will hold them.
+        source: Returns log offsets of the source.
+        target: Returns the partition count of the positions topic.
+        run: Id of the mirror's run.
+        identity: Identity of the control producer, whose transaction will hold the positions.
         now_ms: Wall clock.
-        predecessors: What another replicator left of partitions, which are adopted at its next record.
-        opposite: What other links write on the source; it has looked already.
-        copies: Looks at copies that the link has no position for.
+        predecessors: State of another replicator for the partitions that are adopted from it.
+        opposite: Links that write on the source; its look is done already.
+        copies: Inspects copies that the link has no position for.
     """
 
     def __init__(
@@ -106,19 +103,19 @@ class FirstPositions:
         start: str,
     ) -> list[MetadataRecord]:
         """
-        Position records of partitions that control does not know yet, and of those that the user adopts.
+        Returns position records of partitions that are new to control and of those that the user adopts.
 
         Args:
             generation: Layout that they are published with.
-            partitions: Everything that is mirrored.
+            partitions: All mirrored partitions.
             known: Partitions that control knows, which have a position.
-            adopt: Partition -> offset to go on at, whatever its position says.
-            start: Where to begin, or nothing for the link's ``start``, which holds only when it first runs.
+            adopt: Partition -> resume offset, which overrules its position.
+            start: Offset to begin at; empty for the link's ``start``, which applies to its first run only.
 
         Raises:
-            UsageError: A partition to adopt is not mirrored by the link.
-            StateError: The link runs for the first time, and MirrorMaker 2 or a mirror has filled its copies.
-            TopicError: It would write copies back that another link made.
+            UsageError: The link does not mirror a partition to adopt.
+            StateError: This is the link's first run, and MirrorMaker 2 or a mirror has filled its copies.
+            TopicError: The link would write back copies that another link made.
         """
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
         if unknown:
@@ -137,7 +134,7 @@ class FirstPositions:
         if self._opposite is not None:
             self._opposite.refuse_copies(offsets)
         if not start and self._copies is not None:
-            # of a link that has run, the caller leaves such topics out
+            # For a link that has run before, the caller leaves such topics out.
             self._copies.refuse(self._repeating(begun, offsets), source_cluster_id=self._source_cluster_id)
         offsets.update(adopt)
         topic = self._names.positions_topic
@@ -149,7 +146,7 @@ class FirstPositions:
             position = self._position(generation, item, lane, offsets[item.source])
             records.append(MetadataRecord(topic, lane % count, position.key(), position.value()))
             if item.source in adopt:
-                # what is overruled may be unreadable, and then nobody could tell that it is of an older generation
+                # An overruled position may be unreadable, so its generation may be unknown.
                 records += [
                     MetadataRecord(topic, number, position.key(), None)
                     for number in range(count)
@@ -161,7 +158,7 @@ class FirstPositions:
     def _repeating(
         self, items: Sequence[AssignedPartition], offsets: Mapping[SourcePartition, int]
     ) -> Sequence[AssignedPartition]:
-        """Those that begin before the end: what comes from now on cannot be in the copy already."""
+        """Returns the partitions that begin before their end: later records cannot be in the copy already."""
         if self._link.start == "earliest":
             return items
         if self._link.start == "latest":
@@ -170,18 +167,18 @@ class FirstPositions:
         return [item for item in items if offsets[item.source] < ends[item.source]]
 
     def _refuse_filled(self, items: Sequence[AssignedPartition]) -> None:
-        """A link that begins at its ``start`` would write what MM2 has mirrored a second time."""
+        """Raises if the link would begin at its ``start`` and write records again that MM2 has mirrored."""
         if found := _filled_by_mm2(self._link, self._target, items):
             topic = _offsets_of_mm2(self._link)
             raise StateError(
                 f"link {self._link.name}: it never ran, but {min(found.values())} has records, and MirrorMaker 2 has "
                 f"kept source offsets in {topic}: what it has mirrored would be written a second time",
-                fix="to go on where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
+                fix="to resume where it stopped: `eomirror adopt CONFIG`; if these records are not its own, delete "
                 f"topic {topic}",
             )
 
     def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
-        """What is kept of the replicator before us: so that offsets of groups that lag behind translate as well."""
+        """Returns control records of the previous replicator, which translate offsets of groups that lag behind."""
         before = self._predecessors.get(item.source)
         if before is None:
             return []
@@ -226,16 +223,16 @@ class FirstPositions:
         )
 
     def _starts(self, sources: Sequence[SourcePartition], start: str | int) -> dict[SourcePartition, int]:
-        """Offsets of ``earliest``, ``latest``, or the first record at or after a time in ms."""
+        """Returns the offsets of ``earliest``, ``latest``, or the first record at or after a time in ms."""
         if not sources:
             return {}
         if start in {"earliest", "latest"}:
             asked = self._source.offsets(sources, at=start, read_committed=True)
             return {source: asked[source] for source in sources}
-        # the ends come first: a record that arrives between both answers lies behind them, and is not passed over
+        # Ends are requested first: a record that arrives between both answers is then not skipped.
         ends = self._source.offsets(sources, at="latest", read_committed=True)
         found = self._source.offsets(sources, at=start, read_committed=True)
-        # -1: no record is as late as that time, so that everything there was lies before it
+        # -1: every record is older than that time.
         return {source: found[source] if found[source] >= 0 else ends[source] for source in sources}
 
 
@@ -246,13 +243,13 @@ def without_filled(
     known: Collection[SourcePartition],
 ) -> list[AssignedPartition]:
     """
-    What a link that has run may mirror: without new topics whose copies MirrorMaker 2 has filled; these are named.
+    Returns the partitions without those of new topics whose copies MirrorMaker 2 has filled; logs the latter.
 
     Args:
-        link: The link.
-        target: Of its target cluster.
-        items: What it should mirror.
-        known: Partitions that have a position, or are adopted.
+        link: A link that has run before.
+        target: Admin client of the target.
+        items: Partitions to mirror.
+        known: Partitions that have a position or are adopted.
 
     Raises:
         ClusterError: The target does not answer.
@@ -265,17 +262,17 @@ def without_filled(
             topic=topic,
             reason=f"it is new to the link, but {copy} has records, and MirrorMaker 2 has kept source offsets in "
             f"{_offsets_of_mm2(link)}: what it has mirrored would be written a second time",
-            fix="stop the mirror and MirrorMaker 2, and go on where that stopped: `eomirror adopt CONFIG`; or say "
-            "where each partition goes on, at 0 if these records are not MirrorMaker 2's: "
+            fix="stop the mirror and MirrorMaker 2, and resume where that stopped: `eomirror adopt CONFIG`; or set "
+            "the resume offset of each partition, 0 if these records are not MirrorMaker 2's: "
             f"`eomirror run CONFIG --adopt {topic}-0=OFFSET`",
         )
     return [item for item in items if item.source in known or item.source.topic not in found]
 
 
 def _filled_by_mm2(link: Link, target: ClusterAdmin, items: Sequence[AssignedPartition]) -> dict[str, str]:
-    """By topic the copy that has records, although the link has none of it, where MM2 has kept source offsets."""
+    """Returns, by topic, the copy that has records though the link has no position, if MM2 has kept source offsets."""
     topic = _offsets_of_mm2(link)
-    # a principal that may not see MM2's topics is not asked to
+    # The principal may lack the right to see MM2's topics.
     if not items or target.visible_topics([topic])[0].get(topic) is None:
         return {}
     copies = {(item.target_topic, item.source.partition): item.source.topic for item in items}

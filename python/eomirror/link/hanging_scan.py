@@ -1,8 +1,8 @@
 """
-Looks for transactions on a link's target that nobody will end (`eomirror.link.hanging_transactions`).
+Finds hanging transactions on a link's target (`eomirror.link.hanging_transactions`).
 
-librdkafka has no call for it, so the extension's own client asks leaders and coordinators (KIP-664).  Where it cannot
-serve the cluster, or the user of `status` may not ask, nothing is said: a look is no reason to fail.
+librdkafka has no call for it, so the extension's own client asks leaders and coordinators (KIP-664).  If it cannot
+serve the cluster, or the user of `status` lacks the rights, the scan reports nothing rather than fail.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ __all__ = ["HangingTransactions"]
 
 log = structlog.get_logger(__name__)
 
-# for each question: whoever asks for a status waits for it
+# Timeout of each request; the user of `status` waits for it.
 _SECONDS = 5.0
 _Where = tuple[str, int]
 
 
 class HangingTransactions:
     """
-    Looks at one link's target.
+    Scans one link's target for hanging transactions.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        admin: Of the same cluster.
+        admin: Admin client of the target.
     """
 
     def __init__(self, link: Link, target: Cluster, admin: ClusterAdmin) -> None:
@@ -60,16 +58,16 @@ class HangingTransactions:
         now_ms: int,
     ) -> list[Hanging]:
         """
-        Returns the transactions that nobody will end; none where that cannot be told.
+        Returns the hanging transactions; empty if they cannot be determined.
 
-        Two requests where nothing is open.
+        Sends two requests if no transaction is open.
 
         Args:
-            partitions: Topic and number of those to look at; they exist.
+            partitions: Topic and number of existing partitions to scan.
             positions: Valid position of each source partition.
             history: Position records that are still in the log.
             highest_lane: Highest lane number that the link ever used.
-            now_ms: Now, by the clock of the link's owner.
+            now_ms: Time by the clock of the link's owner.
         """
         try:
             return self._look(partitions, positions, history, highest_lane, now_ms)

@@ -1,4 +1,4 @@
-"""Ends what lanes of older layouts left open in the link's own topics (docs/adr/0012)."""
+"""Ends transactions that lanes of older layouts left hanging in the link's state topics (docs/adr/0012)."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ def end_left_open(
     link: Link, names: LinkNames, state: LinkState, hanging_client: HangingClient, highest: int
 ) -> None:
     """
-    End what hides the owner's records in control and positions; the lanes that left it open may never run again.
+    Ends hanging transactions that hide the owner's records in control and positions.
+
+    The lanes that left them may never run again.
 
     Args:
-        link: The link.
-        names: Its names.
-        state: Reads its topics.
-        hanging_client: Sees and ends what is open.
+        state: Reads the state topics.
         highest: Highest lane number that any generation ever used.
 
     Raises:
-        TransactionFailedError: It stays open, also after it was ended.
-        MirrorError: The target refuses us, or does not answer.
+        TransactionFailedError: A transaction stays open after it was ended.
+        MirrorError: The target refuses the request, or does not answer.
     """
     lanes = partial(hanging_client.lanes, highest)
     positions = partial(state.positions, wait_for_open=False, overruled=())
@@ -64,6 +63,6 @@ def end_left_open(
         mending = HangingResolver(names, hanging_client)
         if not mending.find_hanging_state(range(state.positions_partitions()), lanes, positions):
             return
-        # the markers of this end may be left out as well
+        # The target may fail to write the markers of this end as well.
         log.warning("left_open_ended", link=link.name, committed=mending.end({}))
-    raise TransactionFailedError("what lanes of older layouts left open stays open, also after it was ended")
+    raise TransactionFailedError("a transaction of an older layout's lane stays open after it was ended")

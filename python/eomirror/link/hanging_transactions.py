@@ -1,18 +1,18 @@
 """
-Transactions on the target that no coordinator will end, and that close a copy to ``read_committed`` readers: pure.
+Detects hanging transactions on the target, which close a copy to ``read_committed`` readers. Pure.
 
 A partition shows its records up to the last stable offset, where its first open transaction begins.  The coordinator
-ends each transaction, at the latest after the broker's ``transaction.max.timeout.ms``.  Where the coordinator's own
-log (``__transaction_state``) was lost, it knows nothing of the transaction, and the partition stays closed for ever.
+ends each transaction, at the latest after the broker's ``transaction.max.timeout.ms``.  If the coordinator's own
+log (``__transaction_state``) was lost, it does not know the transaction, and the partition stays closed for ever.
 
-When that is certain:
+A transaction hangs for certain in two cases:
 
-* A producer of the link wrote the transaction, as the positions say, and no transactional.id of the link has that
-  producer id any more.  The coordinator keeps the id for as long as the transaction is open, so it lost its state.
-* Somebody else wrote it, and the link has committed records behind its beginning for longer than the largest timeout.
-  The link's positions tell the time: timestamps of records are those of the source.
+* A producer of the link wrote it, according to the positions, and no transactional.id of the link has that producer id
+  any more.  The coordinator keeps the id for as long as the transaction is open, so it lost its state.
+* Another producer wrote it, and the link has committed records behind its beginning for longer than the largest
+  timeout.  The link's positions give the time: timestamps of records are those of the source.
 
-A transaction that ends while we ask is none: it must be open before and after the coordinators were asked.
+A transaction that ends during the scan does not count: it must be open before and after the coordinators were asked.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ DEFAULT_LONGEST_MS = 900_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hanging:
     """
-    A transaction that nobody will end.
+    A hanging transaction.
 
     Attributes:
-        topic: Topic of the target.
-        partition: Number.
-        producer_id: Who wrote it.
-        start: Offset of its first record; ``read_committed`` readers see nothing from there on.
+        producer_id: Id of the producer that wrote it.
+        start: Offset of its first record; ``read_committed`` readers see no records from this offset.
         end: High watermark of the partition.
-        since: It was open at this time already, ms since the epoch by the owner's clock; None where nothing tells.
-        problem: What is wrong, for people.
-        fix: What to do about it.
+        since: Latest possible time of its beginning, ms since the epoch by the owner's clock; None if unknown.
+        problem: Description for people.
+        fix: Recommended action.
     """
 
     topic: str
@@ -64,12 +62,12 @@ def candidates(
     found: Iterable[OpenRange], history: Iterable[Position], *, now_ms: int, longest_ms: int
 ) -> list[OpenRange]:
     """
-    Returns the open transactions that may hang: only of these coordinators are asked.
+    Returns the open transactions that may hang; coordinators are asked about these only.
 
     Args:
-        found: What is open.
+        found: Open transactions.
         history: Position records that are still in the log.
-        now_ms: Now, by the clock of the link's owner.
+        now_ms: Time by the clock of the link's owner.
         longest_ms: The target's ``transaction.max.timeout.ms``.
     """
     records = list(history)
@@ -91,12 +89,12 @@ def hanging(
     servers: str,
 ) -> list[Hanging]:
     """
-    Returns the transactions that nobody will end.
+    Returns the hanging transactions.
 
     Args:
-        before: `candidates`, as they were before the coordinators were asked.
-        after: What is open since.
-        living: Producer ids that transactional.ids of the link have, as their coordinators say.
+        before: `candidates`, found before the coordinators were asked.
+        after: Transactions that are open since.
+        living: Producer ids that the link's transactional.ids have, according to their coordinators.
         positions: Valid position of each source partition.
         history: Position records that are still in the log.
         servers: Bootstrap servers of the target, for the fix.
@@ -105,7 +103,7 @@ def hanging(
     ours = {position.producer_id for position in records}
     still = {(one.where, one.producer_id, one.start) for one in after}
     return [
-        _told(one, _since(one, records), positions, servers, ours=one.producer_id in ours)
+        _described(one, _since(one, records), positions, servers, ours=one.producer_id in ours)
         for one in sorted(before, key=lambda one: (*one.where, one.start))
         if one.producer_id not in living and (one.where, one.producer_id, one.start) in still
     ]
@@ -115,7 +113,7 @@ def with_hanging(status: LinkStatus, found: Sequence[Hanging]) -> LinkStatus:
     """Returns the status with these transactions; a partition without another problem gets that of its copy."""
     if not found:
         return status
-    # a copy's partitions have the numbers of the source's (rule 11)
+    # A copy's partitions have the numbers of the source's (EO-11).
     first = {(one.topic, one.partition): one for one in reversed(found)}
     partitions = tuple(
         replace(item, problem=one.problem, fix=one.fix)
@@ -127,7 +125,7 @@ def with_hanging(status: LinkStatus, found: Sequence[Hanging]) -> LinkStatus:
 
 
 def _since(one: OpenRange, history: Iterable[Position]) -> int | None:
-    """When a transaction was open for certain: when the link first committed a record behind its beginning."""
+    """Returns a time at which the transaction was open: the link's first commit of a record behind its beginning."""
     return min(
         (
             position.timestamp
@@ -145,7 +143,7 @@ def _is_overdue(since: int | None, *, now_ms: int, longest_ms: int) -> bool:
     return since is not None and now_ms - since > longest_ms
 
 
-def _told(
+def _described(
     one: OpenRange, since: int | None, positions: Iterable[Position], servers: str, *, ours: bool
 ) -> Hanging:
     where = f"{one.topic}-{one.partition}"
@@ -157,10 +155,10 @@ def _told(
     why = (
         "and the transaction coordinators do not know this producer of the link: __transaction_state was lost"
         if ours
-        else "longer than transaction.max.timeout.ms allows; the producer is none of this link's"
+        else "longer than transaction.max.timeout.ms allows; the producer does not belong to this link"
     )
     problem = (
-        f"{where} of the target is closed to read_committed readers from offset {one.start} on "
+        f"{where} of the target is closed to read_committed readers from offset {one.start} "
         f"({one.end - one.start} offsets):{known} a transaction of producer id {one.producer_id} is open there, {why}"
     )
     fix = (
@@ -182,7 +180,7 @@ def _told(
 
 
 def _committed(one: OpenRange, positions: Iterable[Position]) -> Position | None:
-    """The position that takes a record of the transaction for committed."""
+    """Returns the position that counts a record of the transaction as committed."""
     return next(
         (
             position

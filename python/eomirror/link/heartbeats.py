@@ -1,9 +1,9 @@
 """
-Heartbeats of a link, as MirrorMaker 2's readers know them (KIP-382).
+Heartbeats of a link in MirrorMaker 2's format (KIP-382).
 
-MM2's clients find out from the names of heartbeat topics alone which clusters feed one; monitoring looks at their
-timestamps.  Those that the link writes on the target itself show that it runs.  Those that it writes on the source
-are mirrored, and their copies show besides that it carries records.
+MM2's clients derive from the names of heartbeat topics which clusters feed a cluster; monitoring reads their
+timestamps.  Heartbeats that the link writes on the target show that it runs.  Heartbeats that it writes on the source
+are mirrored, and their copies also show that it carries records.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ __all__ = ["Heartbeats"]
 
 class Heartbeats:
     """
-    Writes them, to where ``heartbeats`` of the link says.
+    Writes heartbeats to the cluster that the link's ``heartbeats`` setting names.
 
     Args:
-        link: The link; its ``heartbeats`` is not ``off``.
-        source: Its source cluster.
-        target: Its target cluster.
-        clock: Where time comes from.
+        link: A link whose ``heartbeats`` is not ``off``.
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster, clock: Clock) -> None:
@@ -44,10 +41,10 @@ class Heartbeats:
         )
 
     def beat(self) -> None:
-        """Write one; never waits."""
+        """Writes one heartbeat; never blocks."""
         beat = Heartbeat(self._link.source, self._link.target, self._clock.wall_ms())
         self._producer.send(beat.key(), beat.value())
 
     def close(self) -> None:
-        """Send what is left, and close."""
+        """Flushes pending heartbeats and closes the producer."""
         self._producer.close()

@@ -1,4 +1,4 @@
-"""What the pump reads through: the link's state topics, and the topics of both clusters."""
+"""Reads the link's state topics, and the topics of both clusters, for a lane runner."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = ["LaneState", "LaneTopics"]
 log = structlog.get_logger(__name__)
 
 _ASK_SECONDS = 10.0
-# what the admin client itself waits, and a little more
+# The admin client's own timeout, and a little more.
 _DESCRIBE_SECONDS = 31.0
-# a leader is elected sooner than that, if any replica can be one
+# An election takes less than this if any replica is eligible.
 _ELECTION_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
 
@@ -45,9 +45,7 @@ class LaneState:
     Reads control and positions of a link.
 
     Args:
-        spec: The lane.
-        admin: Of the target cluster.
-        clock: Where time comes from.
+        admin: Admin client of the target.
     """
 
     def __init__(self, spec: LaneSpec, admin: ClusterAdmin, clock: Clock) -> None:
@@ -55,19 +53,19 @@ class LaneState:
         self._admin = admin
         self._positions_partitions = 0
         self._offset_map_partitions = 0
-        # somebody else's open transaction may hold us up for as long as its timeout
+        # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * spec.link.transaction_timeout + 10
         self._reader = CompactLogReader(
             spec.target, admin, client_id=self._names.client_id(f"lane-{spec.lane}"), clock=clock
         )
 
     def read_control(self) -> ControlView:
-        """What control says."""
+        """Returns the content of control."""
         _, records = self._reader.read(self._names.control_topic, seconds=self._patience)
         return control_view(records)
 
     def read_positions(self) -> Mapping[SourcePartition, Position]:
-        """The valid position of every source partition."""
+        """Returns the valid position of every source partition."""
         self._positions_partitions, records = self._reader.read(
             self._names.positions_topic, seconds=self._patience
         )
@@ -75,19 +73,20 @@ class LaneState:
 
     def state_topics(self) -> StateTopics:
         """
-        Names and partition counts of the topics a lane writes.
+        Returns names and partition counts of the topics that a lane writes.
 
         Raises:
-            UnreachableError: The target does not know the offset map, which may pass.
+            UnreachableError: The target does not know the offset map at this time.
         """
         if not (self._offset_map_partitions and self._positions_partitions):
             names = (self._names.offset_map_topic, self._names.positions_topic)
             found = self._admin.describe_topics(names)
             counts = [0 if facts is None else facts.partitions for facts in map(found.get, names)]
             if not all(counts):
-                # a guess would put chunks where nobody looks for them, and who translates an offset would skip records
+                # A guess would put chunks where readers do not look for them, and offset translation would skip
+                # records.
                 raise UnreachableError(
-                    f"topic {names[counts.index(0)]} is not there",
+                    f"topic {names[counts.index(0)]} does not exist",
                     fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
                 )
             self._offset_map_partitions, self._positions_partitions = counts
@@ -100,34 +99,28 @@ class LaneState:
         )
 
     def close(self) -> None:
-        """Close the reader."""
+        """Closes the reader."""
         self._reader.close()
 
 
 class LaneTopics:
-    """
-    Looks at the topics of both clusters.
-
-    Args:
-        spec: The lane.
-        clock: Where time comes from.
-    """
+    """Describes the topics of both clusters for one lane."""
 
     def __init__(self, spec: LaneSpec, clock: Clock = SYSTEM_CLOCK) -> None:
         names = LinkNames(spec.link.state_name)
         self._clock = clock
-        # target partitions that had no leader when we last looked
+        # Target partitions that had no leader at the last look.
         self._leaderless: set[tuple[str, int]] = set()
         role = names.client_id(f"lane-{spec.lane}")
         self._source = ClusterAdmin(spec.source, client_id=role)
         self.target_admin = ClusterAdmin(spec.target, client_id=role)
-        # target topic -> source topic; of several that share a target, any one
+        # Target topic -> source topic; any one of several that share a target.
         self._source_of = {item.target_topic: item.source.topic for item in spec.partitions}
 
     def facts(
         self, positions: Sequence[Position]
     ) -> Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]:
-        """Both sides of each partition, now; a topic that we may not see, or whose copy has no leader, is refused."""
+        """Returns the facts of both sides of each partition; refused are unauthorized topics and leaderless copies."""
         self._source_of.update({item.target_topic: item.topic for item in positions})
         (source_topics, source_refused), (target_topics, target_refused) = self._described(positions)
         on_source = [
@@ -147,7 +140,7 @@ class LaneTopics:
             source, target = source_topics.get(item.topic), target_topics.get(item.target_topic)
             copy = (item.target_topic, item.target_partition)
             silent = source is not None and item.partition in source.leaderless
-            # the log may begin behind where the epoch is compared, and an answer could not be told from another log's
+            # The log may begin behind the compared offset, and the answer would then fit another log as well.
             compared_earlier = item.epoch_offset is not None
             found[item.source] = (
                 SourceFacts(
@@ -173,7 +166,7 @@ class LaneTopics:
         return found
 
     def _described(self, positions: Sequence[Position]) -> tuple[_Visible, _Visible]:
-        """The topics of both sides; a copy that has just lost its leader gets some time to have one again."""
+        """Describes the topics of both sides; waits a while for a copy that has just lost its leader."""
         deadline = Deadline(_ELECTION_SECONDS, self._clock)
         while True:
             on_both = (
@@ -193,7 +186,7 @@ class LaneTopics:
             self._clock.sleep(_PAUSE_SECONDS)
 
     def ask_ids(self, source_topics: Sequence[str], target_topics: Sequence[str]) -> PendingPair:
-        """Ask for the ids of exactly these topics, one request a side, without waiting."""
+        """Requests the ids of exactly these topics, with one request per side, and does not wait."""
         return PendingPair(
             self._source.begin_describe(list(source_topics)),
             self.target_admin.begin_describe(list(target_topics)),
@@ -202,7 +195,7 @@ class LaneTopics:
 
     def limits(self, source_topic: str, target_topic: str) -> Limits:
         """
-        Effective settings of both topics; empty for a side where they may not be read.
+        Returns effective settings of both topics; empty for a side where they may not be read.
 
         Raises:
             UnreachableError: A cluster does not answer.
@@ -211,7 +204,7 @@ class LaneTopics:
 
     def target_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
         """
-        Effective settings of target topics, in one request; empty where they may not be read.
+        Returns effective settings of target topics, in one request; empty where they may not be read.
 
         Raises:
             UnreachableError: The target does not answer.
@@ -229,7 +222,7 @@ class LaneTopics:
 
     def source_policies(self, topics: Sequence[str]) -> Mapping[str, str | None]:
         """
-        ``cleanup.policy`` of source topics, in one request; None where it may not be read.
+        Returns ``cleanup.policy`` of source topics, in one request; None where it may not be read.
 
         Raises:
             UnreachableError: The source does not answer.
@@ -241,29 +234,29 @@ class LaneTopics:
         except UnreachableError:
             raise
         except MirrorError as error:
-            # batches and holes of a log prove nothing then
+            # Without the policy, batches and holes of a log prove nothing.
             log.info("policies_unknown", topics=len(topics), reason=error.message)
             return {}
         return {topic: entries["cleanup.policy"].value for topic, entries in found.items()}
 
     def raise_limit(self, target_topic: str, size: int) -> None:
         """
-        Set max.message.bytes of a target topic.
+        Sets max.message.bytes of a target topic.
 
         Raises:
-            MirrorError: We may not, or the cluster refuses or does not answer.
+            MirrorError: The right is missing, or the cluster refuses or does not answer.
         """
         self.target_admin.alter_configs(target_topic, {"max.message.bytes": str(size)})
 
     def close(self) -> None:
-        """Close both clients."""
+        """Closes both clients."""
         self._source.close()
         self.target_admin.close()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPair:
-    """Two describe requests that are on their way; ``source_of`` knows whose copy a target topic is."""
+    """Two describe requests in flight; ``source_of`` maps a target topic to its source topic."""
 
     source: PendingTopics
     target: PendingTopics
@@ -271,24 +264,24 @@ class PendingPair:
 
     def result(self) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
         """
-        Ids on the source and on the target; None for a topic that does not exist.
+        Returns topic ids on the source and on the target; None for a topic that does not exist.
 
         Raises:
-            AuthorizationError: We may not see a topic; names the source topic, which the lane stops.
+            AuthorizationError: A topic is not visible to the principal; names the source topic, which the lane stops.
             ClusterError: A cluster cannot be reached.
         """
         return _ids(self.source, {}), _ids(self.target, self.source_of)
 
 
 def _answers(topic: TopicFacts | None, number: int) -> bool:
-    """Whether there is somebody to ask for the offsets of a partition."""
+    """Returns True if the partition has a leader that can report its offsets."""
     return topic is not None and number < topic.partitions and number not in topic.leaderless
 
 
 def _silent(
     facts: TopicFacts | None, partition: tuple[str, int], cluster: str, topic: str
 ) -> UnreachableError | None:
-    """Why a partition that is there tells nothing."""
+    """Returns the error of an existing partition that has no leader; None otherwise."""
     if facts is None or partition[1] not in facts.leaderless:
         return None
     return without_leader(partition, cluster, topic=topic)
@@ -300,7 +293,7 @@ def _settings(admin: ClusterAdmin, topic: str) -> Mapping[str, str | None]:
     except UnreachableError:
         raise
     except MirrorError as error:
-        # they make the error say more, and are not needed for anything else
+        # Settings only make the error more precise; no decision needs them.
         log.info("settings_unknown", topic=topic, reason=error.message)
         return {}
     return {name: entry.value for name, entry in found.items()}

@@ -1,17 +1,17 @@
 """
-What an onlooker makes of an owner's claim: pure, claims and times in, a word out.
+Decides from its claim whether a link's owner is alive. Pure.
 
-A claim carries the wall clock of the machine that wrote it, and the onlooker has another one.  A claim that looks
-fresh is taken for one, since it says at the same time that both clocks agree.  One that looks old, or lies in the
-future, says nothing by itself: the owner may be dead, or a clock may be wrong (fault F34)::
+A claim carries the wall clock of the machine that wrote it, and the reader has another one.  A claim that looks
+fresh is believed, since it also shows that both clocks agree.  A claim that looks old, or lies in the future, is
+ambiguous: the owner may be dead, or a clock may be wrong (fault F34)::
 
-    owner (a day slow)     onlooker
+    owner (a day slow)     reader
     renews at 12:00        its clock says 12:00 of the next day: a claim that looks a day old
-    renews at 12:00:05     it has moved while we looked, so its owner lives, and its clock is a day slow
+    renews at 12:00:05     the claim moved while it was watched: the owner is alive, and its clock is a day slow
 
-So it is watched on our own monotonic clock, for longer than the owner's interval, as a mirror that wants the link
-does (rule 10, `eomirror.link.ownership.judge_claim`).  What remains: an owner whose clock runs ahead, and that dies,
-looks alive for as long as its last claim looks fresh.
+Such a claim is watched on the reader's own monotonic clock, for longer than the owner's interval, as by a mirror that
+wants the link (EO-10, `eomirror.link.ownership.judge_claim`).  One case remains: an owner whose clock runs ahead, and
+that dies, looks alive for as long as its last claim looks fresh.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Sight", "look_at_claim"]
 
-# a claim that is older by more renewals than this does not look fresh
+# A claim that is more renewals overdue than this is not fresh.
 _SILENT_INTERVALS = 3
-# nor does one that is further in the future than this
+# A claim that is further in the future than this is not fresh.
 _EARLY_INTERVALS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     """
-    What is known of an owner.
+    Liveness of an owner.
 
     Attributes:
         state: ``stopped`` (it released the link, or there was none), ``running``, or ``silent`` (its claim does not
-            move); empty when the claim has to be watched further.
-        offset_ms: How far its clock is ahead of ours, where they are known to disagree; else 0.
+            advance); empty if the claim has to be watched further.
+        offset_ms: How far its clock is ahead of ours, if they are known to disagree; else 0.
     """
 
     state: str
@@ -57,15 +57,15 @@ def look_at_claim(
     dead: bool = False,
 ) -> Sight:
     """
-    Whether the owner of a link lives.
+    Returns the liveness of a link's owner.
 
     Args:
-        first: The claim as it was when we came.
-        latest: The claim as seen now.
+        first: Claim at the beginning of the watch.
+        latest: Newest claim.
         watched: Seconds between the two, on our own monotonic clock.
         now_ms: Our wall clock.
         offset_ms: How far the owner's clock was found to be ahead of ours before.
-        dead: The claim's process is known to be dead.
+        dead: True if the claim's process is known to be dead.
     """
     if latest is None or latest.released:
         return Sight("stopped")

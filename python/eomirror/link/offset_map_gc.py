@@ -1,9 +1,9 @@
 """
-Finds chunks of the offset map that nobody can read any more, in the background of a lane.
+Finds chunks of the offset map that no reader can use any more, in the background of a lane.
 
-What lies below both log starts stands at the beginning of the map's log, because it was written first.  So only the
-beginning is read, a bounded part of it, every ten minutes.  The lane deletes what is found
-(`eomirror.lane.offset_map_compaction`); the thread here only looks, and what it cannot see this time it sees the next time.
+Chunks below both log starts are at the beginning of the map's log, because they were written first.  So every ten
+minutes a bounded part of the beginning is read.  The lane deletes the chunks that are found
+(`eomirror.lane.offset_map_compaction`); this thread only reads, and the next look finds the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 _FIRST_SECONDS = 60.0
 _SECONDS = 600.0
-# of each partition of the map's topic, about 3 MB
+# Per partition of the map's topic; about 3 MB.
 _MOST_RECORDS = 20_000
 _CLOSE_SECONDS = 2.0
 
@@ -42,14 +42,10 @@ _Range = tuple[int, int, int]
 
 class OffsetMapSweep:
     """
-    Looks at the beginning of a link's offset map for one lane.
+    Scans the beginning of a link's offset map for one lane.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        client_id: Client id that brokers see.
     """
 
     def __init__(
@@ -63,15 +59,15 @@ class OffsetMapSweep:
         self._next = clock.monotonic() + _FIRST_SECONDS
         self._thread: threading.Thread | None = None
         self._found: tuple[tuple[int, bytes], ...] = ()
-        # deleted by this lane, and perhaps not compacted away yet
+        # Deleted by this lane, and perhaps not compacted away yet.
         self._told: frozenset[tuple[int, bytes]] = frozenset()
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
         """
-        Look in the background, if it is time; returns at once.
+        Starts a look in the background if one is due; returns at once.
 
         Args:
-            positions: As committed by the lane.
+            positions: Positions that the lane has committed.
         """
         now = self._clock.monotonic()
         if now < self._next or self._thread is not None or not positions:
@@ -81,7 +77,7 @@ class OffsetMapSweep:
         self._thread.start()
 
     def take(self) -> tuple[tuple[int, bytes], ...]:
-        """Partition of the map and key of each chunk that was found since the last call."""
+        """Returns the map partition and key of each chunk that was found since the last call."""
         if self._thread is None or self._thread.is_alive():
             return ()
         self._thread = None
@@ -91,7 +87,7 @@ class OffsetMapSweep:
 
     def look(self, positions: Mapping[SourcePartition, Position]) -> tuple[tuple[int, bytes], ...]:
         """
-        Look now, and wait for the answer: partition of the map and key of each chunk.
+        Scans and waits; returns the map partition and key of each chunk.
 
         Raises:
             MirrorError: A cluster cannot be asked.
@@ -122,7 +118,7 @@ class OffsetMapSweep:
                     held.append((record.key or b"", []))
                     continue
                 topic, number, ranges = chunk_of(record)
-                # of another target topic: readers leave it out, and so do we
+                # A chunk of another target topic: readers ignore it.
                 if (topic, number) == (position.target_topic, position.target_partition):
                     held.append((record.key or b"", ranges))
             for one, log_of_it in chunks.items():
@@ -137,7 +133,7 @@ class OffsetMapSweep:
         return tuple(found)
 
     def close(self) -> None:
-        """Wait for a look that is under way, for a moment; it closes its clients itself."""
+        """Waits a moment for a look that is under way, which closes its own clients."""
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
 
@@ -145,7 +141,7 @@ class OffsetMapSweep:
         try:
             self._found = self.look(positions)
         except MirrorError as error:
-            # the map is only larger than it must be
+            # The only effect is a larger map.
             log.info("offset_map_not_swept", link=self._link.name, reason=error.message)
         else:
             log.debug("offset_map_swept", link=self._link.name, unreadable=len(self._found))

@@ -1,8 +1,8 @@
 """
-Reads what a link's offset map says of a few partitions, without reading all of it.
+Reads from a link's offset map the chunks of a few partitions, without reading all of it.
 
-All chunks of a source partition are in one partition of the map topic, and a later one counts.  So the log is read
-backwards, in windows that grow: the newest chunks answer for recent offsets by themselves
+All chunks of a source partition are in one partition of the map topic, and a later one overrules an earlier one.  So
+the log is read backwards, in windows that grow: the newest chunks suffice for recent offsets
 (`PartitionMap.part_to_target`), and only a question about the distant past, or about a hole between two chunks,
 reads to the beginning.
 """
@@ -52,10 +52,10 @@ class Question:
     An offset to translate.
 
     Attributes:
-        position: Of the source partition.  For an answer that holds behind the last record, it must have been read
-            before the question is put.
-        offset: On the source, or on the target when asked in reverse.
-        stable_end: In reverse: the target partition's last stable offset, read before the question is put.
+        position: Position of the source partition.  For an answer beyond the last record, it must have been read before
+            the question is made.
+        offset: Offset on the source, or on the target in reverse.
+        stable_end: In reverse: the target partition's last stable offset, read before the question is made.
     """
 
     position: Position
@@ -65,12 +65,9 @@ class Question:
 
 class OffsetMapReader:
     """
-    Answers where offsets are on the other side of a link, from the target alone; keeps its connections.
+    Translates offsets to the other side of a link, from the target alone; keeps its connections.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        clock: Where time comes from.
         first_window: Records of the map topic to read first.
     """
 
@@ -94,7 +91,7 @@ class OffsetMapReader:
 
     def positions(self) -> Mapping[SourcePartition, Position]:
         """
-        The valid position of every source partition; none if the link never ran.
+        Returns the valid position of every source partition; empty if the link never ran.
 
         Raises:
             StateError: A position is not readable.
@@ -107,9 +104,9 @@ class OffsetMapReader:
 
     def checkpoints(self) -> list[Checkpoint]:
         """
-        The newest committed checkpoint of each group and partition; none if there is no topic for them.
+        Returns the newest committed checkpoint of each group and partition; empty without a checkpoint topic.
 
-        Records that are no checkpoints are passed over, and named in the log: other tools write there too.
+        Unreadable records are skipped and logged: other tools write there too.
 
         Raises:
             ClusterError: The target cannot be read.
@@ -120,29 +117,29 @@ class OffsetMapReader:
         found: dict[bytes | None, Checkpoint] = {}
         for record in self._log.read(topic)[1]:
             if record.value is None:
-                # taken away, and not compacted yet
+                # Deleted, and not compacted away yet.
                 found.pop(record.key, None)
                 continue
             try:
                 found[record.key] = decode_checkpoint(record.key, record.value, where=record.where)
             except StateError as error:
                 log.warning("checkpoint_not_readable", reason=error.message)
-        # nobody can be asked for the group without a name (`eomirror.kafka.consumer_groups`), whoever wrote of it
+        # A group without a name cannot be queried (`eomirror.kafka.consumer_groups`).
         return [one for one in found.values() if one.group]
 
     def stable_ends(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
-        Last stable offsets of target partitions.
+        Returns last stable offsets of target partitions.
 
         Raises:
-            TopicError: One does not exist.
+            TopicError: A partition does not exist.
             ClusterError: The target cannot be read.
         """
         return self._admin.offsets(partitions, at="latest", read_committed=True) if partitions else {}
 
     def with_leader(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         """
-        Target partitions that can be asked now: to ask for one without a leader is to wait for it.
+        Returns the target partitions that have a leader: a request for another one would wait for an election.
 
         Raises:
             ClusterError: The target cannot be asked.
@@ -159,20 +156,20 @@ class OffsetMapReader:
 
     def log_starts(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """
-        Where target partitions begin.
+        Returns log start offsets of target partitions.
 
         Raises:
-            TopicError: One does not exist.
+            TopicError: A partition does not exist.
             ClusterError: The target cannot be read.
         """
         return self._admin.offsets(partitions, at="earliest", read_committed=True) if partitions else {}
 
     def answers(self, questions: Sequence[Question], *, reverse: bool = False) -> list[tuple[str, int]]:
         """
-        Kind and offset of each answer, as `PartitionMap` gives them.
+        Returns kind and offset of each answer, as `PartitionMap` gives them.
 
         Args:
-            questions: What is asked; many about one partition cost little more than one.
+            questions: Many about one partition cost little more than one.
             reverse: Offsets are on the target, answers on the source.
 
         Raises:
@@ -212,7 +209,7 @@ class OffsetMapReader:
 
     def oldest(self, sources: Iterable[SourcePartition], most: int) -> dict[int, list[LogRecord]]:
         """
-        The first committed records of the map, by partition of its topic.
+        Returns the first committed records of the map, by partition of its topic.
 
         Args:
             sources: Only partitions that hold chunks of these source partitions.
@@ -241,10 +238,11 @@ class OffsetMapReader:
 
     def ahead(self, positions: Collection[Position]) -> set[SourcePartition]:
         """
-        Source partitions of which the map knows committed records that their positions do not know.
+        Returns the source partitions for which the map has committed records beyond their positions.
 
-        What the map says of an earlier copy, or was left when a user went back (``--adopt``), does not count: it stands
-        before the chunk that names the last record of the position.
+        Chunks of an earlier copy, or from before a user moved back (``--adopt``), do not count: they precede the chunk
+        that
+        names the last record of the position.
 
         Args:
             positions: Each with a ``target_offset``.
@@ -291,7 +289,7 @@ class OffsetMapReader:
         return found
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         self._consumer.close()
         self._log.close()
         self._admin.close()
@@ -306,7 +304,7 @@ class OffsetMapReader:
         *,
         reverse: bool,
     ) -> None:
-        """Read backwards until everything about one partition of the map topic is answered."""
+        """Reads backwards until every question about one partition of the map topic is answered."""
         deadline = Deadline(_SECONDS, self._clock)
         start, end = span
         size = self._first_window
@@ -340,23 +338,24 @@ class OffsetMapReader:
             waiting = left
 
     def _name_foreign(self, records: Sequence[LogRecord]) -> None:
-        """Records that nobody of us wrote cannot be a chunk of any partition; each is named once."""
+        """Logs each record once that is no chunk of any partition, because another program wrote it."""
         for record in records:
             if not prefix_of_chunk(record.key) and record.where not in self._named:
                 self._named.add(record.where)
                 log.warning(
                     "record_passed_over",
-                    reason=f"{record.where}: its key is none of the offset map: {record.key!r:.120}",
+                    reason=f"{record.where}: its key is not an offset map key: {record.key!r:.120}",
                 )
 
     def _window(
         self, topic: str, part: int, low: int, high: int, *, last: bool, deadline: Deadline
     ) -> list[LogRecord]:
         """
-        Committed records of [low, high).
+        Returns committed records of [low, high).
 
-        At the end of the log an end of partition below ``high`` means that somebody's transaction is still open
-        (rule 3); further back, the first record or end at or beyond ``high`` ends the window.
+        At the end of the log, an end of partition below ``high`` means that another producer's transaction is still
+        open
+        (EO-3); further back, the first record or end at or beyond ``high`` ends the window.
         """
         self._consumer.assign([TopicPartition(topic, part, low)])
         records: list[LogRecord] = []
@@ -377,7 +376,7 @@ class OffsetMapReader:
                         return records
             raise UnreachableError(
                 f"could not read {topic}-{part} to offset {high} in time",
-                fix="see whether a transaction is left open there: kafka-transactions.sh find-hanging",
+                fix="check for a hanging transaction: kafka-transactions.sh find-hanging",
             )
         finally:
             self._consumer.unassign()
@@ -385,10 +384,10 @@ class OffsetMapReader:
 
 def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
     """
-    Target topic, partition and ranges of a record of the map that has a value.
+    Returns target topic, partition and ranges of a map record that has a value.
 
     Raises:
-        StateError: The value is not readable, or of a version that this release does not know; names the record.
+        StateError: The value is not readable, or has an unknown version; names the record.
     """
     try:
         return decode_offset_map(record.value or b"")
@@ -398,15 +397,15 @@ def chunk_of(record: LogRecord) -> tuple[str, int, list[tuple[int, int, int]]]:
 
 def take_chunk(found: PartitionMap, record: LogRecord, position: Position) -> None:
     """
-    Put a record of the map that has a value behind what is known of the partition that it speaks of.
+    Adds a map record that has a value to what is known of its partition.
 
     Args:
-        found: What is known; a chunk of another target partition than the position names is left out.
-        record: The record, behind all that were taken before.
-        position: Of the source partition.
+        found: Known ranges; a chunk of another target partition than the position's is ignored.
+        record: A record later than all that were added before.
+        position: Position of the source partition.
 
     Raises:
-        StateError: As `chunk_of`.
+        StateError: As for `chunk_of`.
     """
     try:
         found.take_in(record.value or b"", position.target_topic, position.target_partition)
@@ -416,11 +415,12 @@ def take_chunk(found: PartitionMap, record: LogRecord, position: Position) -> No
 
 def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None:
     """
-    What the position says by itself; None where the map has to be asked.
+    Returns the answer that the position alone gives; None if the map has to be read.
 
-    Where the mirror stands nothing needs to be looked up: a group that has read everything stands there.  And a
-    position that names no record of the target knows of none: it was adopted, and what the map says is about the copy
-    before, which may have been deleted since.  A group that was set to an offset of that one would skip what comes.
+    No look-up is needed at the mirror's own position: a group that has read everything is there.  A position without a
+    target record was adopted, and the map's chunks are about the copy before, which may have been deleted since.  A
+    group
+    that was set to an offset of that copy would skip records.
     """
     position = question.position
     if question.offset > position.offset and not reverse:
@@ -433,7 +433,7 @@ def _without_map(question: Question, *, reverse: bool) -> tuple[str, int] | None
 
 
 def _positions(questions: Sequence[tuple[int, Question]]) -> list[Position]:
-    """Each once: very many groups may ask about the same few partitions."""
+    """Returns each position once: very many groups may ask about the same few partitions."""
     return list({question.position.source: question.position for _, question in questions}.values())
 
 
@@ -453,7 +453,7 @@ def _maps(records: Sequence[LogRecord], positions: Sequence[Position]) -> dict[S
 
 
 def _compared(record: LogRecord, position: Position) -> tuple[bool, bool]:
-    """Whether a chunk names the last record of a position, and whether it names later ones."""
+    """Returns two flags: the chunk names the last record of the position; the chunk names later ones."""
     topic, number, ranges = chunk_of(record)
     last = position.target_offset
     if (topic, number) != (position.target_topic, position.target_partition) or last is None or not ranges:

@@ -1,4 +1,4 @@
-"""Reads what links write on a cluster, by their own topics there."""
+"""Reads the positions of all links that write to a cluster, from their state topics there."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ _PREFIX, _SUFFIX = "eomirror.", ".positions"
 
 class OtherLinks:
     """
-    Reads the positions of links that write a cluster; its reader connects when there is a link to read.
+    Reads positions of links that write to a cluster; connects when the first link is read.
 
     Args:
-        link: Name of the link that asks, for the log.
-        cluster: The cluster.
-        admin: Of the same cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        link: Name of the reading link, for the log.
+        admin: Admin client of the cluster.
+        client_id: Client id that brokers see.
         event: Name of the log event for a link whose topics cannot be read.
     """
 
@@ -61,13 +59,13 @@ class OtherLinks:
 
     def written(self, *, but: str = "", running_only: bool = False) -> Iterator[Opposite]:
         """
-        Each partition that a link writes, and where the link stands there.
+        Yields each partition that a link writes, with the link's position.
 
-        A link whose topics we may not read, or that are not in order, is logged and passed over.
+        A link whose topics may not be read, or are damaged, is logged and skipped.
 
         Args:
-            but: Name of a link to leave out, as its topics have it.
-            running_only: Leave out links without a living owner; their positions are not read.
+            but: State name of a link to leave out.
+            running_only: Skips links without a living owner; their positions are not read.
 
         Raises:
             ClusterError: The cluster does not list its topics.
@@ -93,7 +91,7 @@ class OtherLinks:
         ]
 
     def _recent(self, links: list[str]) -> list[str]:
-        """Those whose control topic has a record that is young enough for a living owner: one question for all."""
+        """Returns the links whose control topic has a record young enough for a living owner; sends one request."""
         if not links:
             return []
         controls = {(LinkNames(link).control_topic, 0): link for link in links}
@@ -102,13 +100,13 @@ class OtherLinks:
                 list(controls), at=self._clock.wall_ms() - LIVING_MS, read_committed=False
             )
         except MirrorError as error:
-            # one of them is gone or not ours to see: each is read by itself, and named where it cannot be
+            # A topic is deleted or not visible: each link is read separately, and logged if it cannot be read.
             log.debug("other_links_asked_one_by_one", link=self._link, reason=error.message)
             return links
         return [link for where, link in controls.items() if found[where] >= 0]
 
     def close(self) -> None:
-        """Close the reader."""
+        """Closes the reader."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -1,22 +1,21 @@
 """
-The owner of a link: takes it, publishes lane layouts, keeps the claim alive (rules 2, 8, 9, 10).
+The owner of a link: takes it, publishes lane layouts, keeps the claim alive (EO-2, EO-8, EO-9, EO-10).
 
 The steps of `LinkOwner.acquire`, with a crash point between each two:
 
-1. watch: read control, and wait until the claim in it is released, dead, or advances (then leave);
+1. watch: read control, and wait until its claim is released, dead, or advances (then leave);
 2. initialize: InitProducerId of the control producer, which fences an older owner's;
-3. read control again, to its end: nobody else can write it now; leave when somebody else has claimed the link since;
-4. check the positions against it (advisory: lanes of the old owner may still write), and what other links write on
+3. read control again, to its end: no other mirror can write it from here; leave if another mirror claimed the link;
+4. check the positions against it (advisory: lanes of the old owner may still write), and other links that write on
    the source;
-5. publish: generation + 1, our claim, and first positions of partitions that control does not know, in one
-   transaction;
+5. publish: generation + 1, our claim, and first positions of partitions that are new to control, in one transaction;
 6. fence: InitProducerId for every lane id that any generation ever used;
 7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
    under the same keys;
-8. look at other links again: of two that meet, or make the same copies, and start at the same time, one at least sees
-   the other's claim.
+8. check other links again: of two links that feed each other, or write the same copies, and start at the same time, at
+   least one sees the other's claim.
 
-Only when `acquire` has returned may lanes start; each reads control and positions again by itself.
+Lanes may start only after `acquire` has returned; each reads control and positions again.
 """
 
 from __future__ import annotations
@@ -85,24 +84,20 @@ _TRIES = 5
 
 class LinkOwner:
     """
-    Owns one link on behalf of one run of a mirror.  Thread-safe: one call at a time gets through.
+    Owns one link on behalf of one run of a mirror.  Thread-safe: calls are serialized.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
         run: Id of this run.
-        clock: Where time comes from.
         take_over: Take the link even from a living owner.
-        take_back: Take the link although it was handed to another replicator; ``adopt`` then says where it goes on.
-        adopt: Where to go on, for partitions whose position is missing or is to be overruled.
-        predecessors: What another replicator left of adopted partitions, if that is where they come from.
-        on_event: Told in a word what is being done, for progress.
-        into_filled: Whether records in copies that the link has no position for are meant to stay there.
-        hanging_client: Makes who sees and ends what was left open on the target (`eomirror.recovery.hanging_client`).
+        take_back: Take the link although it was handed to another replicator; ``adopt`` then holds its resume offsets.
+        adopt: Resume offsets of partitions whose position is missing or is overruled.
+        predecessors: State of another replicator for the partitions that are adopted from it.
+        on_event: Receives a short text for each step, for progress.
+        into_filled: True if records stay in copies that the link has no position for.
+        hanging_client: Makes the client for hanging transactions on the target (`eomirror.recovery.hanging_client`).
 
     Attributes:
-        published: Whether a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
+        published: True once a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
     """
 
     def __init__(
@@ -157,7 +152,7 @@ class LinkOwner:
         )
         self.published = False
         self._generation: Generation | None = None
-        # whether control holds exactly that: a publication that failed may have been committed all the same
+        # False after a failed publication, which may have been committed nevertheless.
         self._certain = True
         self._sequence = 0
         self._cluster_ids = ("", "")
@@ -170,19 +165,19 @@ class LinkOwner:
         self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool] = bool
     ) -> Layout:
         """
-        Take the link and publish a lane layout; see the module's docstring for the steps.
+        Takes the link and publishes a lane layout; see the module's docstring for the steps.
 
         Args:
-            lanes: How many lanes.
-            partitions: Everything to mirror.
-            stopped: Whether nobody wants the link any more; asked until the layout is published.
+            lanes: Number of lanes.
+            partitions: All partitions to mirror.
+            stopped: Returns True if the run was asked to stop; called until the layout is published.
 
         Raises:
-            StoppedError: ``stopped`` said so.
+            StoppedError: ``stopped`` returned True.
             SupersededError: A living mirror owns the link.
             StateError: The state topics contradict each other, or the link was handed to another replicator.
-            TopicError: Another link brings what this one would take back there.
-            MirrorError: A cluster refuses us.
+            TopicError: Another link would bring the mirrored records back.
+            MirrorError: A cluster refuses the request.
         """
         self._stopped = stopped
         with self._lock:
@@ -196,10 +191,10 @@ class LinkOwner:
                     self._refuse_handed_over(met)
                     return self._acquire(lanes, partitions, met.claim, fenced=fenced)
                 except FencedError as error:
-                    # somebody else initialized between two of our steps, and goes first now
+                    # Another mirror initialized between two of our steps; give way to it.
                     fenced = True
                     log.info("owner_fenced_while_taking", link=self._link.name, error=str(error))
-                    self._tell("somebody else is taking the link; looking again")
+                    self._tell("another mirror is taking the link; looking again")
                 except SupersededError:
                     raise
                 except LaneError as error:
@@ -217,12 +212,12 @@ class LinkOwner:
         self._initialize()
         crash_point("owner.initialized")
         view = self._read_control()
-        # claims that became visible between the last look and our InitProducerId
+        # Claims that became visible between the last look and our InitProducerId.
         if self._judge(met, view.claim, watched=float("inf")) is Looked.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)
         self._refuse_handed_over(view)
         crash_point("owner.control_read")
-        # before the old lanes are fenced: what their open transactions hide is of no newer generation
+        # Before the old lanes are fenced: their open transactions hide no newer generation.
         positions = self._state.positions(wait_for_open=False, overruled=self._adopt.keys())
         check_positions(
             self._link.name,
@@ -273,7 +268,7 @@ class LinkOwner:
         self._resolve_hanging(generation.highest_lane)
         crash_point("owner.fenced_all")
         if view.handed_over is not None:
-            # with the positions and not with the generation: between the two the old positions are those that count
+            # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._names.control_topic, 0, HandedOver.key(), None))
         if overruled:
             self._tell("adopting positions")
@@ -289,14 +284,14 @@ class LinkOwner:
         )  # fmt: skip
 
     def _meet(self, partitions: Sequence[AssignedPartition]) -> None:
-        """Refuse to run where another link runs that would carry records round, or makes the same copies."""
+        """Refuses to run beside another running link that closes a cycle with this one or writes the same copies."""
         source_id, target_id = self._cluster_ids
         self._opposite.look(partitions, target_cluster_id=target_id)
         self._copies.refuse_running(partitions, source_cluster_id=source_id)
 
     def _refuse_stopped(self) -> None:
         if self._stopped():
-            raise StoppedError(f"link {self._link.name}: told to stop before it was taken")
+            raise StoppedError(f"link {self._link.name}: stopped before it was taken")
 
     def _watch(self, met: Claim | None, *, fenced: bool) -> None:
         started = self._clock.monotonic()
@@ -315,7 +310,7 @@ class LinkOwner:
         self._control.initialize()
 
     def _read_control(self) -> ControlView:
-        """To its end; a gap that a lane left open there (`Gap`) is ended first, with all that its lane may still do."""
+        """Returns control up to its end; first ends a hanging transaction there (`Gap`) and all others of its lane."""
         if self._control.is_held():
             generation = self._state.control(wait_for_open=False).generation
             if generation is not None:
@@ -328,7 +323,7 @@ class LinkOwner:
         self._control.publish([said, self._claim(released=False), *first])
 
     def _fence(self, highest_lane: int) -> None:
-        """Every lane id that there ever was; a lane that starts later fences again."""
+        """Fences every lane id that was ever used; a lane that starts later fences its own id again."""
         names, lanes = self._names, range(highest_lane + 1)
         fence(
             self._target,
@@ -347,26 +342,26 @@ class LinkOwner:
 
     def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
         """
-        Add partitions to lanes: a revision, published before any lane hears of it.
+        Adds partitions to lanes with a revision, which is published before any lane receives it.
 
         Returns:
-            The partitions that each lane gets besides what it has; without what would go round, which is logged.
+            The added partitions of each lane, without those that would form a cycle, which are logged.
 
         Raises:
             SupersededError: Another mirror took the link.
-            MirrorError: The target refuses us.
+            MirrorError: The target refuses the request.
         """
-        # not under the lock: a source that does not answer must not keep the claim from being renewed
+        # Not under the lock: a source that does not answer must not delay the claim's renewal.
         partitions = self._opposite.harmless(partitions, target_cluster_id=self._cluster_ids[1])
         with self._lock:
             before = self._published() if self._certain else self._read_generation()
             self._certain = True
         had, known = before.assignment.partitions, before.assignment.known
-        # likewise; only the thread that calls this changes the generation
+        # Not under the lock either; only the calling thread changes the generation.
         partitions = self._copies.without_filled(partitions, known, source_cluster_id=self._cluster_ids[0])
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]
-            if not fresh:  # published by a call whose answer was lost: no lane has heard of it
+            if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
             after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
             self._certain = False
@@ -381,7 +376,7 @@ class LinkOwner:
 
     def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
         """
-        Renew the claim; call it every `CLAIM_INTERVAL_SECONDS`.  ``notes`` are committed with it.
+        Renews the claim and commits ``notes`` with it; to be called every `CLAIM_INTERVAL_SECONDS`.
 
         Raises:
             SupersededError: Another mirror took the link.
@@ -392,16 +387,16 @@ class LinkOwner:
 
     def check(self) -> None:
         """
-        Find out why a lane was fenced.
+        Finds out why a lane was fenced; returns if this mirror did it, and the lane is rebuilt.
 
         Raises:
-            SupersededError: By another mirror.  When this returns, it was by our own, and the lane is rebuilt.
+            SupersededError: Another mirror fenced the lane.
         """
         with self._lock:
             self._raise_if_superseded()
 
     def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
-        """Give the link up, with ``notes``, so that the next mirror need not watch our claim; never raises."""
+        """Releases the link, with ``notes``, so that the next mirror need not watch the claim; never raises."""
         with self._lock:
             if not self._control.ready or self._generation is None or self._closed:
                 return
@@ -412,19 +407,19 @@ class LinkOwner:
 
     def hand_over(self, records: Sequence[MetadataRecord], *, replicator: str, place: str) -> None:
         """
-        Give the link to another replicator, with what that needs to know, in one transaction.
+        Hands the link to another replicator, with the state that it needs, in one transaction.
 
-        Nobody can take the link in between: a newcomer's InitProducerId fences ours before it, and finds the link
-        handed over behind it.
+        No mirror can take the link in between: a newcomer's InitProducerId either fences this transaction, or comes
+        after it
+        and finds the link handed over.
 
         Args:
-            records: What the other replicator reads.
-            replicator: Its name.
-            place: The topic that they go to.
+            records: Records that the other replicator reads.
+            place: Topic that they go to.
 
         Raises:
             SupersededError: Another mirror took the link.
-            MirrorError: The target refuses us.
+            MirrorError: The target refuses the request.
         """
         with self._lock:
             told = HandedOver(
@@ -434,7 +429,7 @@ class LinkOwner:
             self._guarded(lambda: self._control.commit([*records, said, self._claim(released=True)]))
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         with self._lock:
             self._closed = True
             self._control.drop()
@@ -447,11 +442,11 @@ class LinkOwner:
     # -- inside ----------------------------------------------------------------------------------
 
     def _guarded(self, publish: Callable[[], None]) -> None:
-        """Publish; when that fails, take a new control producer, see whether we still own the link, repeat."""
+        """Publishes; on failure makes a new control producer, checks that this run still owns the link, and retries."""
         for attempt in range(_TRIES):
             try:
                 if not self._control.ready:
-                    # our own InitProducerId may fence a newcomer's: it finds our run in control and leaves
+                    # Our InitProducerId may fence a newcomer's; the newcomer finds our run in control and leaves.
                     self._raise_if_superseded()
                     self._initialize()
                     self._raise_if_superseded()
@@ -503,7 +498,12 @@ class LinkOwner:
         return self._generation
 
     def _read_generation(self) -> Generation:
-        """What control says now; it is ours, or we are superseded."""
+        """
+        Returns the generation in control, which is ours.
+
+        Raises:
+            SupersededError: Another mirror published a newer one.
+        """
         view = self._state.control()
         if after_fencing(view, run=self._run) is AfterFencing.LEAVE:
             raise superseded_by(self._link.name, view.claim, view.generation)

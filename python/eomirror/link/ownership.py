@@ -1,17 +1,17 @@
 """
-Who owns a link: pure decisions about claims and generations (rules 2 and 10).
+Ownership of a link: decisions about claims and generations (EO-2, EO-10). Pure.
 
-Nobody ping-pongs.  Two mirrors that are started for one link would otherwise fence each other for ever: each
-InitProducerId kills the other's producer, the other rebuilds, and so on.  So a newcomer looks before it takes:
+Two mirrors that are started for one link would fence each other for ever: each InitProducerId fences the other's
+producer, the other rebuilds, and so on.  So a newcomer looks before it takes the link:
 
 * it watches the owner's claim for longer than the owner's renewal interval; a claim that advances has a living
   owner, and the newcomer leaves (exit 5) unless it was told to take over;
-* a claim that stands still, was released, or whose process is known to be dead on this very machine is taken;
-* ``--take-over`` is meant for the owner that is there when the newcomer comes.  Of several newcomers with it, the
-  first that publishes owns the link, and the others leave: nobody asked them to take it from that one;
-* a newcomer that is fenced on its way gives way: whoever did it publishes its claim within moments, and taking the
-  link back before would fence it in turn.  Only when nothing appears it goes on;
-* a mirror that finds itself fenced reads control: its own run there means that a lane of its own did it, and
+* a claim that does not advance, was released, or whose process is known to be dead on this machine is taken;
+* ``--take-over`` applies to the owner that the newcomer meets.  Of several newcomers with it, the first that publishes
+  owns the link, and the others leave;
+* a newcomer that is fenced on its way gives way: the mirror that fenced it publishes its claim within moments, and
+  taking the link back earlier would fence that mirror in turn.  It continues only if no claim appears;
+* a mirror that finds itself fenced reads control: its own run there means that a lane of its own fenced it, and
   it rebuilds; another run means that it was superseded, and it leaves.
 """
 
@@ -48,15 +48,15 @@ __all__ = [
     "unpublished",
 ]
 
-#: How often an owner renews its claim.
+#: Seconds between renewals of an owner's claim.
 CLAIM_INTERVAL_SECONDS = 5.0
 
-#: For how many of the owner's intervals a newcomer watches a claim before it takes it for dead.
+#: Number of the owner's intervals for which a newcomer watches a claim before it counts as dead.
 WATCH_SHARE = 1.4
 
 
 class Looked(enum.Enum):
-    """What a newcomer makes of a claim: TAKE the link, WATCH the claim, or LEAVE to its living owner."""
+    """Decision about a claim: TAKE the link, WATCH the claim, or LEAVE to its living owner."""
 
     TAKE = "take"
     WATCH = "watch"
@@ -74,25 +74,25 @@ def judge_claim(
     fenced: bool = False,
 ) -> Looked:
     """
-    Decide about a claim that has been watched for ``watched`` seconds.
+    Decides about a claim that has been watched for ``watched`` seconds.
 
     Args:
-        first: The claim as it was when we came.
-        latest: The claim as seen now.
+        first: Claim at the beginning of the watch.
+        latest: Newest claim.
         run: Our own run.
-        watched: For how long, on our own monotonic clock (clocks are never compared).
+        watched: Seconds on our own monotonic clock (clocks are never compared).
         take_over: ``--take-over``.
-        is_dead: Whether the claim's process is known to be dead: only ever True on its own machine.
-        fenced: Whether somebody fenced our control producer before we had published anything.
+        is_dead: Returns True if the claim's process is known to be dead: only ever True on its own machine.
+        fenced: True if our control producer was fenced before we had published a claim.
     """
     moved = _renewal(first) != _renewal(latest)
     if fenced and not moved and watched < WATCH_SHARE * CLAIM_INTERVAL_SECONDS:
-        # the claim of whoever did it is on its way
+        # The claim of the mirror that fenced us is on its way.
         return Looked.WATCH
     if latest is None or latest.released or latest.run == run:
         return Looked.TAKE
     if is_dead(latest):
-        # whatever the claim does: its last renewal may become visible after its owner is gone
+        # Even if the claim advanced: its last renewal may become visible after its owner is gone.
         return Looked.TAKE
     if take_over and first is not None and first.run == latest.run:
         return Looked.TAKE
@@ -108,7 +108,7 @@ def _renewal(claim: Claim | None) -> tuple[str, int] | None:
 
 
 def superseded_by(link: str, claim: Claim | None, generation: Generation | None) -> SupersededError:
-    """The error for the mirror that leaves, naming the one that owns the link."""
+    """Returns the error for the mirror that leaves; names the mirror that owns the link."""
     if claim is not None and not claim.released:
         owner = f"run {claim.run} on {claim.host} (pid {claim.pid})"
     elif generation is not None:
@@ -122,7 +122,7 @@ def superseded_by(link: str, claim: Claim | None, generation: Generation | None)
 
 
 class AfterFencing(enum.Enum):
-    """What a fenced owner does: REBUILD, LEAVE, or LOOK again as a newcomer."""
+    """Next step of a fenced owner: REBUILD, LEAVE, or LOOK again as a newcomer."""
 
     REBUILD = "rebuild"
     LEAVE = "leave"
@@ -131,10 +131,10 @@ class AfterFencing(enum.Enum):
 
 def after_fencing(view: ControlView, *, run: str) -> AfterFencing:
     """
-    Decide after our control producer, or one of our lanes, was fenced.
+    Decides after our control producer, or one of our lanes, was fenced.
 
-    The other mirror may have fenced us without having published anything yet; then nothing in control is
-    newer than we are, and we look at the claim like any newcomer.
+    The other mirror may have fenced us before it published anything; then control has no record newer than ours, and
+    we look at the claim like any newcomer.
     """
     if view.generation is not None and view.generation.run != run:
         return AfterFencing.LEAVE
@@ -153,15 +153,13 @@ def next_generation(
     above: int = 0,
 ) -> Generation:
     """
-    The lane layout that a starting mirror, or one that changes its lanes, publishes.
+    Returns the lane layout that a starting mirror, or one that changes its lanes, publishes.
 
     Args:
-        view: What control says.
-        run: Run of the mirror.
-        lanes: How many lanes.
-        partitions: Everything to mirror.
+        lanes: Number of lanes.
+        partitions: All partitions to mirror.
         now_ms: Wall clock.
-        above: The newest generation that any position is of.
+        above: Newest generation of any position.
     """
     before = view.generation
     assignment = assign(None if before is None else before.assignment, lanes, partitions)
@@ -178,7 +176,7 @@ def next_generation(
 
 def revised(generation: Generation, partitions: Iterable[SourcePartition], *, now_ms: int) -> Generation:
     """
-    The same generation with partitions added; nobody else's lane changes (rule 2).
+    Returns the generation with partitions added; every other partition keeps its lane (EO-2).
 
     Raises:
         MirrorError: A partition would change its lane: a bug in the layout, refused before it is published.
@@ -203,7 +201,7 @@ def revised(generation: Generation, partitions: Iterable[SourcePartition], *, no
 
 def refuse_handed_over(link: str, view: ControlView) -> None:
     """
-    Refuse to mirror what another replicator mirrors since the link was handed to it.
+    Refuses to run if another replicator mirrors since the link was handed to it.
 
     Raises:
         StateError: The link was handed over, and not taken back since.
@@ -228,14 +226,14 @@ class _Lost:
 
 def is_complete(published: ControlView, view: ControlView, positions: Collection[SourcePartition]) -> bool:
     """
-    Whether a publication that was left open may be committed, whoever wanted what of it.
+    Returns True if a publication that was left hanging may be committed.
 
-    Its owner may have died before all of it was written, or some of it may be aborted by now.  A layout whose new
+    Its owner may have died before all of it was written, or part of it may be aborted.  A layout whose new
     partitions have no first positions would never run.
 
     Args:
-        published: What is open in control.
-        view: What control says without it.
+        published: Open records of control.
+        view: Control without them.
         positions: Partitions that have a position, open ones included.
     """
     if published.generation is None:
@@ -248,11 +246,13 @@ def unpublished(
     view: ControlView, positions: Mapping[SourcePartition, Position]
 ) -> dict[SourcePartition, Position]:
     """
-    First positions of partitions that control does not know: their layout was published with them, and is not shown.
+    Returns first positions of partitions that control does not know: the layout of their transaction is not visible.
 
-    The target left out how that transaction ended, and it was ended differently in control (docs/adr/0012).  No lane
-    can have run with that layout, because a lane runs with what control shows it.  They hold all the same: where the
-    link begins was decided with them, once, and the user may have named it.
+    The target did not write all markers of that transaction, and it was ended differently in control (docs/adr/0012).
+    No
+    lane can have run with that layout, because a lane runs with the visible one.  The positions are valid nevertheless:
+    the
+    link's beginning was decided with them, once, and the user may have chosen it.
     """
     known = frozenset() if view.generation is None else view.generation.assignment.known
     return {
@@ -266,10 +266,10 @@ def check_positions(
     link: str, view: ControlView, positions: Mapping[SourcePartition, Position], *, map_has_records: bool
 ) -> None:
     """
-    Refuse to start from state topics that contradict each other.
+    Refuses to start from state topics that contradict each other.
 
-    Read before anything is published, because publishing writes first positions under keys that a lost
-    control topic no longer knows, and compaction would then remove the old ones.
+    They are read before anything is published, because a publication writes first positions under keys that a lost
+    control topic does not know, and compaction would then remove the old ones.
 
     Raises:
         StateError: Control was lost or restored older than the positions, or the positions were lost.

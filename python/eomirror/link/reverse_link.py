@@ -1,15 +1,16 @@
 """
-Whether records would be written back to where they came from, by a link that another one comes to meet (pure).
+Detects replication cycles between two links that are configured in different files. Pure.
 
-Two links that carry equal names there and back are kept apart by the provenance header: what has passed the target is
-dropped.  Links of one file know of each other, and write it (`eomirror.topology.graph`).  That leaves two ways round::
+The provenance header keeps two links apart that carry equal names in both directions: records that have passed the
+target are dropped.  Links of one file know of each other and write the header (`eomirror.topology.graph`).  That leaves
+two possible cycles::
 
-    in two files, A->B and B->A       neither writes the header nor looks for it: each record goes round for ever
+    in two files, A->B and B->A       neither writes the header nor looks for it: each record cycles for ever
     B->A is added after a year        what A->B copied until then has no header: B->A takes it for B's own, and A
                                       gets every record of that year once more
 
-So a link asks, before it begins, whether the topics that it reads are written by a link that reads those which it
-writes.  Clusters and topics are compared by their ids: a topic that was created anew since is another one.
+So a link checks, before it begins, if the topics that it reads are written by a link that reads those which it
+writes.  Clusters and topics are compared by their ids: a recreated topic is another topic.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ __all__ = [
     "unmoved",
 ]
 
-#: A claim that is older than this has no living owner: it is renewed every few seconds, and clocks of two machines are
-#: not that far apart.
+#: A claim that is older than this has no living owner: it is renewed every few seconds, and the clocks of two machines
+#: differ by less.
 LIVING_MS = 60_000
 
 
@@ -51,10 +52,10 @@ class Opposite:
     A partition that another link writes, and ours reads.
 
     Attributes:
-        link: The other link, as its topics are named.
-        position: Where it stands.
-        adopted: Offset of the last record there that another replicator wrote before it; that one writes no header.
-        running: Somebody runs it, and it mirrors this partition.
+        link: State name of the other link.
+        position: Position of the other link.
+        adopted: Offset of the last record there that an earlier replicator wrote, which adds no header.
+        running: True if the other link has a living owner and mirrors this partition.
     """
 
     link: str
@@ -70,11 +71,11 @@ class Opposite:
 
 def runs(claim: Claim | None, *, dead: bool, now_ms: int) -> bool:
     """
-    Whether a link seems to have a living owner.
+    Returns True if a link seems to have a living owner.
 
     Args:
-        claim: What its control topic says.
-        dead: Whether the claim's process is known to be dead.
+        claim: Claim in its control topic.
+        dead: True if the claim's process is known to be dead.
         now_ms: Wall clock.
     """
     return claim is not None and not (claim.released or dead) and now_ms - claim.timestamp < LIVING_MS
@@ -84,14 +85,14 @@ def meetings(
     items: Iterable[AssignedPartition], opposites: Iterable[Opposite], *, target_cluster_id: str
 ) -> dict[SourcePartition, tuple[Opposite, ...]]:
     """
-    Which of our partitions another link writes from the very topic that we would write them to.
+    Returns our partitions that another link writes from the very topic that we would write them to.
 
     Args:
-        items: What our link mirrors.
-        opposites: What links write on our source.
-        target_cluster_id: Of the cluster that our link writes.
+        items: Partitions that our link mirrors.
+        opposites: Partitions that links write on our source.
+        target_cluster_id: Id of the cluster that our link writes to.
     """
-    # names besides ids: brokers that have no topic ids say the same of all topics
+    # Names besides ids: brokers without topic ids report the same id for all topics.
     written: dict[tuple[str, str, str, str, int], list[Opposite]] = defaultdict(list)
     for each in opposites:
         at = each.position
@@ -109,7 +110,7 @@ def meetings(
 def unmoved(
     positions: Mapping[SourcePartition, Position], besides: Collection[SourcePartition]
 ) -> dict[SourcePartition, int]:
-    """Where partitions begin of which nothing was mirrored yet, but for those that the user has positions for."""
+    """Returns the start offset of partitions of which no record was mirrored yet, except those that the user adopts."""
     return {
         source: position.offset
         for source, position in positions.items()
@@ -119,10 +120,10 @@ def unmoved(
 
 def still_marking(link: Link, positions: Iterable[Position]) -> Link:
     """
-    The link, which goes on marking its copies where it has begun to, unless ``provenance: off``.
+    Returns the link with provenance on if its positions show that it has marked copies, unless ``provenance: off``.
 
-    The way back may be out of the file for a month only.  What is copied without the header meanwhile would be brought
-    back by it, which goes on where it stood.
+    The way back may be missing from the file for a month only.  It resumes at its position, and would bring back all
+    copies that were written without the header in the meantime.
     """
     if link.provenance != "auto" or link.provenance_header or not any(each.header for each in positions):
         return link
@@ -133,18 +134,17 @@ def round_trip(
     link: str, met: Mapping[SourcePartition, Sequence[Opposite]], *, guard: bool
 ) -> TopicError | None:
     """
-    Why records would go round for ever; None where they would not.
+    Returns the error for records that would cycle for ever; None if they would not.
 
     Args:
-        link: Our link.
-        met: From `meetings`.
-        guard: Whether our link drops what has passed its target.
+        met: Result of `meetings`.
+        guard: True if our link drops records that have passed its target.
     """
     for source, each in ((source, each) for source, found in sorted(met.items()) for each in found):
         if each.running and not guard:
             return TopicError(
                 f"link {link}: topic {source.topic} is written by link {each.link}, which runs and reads what this "
-                "link would write: every record would go round for ever",
+                "link would write: every record would cycle for ever",
                 fix="put both links into one configuration, there and here, and name the one to run with --link: "
                 "then both mark what they copy; or use `naming: prefix`, or `exclude` the topic from one of them",
                 topic=source.topic,
@@ -160,13 +160,12 @@ def copies_back(
     guard: bool,
 ) -> TopicError | None:
     """
-    Why copies would be written back as new records; None where they would not.
+    Returns the error for copies that would be written back as new records; None if there are none.
 
     Args:
-        link: Our link.
-        starts: Where our link would begin, of partitions of which it has mirrored nothing.
-        met: From `meetings`.
-        guard: Whether our link drops what has passed its target.
+        starts: Start offset of partitions of which our link has mirrored no record.
+        met: Result of `meetings`.
+        guard: True if our link drops records that have passed its target.
     """
     for source, offset in sorted(starts.items()):
         for each in met.get(source, ()):

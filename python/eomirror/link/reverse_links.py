@@ -1,4 +1,4 @@
-"""Finds links that write what a link reads, by their own topics on its source (`eomirror.link.reverse_link` decides)."""
+"""Finds links that write a link's source topics, from their state topics (`eomirror.link.reverse_link` decides)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,18 @@ log = structlog.get_logger(__name__)
 
 class OppositeLinks:
     """
-    What other links write of what one link reads.
+    Other links that write the topics that one link reads.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        admin: Of the source cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        admin: Admin client of the source.
+        client_id: Client id that brokers see.
     """
 
     def __init__(
         self, link: Link, source: Cluster, admin: ClusterAdmin, *, client_id: str, clock: Clock
     ) -> None:
         self._link = link
-        # what cannot be read remains unknown
+        # Topics that cannot be read remain unknown.
         self._others = OtherLinks(
             link.name, source, admin, client_id=client_id, clock=clock, event="opposite_link_unknown"
         )
@@ -48,14 +45,14 @@ class OppositeLinks:
 
     def look(self, items: Sequence[AssignedPartition], *, target_cluster_id: str) -> None:
         """
-        See who writes these partitions from where we would write them to; what is found is kept until the next look.
+        Finds links that write these partitions from our copies; the result is kept until the next look.
 
         Args:
-            items: What the link mirrors.
-            target_cluster_id: Of the cluster that it writes.
+            items: Partitions that the link mirrors.
+            target_cluster_id: Id of the cluster that it writes to.
 
         Raises:
-            TopicError: They run, and records would go round for ever.
+            TopicError: Such links run, and records would cycle for ever.
             ClusterError: The source does not answer.
         """
         self._see(items, target_cluster_id)
@@ -64,10 +61,10 @@ class OppositeLinks:
 
     def refuse_copies(self, starts: Mapping[SourcePartition, int]) -> None:
         """
-        Refuse to begin before copies that could not be told from records of the source's applications.
+        Refuses to begin before copies that look like records of the source's applications.
 
         Args:
-            starts: Where the link would begin, of partitions of which it has mirrored nothing.
+            starts: Start offset of partitions of which the link has mirrored no record.
 
         Raises:
             TopicError: There are such copies.
@@ -79,11 +76,11 @@ class OppositeLinks:
         self, items: Sequence[AssignedPartition], *, target_cluster_id: str
     ) -> list[AssignedPartition]:
         """
-        Those of these new partitions, which begin at their beginning, that bring nothing back; the others are named.
+        Returns the new partitions that bring no copies back from their beginning; logs the others.
 
         Args:
             items: New partitions.
-            target_cluster_id: Of the cluster that the link writes.
+            target_cluster_id: Id of the cluster that the link writes to.
 
         Raises:
             ClusterError: The source does not answer.
@@ -107,11 +104,11 @@ class OppositeLinks:
         return [item for item in items if item.source.topic not in refused]
 
     def close(self) -> None:
-        """Close the reader."""
+        """Closes the reader."""
         self._others.close()
 
     def _see(self, items: Sequence[AssignedPartition], target_cluster_id: str) -> None:
         self._met = {}
-        # a prefixed copy is never read by the link that would bring it back: its name says where it has been
+        # A prefixed copy is never read by the reverse link: its name shows its origin.
         if items and self._link.naming.kind != "prefix":
             self._met = meetings(items, self._others.written(), target_cluster_id=target_cluster_id)

@@ -1,4 +1,4 @@
-"""What the topics of a link say to its owner: control, positions, and whether the offset map has records."""
+"""Reads a link's state topics for its owner: control, positions, and the offset map's log ends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ __all__ = ["LinkState"]
 
 class LinkState:
     """
-    Reads the topics of one link.
+    Reads the state topics of one link.
 
     Args:
-        link: The link.
-        target: Its target cluster.
-        admin: Of the target cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        admin: Admin client of the target.
+        client_id: Client id that brokers see.
     """
 
     def __init__(
@@ -39,20 +36,20 @@ class LinkState:
     ) -> None:
         self._names = LinkNames(link.state_name)
         self._admin = admin
-        # somebody else's open transaction may hold us up for as long as its timeout
+        # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * link.transaction_timeout + 10
         self._reader = CompactLogReader(target, admin, client_id=client_id, clock=clock)
 
     def control(self, *, wait_for_open: bool = True) -> ControlView:
         """
-        What control says.
+        Returns the content of control.
 
         Args:
             wait_for_open: See `CompactLogReader.read`.
 
         Raises:
             StateError: A record is not readable.
-            MirrorError: The target refuses us, or does not answer.
+            MirrorError: The target refuses the request, or does not answer.
         """
         topic = self._names.control_topic
         _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
@@ -62,15 +59,15 @@ class LinkState:
         self, *, wait_for_open: bool, overruled: Collection[SourcePartition]
     ) -> Mapping[SourcePartition, Position]:
         """
-        The valid position of every source partition.
+        Returns the valid position of every source partition.
 
         Args:
             wait_for_open: See `CompactLogReader.read`.
-            overruled: Partitions whose positions do not matter; left out.
+            overruled: Partitions whose positions are ignored.
 
         Raises:
             StateError: A record is not readable, or goes back.
-            MirrorError: The target refuses us, or does not answer.
+            MirrorError: The target refuses the request, or does not answer.
         """
         topic = self._names.positions_topic
         _, records = self._reader.read(topic, seconds=self._patience, wait_for_open=wait_for_open)
@@ -78,27 +75,27 @@ class LinkState:
 
     def positions_partitions(self) -> int:
         """
-        How many partitions the positions topic has.
+        Returns the partition count of the positions topic.
 
         Raises:
-            StateError: It is not there.
-            MirrorError: The target refuses us, or does not answer.
+            StateError: The topic does not exist.
+            MirrorError: The target refuses the request, or does not answer.
         """
         topic = self._names.positions_topic
         facts = self._admin.describe_topics([topic])[topic]
         if facts is None:
             raise StateError(
-                f"topic {topic} is not there",
+                f"topic {topic} does not exist",
                 fix="restore the eomirror.* topics of the link together; see `eomirror plan CONFIG`",
             )
         return facts.partitions
 
     def map_has_records(self) -> bool:
         """
-        Whether the offset map holds anything, committed or not.
+        Returns True if the offset map's log is not empty, committed or not.
 
         Raises:
-            MirrorError: The target refuses us, or does not answer.
+            MirrorError: The target refuses the request, or does not answer.
         """
         topic = self._names.offset_map_topic
         facts = self._admin.describe_topics([topic])[topic]
@@ -109,5 +106,5 @@ class LinkState:
         return any(end > 0 for end in ends.values())
 
     def close(self) -> None:
-        """Close the reader."""
+        """Closes the reader."""
         self._reader.close()

@@ -1,14 +1,14 @@
 """
-Where a link stands, told from its topics alone: pure, records in and a picture out.
+Status of a link, derived from its topics alone. Pure.
 
-Nothing here needs a running mirror.  Lag in records is the source's last stable offset minus the position;
-lag in seconds is the age of the oldest record that is not mirrored yet, by its own timestamp and our clock.  Rates and
-ages of what the mirror wrote are told by its own clock, as `eomirror.link.liveness` found it; where that is not ours, nobody
-knows which one is wrong, and lag in seconds is not known.
+No running mirror is needed.  Lag in records is the source's last stable offset minus the position.  Lag in seconds
+is the age of the oldest record that is not mirrored yet, by its own timestamp and our clock.  Rates and ages of the
+mirror's own records are computed with the mirror's clock, as `eomirror.link.liveness` found it.  If that differs from
+ours, either may be wrong, and lag in seconds is unknown.
 
-A position is only compared with the topics it speaks of: `eomirror.recovery.resume.decide_resume`, which decides what
-a lane does when it comes up, is asked here as well, so that ``problem`` names what stops (or would stop) a topic.
-What cannot be seen from outside is a record that the target refuses: only the running mirror knows that reason.
+A position is compared only with the topics that it names.  `eomirror.recovery.resume.decide_resume`, which decides at
+the start of a lane, is used here as well, so that ``problem`` names what stops (or would stop) a topic.
+A record that the target refuses cannot be seen from outside: only the running mirror knows that reason.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
 #: Records per second are averaged over this time before the newest commit.
 RATE_WINDOW_SECONDS = 10.0
 
-# clocks of machines that are kept in step are closer to each other than this, and records from the future are none
+# Synchronized clocks differ by less than this; a record from further in the future has a wrong timestamp.
 _IN_STEP_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """
-    A mirrored partition as both clusters describe it now.
+    A mirrored partition as both clusters describe it.
 
     Attributes:
         source: The source partition, its high watermark included.
-        lso: Its last stable offset; None when the partition does not exist.
+        lso: Its last stable offset; None if the partition does not exist.
         target: The target partition.
     """
 
@@ -66,30 +66,25 @@ class Observed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """
-    One source partition.
+    Status of one source partition.
 
     Attributes:
-        topic: Source topic.
-        partition: Source partition.
-        target_topic: Where it goes.
-        lane: Lane that mirrors it.
         position: Next offset to fetch, as committed.
-        source_lso: Last stable offset of the source; None when not known.
-        lag_records: Offsets between both (markers count); None when not known, and with a ``problem``.
-        lag_seconds: Age of the oldest record not mirrored; 0 when there is none; None when not known, such as for one
+        source_lso: Last stable offset of the source; None if unknown.
+        lag_records: Offsets between both (markers count); None if unknown, and with a ``problem``.
+        lag_seconds: Age of the oldest record not mirrored; 0 if there is none; None if unknown, such as for a record
             from the future.
         records: Records mirrored since the link first ran.
-        copied_headers: Of them, those that carried the provenance header of another record: an application had
-            copied it.
-        rate: Records per second over the last `RATE_WINDOW_SECONDS` before now.
-        last_commit: When the position was committed, ms since the epoch.
-        parked: Nobody mirrors it: it has a position, but is not in the newest generation's assignment.
-        stopped: The owner has stopped its topic, or did before it ended; ``lag_records`` counts on.
-        problem: Why it cannot be mirrored from where it stands, such as a recreated or truncated source, or is parked
-            although the link's topics match it, or why its topic is stopped; empty where nothing is wrong.
-        fix: What to do about that.
-        missing: Source offsets that were passed over since the link first ran, and that no batch had: holes, which
-            compaction makes, and a lost segment file.  The client plane counts those only that it has looked at.
+        copied_headers: Of these, records with the provenance header of another record, copied by an application.
+        rate: Records per second over the last `RATE_WINDOW_SECONDS`.
+        last_commit: Commit time of the position, ms since the epoch.
+        parked: True if it has a position but is not in the newest generation's assignment, so no lane mirrors it.
+        stopped: True if the owner has stopped its topic, or had when it ended; ``lag_records`` is still counted.
+        problem: Reason that it cannot be mirrored from its position (recreated or truncated source), is parked
+            although the link's topics match it, or that its topic is stopped; empty without a problem.
+        fix: Recommended action.
+        missing: Skipped source offsets since the link first ran that were in no batch: holes, which
+            compaction makes, and a lost segment file.  The client plane counts only those that it has looked at.
     """
 
     topic: str
@@ -114,14 +109,14 @@ class PartitionStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsStatus:
     """
-    Followed groups of a link, as the checkpoints in the target tell.
+    Followed groups of a link, according to the checkpoints in the target.
 
     Attributes:
         followed: Groups with a checkpoint in a mirrored topic.
         offsets: Checkpoints of these groups, one per partition.
-        last_checkpoint: When the newest was written, ms since the epoch; None where there is none.
-        unreadable: Records that are no checkpoint; they are passed over.
-        first_unreadable: Where the first of them is, and what is wrong with it; empty for none.
+        last_checkpoint: Timestamp of the newest checkpoint, ms since the epoch; None without checkpoints.
+        unreadable: Skipped records that are not checkpoints.
+        first_unreadable: Location and error of the first of them; empty for none.
     """
 
     followed: int
@@ -135,10 +130,10 @@ def groups_status(
     checkpoints: Iterable[tuple[Checkpoint | str, int]], topics: Collection[str]
 ) -> GroupsStatus:
     """
-    What the records of the checkpoint topic say about the groups of one link.
+    Returns the status of one link's groups from the records of the checkpoint topic.
 
     Args:
-        checkpoints: Checkpoint (or why a record is none) and timestamp of each, in the order of the log.
+        checkpoints: Checkpoint (or the reason why a record is not one) and timestamp of each, in the order of the log.
         topics: Target topics of the link; other links of the same source write checkpoints too.
     """
     newest: dict[tuple[str, str, int], int] = {}
@@ -159,10 +154,10 @@ def groups_status(
 
 def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
     """
-    Which planes serve a link, in a line; empty when no lane has said so.
+    Returns one line that names the planes of a link's lanes; empty if no lane has reported its plane.
 
     Args:
-        lanes: Number, plane, and why it is not the native one, of each lane.
+        lanes: Number, plane, and the reason against the native plane, of each lane.
     """
     of: dict[tuple[str, str], list[str]] = {}
     for number, plane, reason in lanes:
@@ -179,30 +174,29 @@ def planes_line(lanes: Iterable[tuple[int, str, str]]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
     """
-    One link.
+    Status of one link.
 
     Attributes:
-        link: Its name.
         state: ``never ran``, ``stopped`` (its owner released it), ``running``, ``silent`` (the owner's claim does not
-            move), ``handed back`` (MirrorMaker 2 mirrors since), or ``unknown`` (its topics cannot be read now).
+            advance), ``handed back`` (MirrorMaker 2 mirrors since), or ``unknown`` (its topics cannot be read).
         owner: Run, host and pid of the owner, and the age of its claim in seconds; None if it never ran.
-        clock_offset_seconds: How far the owner's clock is ahead of ours, where they disagree; 0 where they agree, or
-            nobody knows.
+        clock_offset_seconds: How far the owner's clock is ahead of ours; 0 if they agree, or if that is unknown.
         generation: Newest lane layout.
-        lanes: Lane -> its newest attempt, with the plane that moves its bytes and why that is not the native one.
-        lag_records: Sum over partitions that are not parked; None when one is not known, or was left out.
-        lag_seconds: Largest over partitions that are not parked; None when one is not known, or was left out.
+        lanes: Lane -> its newest attempt, with its plane and the reason against the native one.
+        lag_records: Sum over partitions that are not parked; None if one is unknown, or was left out.
+        lag_seconds: Largest over partitions that are not parked; None if one is unknown, or was left out.
         rate: Records per second, all partitions.
         partitions: One per source partition that has a position.
         stopped: Topics that the owner has stopped, or had when it ended: topic, reason, fix, exit code of the error,
-            lane and run that stopped it, and when.  A topic that goes on is taken out.
+            lane and run that stopped it, and time.  A topic that resumes is removed.
         gaps: Accepted gaps.
-        groups: Followed groups, as their checkpoints tell; None if the link writes none.
-        problem: Why the source, or with ``unknown`` the link, could not be looked at; empty if it could.
-        fix: What to do about that.
-        hanging: Transactions on the target that nobody will end (`eomirror.link.hanging_transactions.Hanging`), of the link's own topics
-            too; the first of each copy is the problem of its partition as well.
-        drifted: Topics of the link's own whose settings lose what it must remember, each with the fix.
+        groups: Followed groups, according to their checkpoints; None if the link writes none.
+        problem: Reason that the source, or with ``unknown`` the link, could not be read; empty if it could.
+        fix: Recommended action.
+        hanging: Hanging transactions on the target (`eomirror.link.hanging_transactions.Hanging`), also of the link's
+            own
+            topics; the first of each copy is the problem of its partition as well.
+        drifted: State topics whose settings lose records, each with the fix.
     """
 
     link: str
@@ -224,7 +218,7 @@ class LinkStatus:
     hanging: tuple[dict[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``: topics hold their partitions."""
+        """Returns the status for ``-o json``: topics hold their partitions."""
         body = asdict(self)
         topics: dict[str, list[dict[str, Any]]] = {}
         for partition in body.pop("partitions"):
@@ -250,22 +244,19 @@ def link_status(
     fix: str = "",
 ) -> LinkStatus:
     """
-    Put a link's picture together.
+    Returns the status of a link.
 
     Args:
-        link: Name of the link.
-        control: Its control topic.
-        positions: Valid position of each source partition.
         history: Every position record still in the log, for the rate.
         attempts: Claims of lanes.
         observed: Both sides of each partition, as far as the clusters answered.
         oldest: Timestamp in ms of the first record behind each position that lags, as far as known.
         now_ms: Our wall clock.
-        sight: What we made of the owner's claim.
+        sight: Liveness of the owner.
         accept_gaps: ``on_gap: accept``.
-        left_out: Parked partitions that the link should mirror, and what keeps it from that, as far as can be seen.
-        problem: Why the source could not be looked at.
-        fix: What to do about that.
+        left_out: Parked partitions that the link should mirror, and the reason that it cannot, as far as visible.
+        problem: Reason that the source could not be read.
+        fix: Recommended action for it.
     """
     if control.generation is None:
         return LinkStatus(link=link, state="never ran")
@@ -293,7 +284,7 @@ def link_status(
         else _with_stop(item, stopped.get(source.topic))
         for source, item in shown.items()
     )
-    # what was left out falls behind, and nobody knows how far: that is not to look like a link without lag
+    # A left-out partition falls behind by an unknown amount: the link must not look like one without lag.
     mirrored = [item for item in partitions if not item.parked or item.problem]
     return LinkStatus(
         link=link,
@@ -364,7 +355,7 @@ def _partition(
     if observed is not None and not parked:
         decision = decide_resume(position, observed.source, observed.target, accept_gaps=accept_gaps)
         if isinstance(decision, Stop):
-            # offsets of another topic, or of a log that lost its end, say nothing about this position
+            # Offsets of another topic, or of a log that lost its end, cannot be compared with this position.
             problem, fix = decision.error.message, decision.error.fix
         elif observed.lso is not None:
             lag = max(0, observed.lso - position.offset)
@@ -395,7 +386,7 @@ def _partition(
 def _left_out(
     partition: PartitionStatus, reason: MirrorError | None, stop: Stopped | None
 ) -> PartitionStatus:
-    """One that a running mirror, or its last start, goes on without."""
+    """Returns the status of a partition that a running mirror, or its last start, leaves out."""
     where = f"{partition.topic}-{partition.partition}"
     if reason is None and stop is not None:
         problem, fix = stop.reason, stop.fix
@@ -410,7 +401,7 @@ def _left_out(
 def _stopped(
     control: ControlView, positions: Mapping[SourcePartition, Position], left_out: Collection[str]
 ) -> dict[str, Stopped]:
-    """Return what control shows as stopped, by topic, without topics that the link does not mirror any more."""
+    """Returns the topics that control shows as stopped, without topics that the link does not mirror any more."""
     generation = control.generation
     assigned = set() if generation is None else {each.topic for each in generation.assignment.partitions}
     parked = {source.topic for source in positions} - assigned - set(left_out)
@@ -418,7 +409,7 @@ def _stopped(
 
 
 def _with_stop(partition: PartitionStatus, stop: Stopped | None) -> PartitionStatus:
-    """Return the partition as its owner left it; what the topics themselves tell now comes first."""
+    """Returns the partition with its owner's stop; a problem that the topics show themselves comes first."""
     if stop is None or partition.parked:
         return partition
     problem = partition.problem or stop.reason
@@ -428,7 +419,7 @@ def _with_stop(partition: PartitionStatus, stop: Stopped | None) -> PartitionSta
 
 def _rates(history: Iterable[Position], now_ms: int) -> dict[SourcePartition, float]:
     since = now_ms - RATE_WINDOW_SECONDS * 1000
-    # a transaction may hold several positions of a partition, each in place of the one before
+    # A transaction may hold several positions of a partition, each in place of the one before.
     held: dict[tuple[SourcePartition, Any], int] = {}
     for position in history:
         if position.timestamp >= since:

@@ -1,4 +1,4 @@
-"""Reads what `eomirror.link.status` needs: the link's topics on the target, and what both sides' topics are now."""
+"""Reads the input of `eomirror.link.status`: the link's topics on the target, and the topics of both sides."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ __all__ = ["HangingLook", "StatusReader"]
 log = structlog.get_logger(__name__)
 
 _PEEK_SECONDS = 2.0
-# status is asked for when something is away: it ends within 10 s then, its own start included
+# Status is used when a cluster is down: it then ends within 10 s, its own start included.
 _AWAY_SECONDS = 7.0
-# between two looks at a claim that is watched
+# Between two looks at a claim that is watched.
 _LOOK_SECONDS = 0.5
 
 
 class HangingLook(Protocol):
-    """Looks for transactions that nobody will end: `eomirror.link.hanging_scan.HangingTransactions`."""
+    """Scans for hanging transactions: `eomirror.link.hanging_scan.HangingTransactions`."""
 
     def look(
         self,
@@ -66,19 +66,15 @@ class HangingLook(Protocol):
         highest_lane: int,
         now_ms: int,
     ) -> Sequence[Hanging]:
-        """Returns those in these partitions; none where that cannot be told."""
+        """Returns the hanging transactions of these partitions; empty if they cannot be determined."""
 
 
 class StatusReader:
     """
-    Tells where one link stands; keeps its connections, so that it may be asked again and again.
+    Reads the status of one link; keeps its connections for repeated reads.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
-        hanging: Makes what looks for transactions on the target that nobody will end; None to look for none.
-        clock: Where time comes from.
+        hanging: Makes the scanner for hanging transactions on the target; None to skip the scan.
     """
 
     def __init__(
@@ -92,7 +88,7 @@ class StatusReader:
     ) -> None:
         self._link = link
         self._clock = clock
-        # how far the owner's clock is ahead of ours, as far as we know
+        # How far the owner's clock is ahead of ours, as far as known.
         self._offset_ms = 0
         self._names = LinkNames(link.state_name)
         role = self._names.client_id("status")
@@ -106,17 +102,16 @@ class StatusReader:
 
     def read(self) -> LinkStatus:
         """
-        Where the link stands now; takes some seconds more where the owner's claim has to be watched.
+        Returns the status of the link; takes some seconds more if the owner's claim has to be watched.
 
         Raises:
-            ClusterError: The target cannot be reached.  A source that is down only leaves lags unknown, a topic
-                that is gone only its own.
+            ClusterError: The target cannot be reached.  If the source is down, or a topic is deleted, lags are unknown.
         """
         topics = [self._names.control_topic, self._names.positions_topic]
         own = self._target.describe_topics(topics)
         if any(facts is None for facts in own.values()):
             return LinkStatus(link=self._link.name, state="never ran")
-        # what is not mirrored now, and how old it is, is told of this moment: what follows takes seconds
+        # Lags and ages refer to this moment: the following reads take seconds.
         now_ms = self._clock.wall_ms()
         first = self._control()
         records = self._read(self._names.positions_topic)
@@ -133,9 +128,9 @@ class StatusReader:
         positions = valid_positions(records)
         generation = first.generation
         assigned = generation.assignment.partitions if generation is not None else {}
-        # what is parked may be gone from either side, and that is nobody's problem
+        # A parked partition may be deleted on either side; that is not a problem.
         mirrored = [position for source, position in positions.items() if source in assigned]
-        # at the same time: a source that is away and an owner that is silent take seconds each
+        # Concurrently: an unreachable source and a silent owner take seconds each.
         sides = _Beside(lambda: self._both_sides(mirrored, positions.keys() - assigned.keys()))
         control, sight = self._look(first)
         observed, left_out, oldest, problem = sides.result()
@@ -156,7 +151,7 @@ class StatusReader:
         )
         found = replace(found, drifted=self._drifted())
         if self._hanging is not None and control.generation is not None:
-            # a source that is away leaves nothing observed, and its copies are needed most then
+            # With an unreachable source nothing is observed; the scan of its copies is needed most then.
             copies = [SourcePartition(item.target_topic, item.target_partition) for item in mirrored]
             there = _copies(mirrored, observed) if observed else _existing(self._target, copies)[1]
             hung = self._hanging.look(
@@ -171,7 +166,7 @@ class StatusReader:
         return replace(found, groups=self._groups(targets)) if self._link.groups else found
 
     def _drifted(self) -> tuple[str, ...]:
-        """Which of the link's own topics lose records to retention; none where we may not see their settings."""
+        """Returns the state topics that lose records to retention; empty if their settings may not be read."""
         names = self._names
         topics = [names.control_topic, names.positions_topic, names.offset_map_topic]
         there, _ = self._target.visible_topics(topics)
@@ -186,13 +181,17 @@ class StatusReader:
             if "cleanup.policy" in configs
         }
         return tuple(
-            f"topic {topic} has cleanup.policy={policy}: retention deletes the mirror's own memory; {policy_fix(topic)}"
+            f"topic {topic} has cleanup.policy={policy}: retention deletes the mirror's state; {policy_fix(topic)}"
             for topic, policy in policies.items()
             if policy != "compact"
         )
 
     def _both_sides(self, mirrored: list[Position], parked: Collection[SourcePartition]) -> _Sides:
-        """Both sides of what is mirrored, what of the rest should be, and the age of what lags; or why not."""
+        """
+        Observes mirrored partitions, parked ones that should be mirrored, and ages of lagging records.
+
+        Returns the source's error if it cannot be reached.
+        """
         try:
             observed = self._observe(mirrored)
             left_out = self._left_out(parked)
@@ -206,7 +205,7 @@ class StatusReader:
         return observed, left_out, self._oldest(behind), None
 
     def _look(self, first: ControlView) -> tuple[ControlView, Sight]:
-        """The control topic, and what its claim says of the owner."""
+        """Returns the control topic and the liveness of the owner."""
         began = self._clock.monotonic()
         control = first
         while True:
@@ -232,7 +231,7 @@ class StatusReader:
         return self._reader.read(topic, seconds=_AWAY_SECONDS, wait_for_open=False, renewed=True)[1]
 
     def _groups(self, targets: Collection[str]) -> GroupsStatus | None:
-        """What checkpoints say; None where the topic does not exist (yet)."""
+        """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
         topic = Mm2Names().checkpoints(self._link.source)
         if self._target.describe_topics([topic])[topic] is None:
             return None
@@ -243,14 +242,14 @@ class StatusReader:
         )
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         self._peek.close()
         self._reader.close()
         self._source.close()
         self._target.close()
 
     def _observe(self, positions: list[Position]) -> dict[SourcePartition, Observed]:
-        """Both sides of each partition; what does not exist (any more) is said to be missing."""
+        """Returns both sides of each partition; a topic that does not exist (any more) counts as missing."""
         try:
             source_topics, on_source, silent = _existing(self._source, [item.source for item in positions])
             starts = _offsets(self._source, on_source, at="earliest", read_committed=False)
@@ -265,7 +264,7 @@ class StatusReader:
         observed = {}
         for item in positions:
             source, target = item.source, (item.target_topic, item.target_partition)
-            # a topic that was deleted between two requests counts as gone
+            # A topic that is deleted between two requests counts as missing.
             there = source in starts and source in stable and source in ends
             observed[source] = Observed(
                 SourceFacts(
@@ -286,7 +285,7 @@ class StatusReader:
         return observed
 
     def _left_out(self, parked: Collection[SourcePartition]) -> dict[SourcePartition, MirrorError | None]:
-        """Of parked partitions those that are there and that the link should mirror, and why not where that shows."""
+        """Returns existing parked partitions that the link should mirror, with the reason if one is visible."""
         wanted = [item for item in parked if self._link.mirrors(item.topic)]
         try:
             found, refused = self._source.visible_topics(sorted({item.topic for item in wanted}))
@@ -303,7 +302,7 @@ class StatusReader:
         return left_out
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:
-        """Timestamp of the first record behind each position; a tail of markers has none, and is left out."""
+        """Returns the timestamp of the first record behind each position; a tail of markers has none."""
         oldest: dict[SourcePartition, int] = {}
         if not behind:
             return oldest
@@ -314,7 +313,7 @@ class StatusReader:
         deadline = Deadline(_PEEK_SECONDS, self._clock)
         while waiting and not deadline.passed:
             for message in self._peek.consume(500, 0.05):
-                # an error of a broker, as opposed to one of a partition, names no topic
+                # An error of a broker, as opposed to one of a partition, names no topic.
                 source = SourcePartition(str(message.topic()), message.partition() or 0)
                 if source not in waiting:
                     continue
@@ -334,7 +333,7 @@ def _checkpoint(record: LogRecord) -> Checkpoint | str:
 
 
 class _Beside:
-    """Does something in a thread of its own, which never keeps the process from ending."""
+    """Runs a function in a daemon thread."""
 
     def __init__(self, action: Callable[[], _Sides]) -> None:
         self._found: _Sides | BaseException | None = None
@@ -356,11 +355,11 @@ class _Beside:
 
 
 class _SourceError(MirrorError):
-    """The source as a whole could not be looked at."""
+    """The source as a whole could not be read."""
 
 
 def _whole(topics: Mapping[str, TopicFacts | None]) -> set[SourcePartition]:
-    """Partitions of topics that have a leader."""
+    """Returns the partitions of topics that have a leader."""
     return {
         SourcePartition(name, number)
         for name, facts in topics.items()
@@ -372,7 +371,7 @@ def _whole(topics: Mapping[str, TopicFacts | None]) -> set[SourcePartition]:
 def _copies(
     positions: Iterable[Position], observed: Mapping[SourcePartition, Observed]
 ) -> list[SourcePartition]:
-    """Target partitions of these positions that are there and have a leader."""
+    """Returns the target partitions of these positions that exist and have a leader."""
     return [
         SourcePartition(position.target_topic, position.target_partition)
         for position in positions
@@ -383,7 +382,7 @@ def _copies(
 
 
 def _can_go_on(position: Position, seen: Observed | None) -> bool:
-    """Whether the record behind the position can be looked at: the source is the same, and has one."""
+    """Returns True if the record behind the position can be read: the source is the same, and has one."""
     return (
         seen is not None
         and seen.source.topic_id == position.topic_id
@@ -395,7 +394,7 @@ def _can_go_on(position: Position, seen: Observed | None) -> bool:
 def _existing(
     admin: ClusterAdmin, wanted: Iterable[SourcePartition]
 ) -> tuple[dict[str, TopicFacts | None], list[SourcePartition], set[SourcePartition]]:
-    """The topics (None: missing), partitions that can be asked, those without a leader: one request for all."""
+    """Describes topics in one request: the topics (None: missing), partitions with a leader, and those without one."""
     wanted = list(wanted)
     facts = admin.describe_topics(sorted({item.topic for item in wanted}))
     existing = [
@@ -410,7 +409,7 @@ def _existing(
 def _offsets(
     admin: ClusterAdmin, wanted: list[SourcePartition], *, at: str, read_committed: bool
 ) -> Mapping[tuple[str, int], int]:
-    """Offsets; a topic that was deleted since it was described is left out, and the others are asked again."""
+    """Returns offsets; a topic that was deleted since it was described is left out, and the others are asked again."""
     while True:
         try:
             return admin.offsets(wanted, at=at, read_committed=read_committed)

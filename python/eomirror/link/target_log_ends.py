@@ -1,13 +1,13 @@
 """
-Looks once a minute, in the background of a lane, whether copies still end behind their last acknowledged record.
+Checks once a minute, in the background of a lane, that copies still end behind their last acknowledged record.
 
-A transaction shows by itself where the target put its records (`eomirror.lane.commit.grant`).  Nothing shows it of a
-partition that has nothing to mirror: its copy may lose records with a broker's disk, or in an unclean election, and
-stay short for hours (EO-5).
+A transaction shows the offsets of its records on the target (`eomirror.lane.commit.grant`).  A partition without new
+records shows nothing: its copy may lose records with a broker's disk, or in an unclean election, and stay short for
+hours (EO-5).
 
-A copy that seems cut is looked at again, after a pause and with a new client each time.  A broker that stood still, and
-does not know yet that another one leads, answers from what it had.  A log does not shrink under one leader epoch, so an
-answer is not believed either that comes from no newer epoch than one that showed the copy whole.
+A copy that seems cut is read again, after a pause and with a new client each time.  A broker that was frozen, and
+does not know yet that another one leads, answers from its old state.  A log does not shrink under one leader epoch, so
+an answer counts only if its epoch is newer than the one that showed the copy whole.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["CopyEnds"]
 log = structlog.get_logger(__name__)
 
 _SECONDS = 60.0
-# between the looks at a copy that seems cut; the second one is as long as a broker's session with its controller
+# Between the reads of a copy that seems cut; the second is as long as a broker's session with its controller.
 _PAUSES = (2.0, 9.0)
 _CLOSE_SECONDS = 0.1
 _SLICE_SECONDS = 0.1
-# the leader epoch of a broker that tells none
+# The leader epoch of a broker that reports none.
 _UNKNOWN = -1
 
 _Where = tuple[str, int]
@@ -50,9 +50,7 @@ class CopyEnds:
     Compares the ends of a lane's copies with its positions; see `eomirror.lane.ports.CopyWatch`.
 
     Args:
-        cluster: The target cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        client_id: Client id that brokers see.
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -61,19 +59,19 @@ class CopyEnds:
         self._closing = threading.Event()
         self._client_id = client_id
         self._clock = clock
-        # whoever begins has compared all of them
+        # A starting lane has compared all of them.
         self._next = clock.monotonic() + _SECONDS
         self._thread: threading.Thread | None = None
         self._found: tuple[DataLossError, ...] = ()
-        # the newest leader epoch under which a copy was seen whole
+        # The newest leader epoch under which a copy was seen whole.
         self._whole: dict[_Where, int] = {}
 
     def begin(self, positions: Mapping[SourcePartition, Position]) -> None:
         """
-        Look in the background, if it is time; returns at once.
+        Starts a check in the background if one is due; returns at once.
 
         Args:
-            positions: As committed by the lane.
+            positions: Positions that the lane has committed.
         """
         now = self._clock.monotonic()
         if now < self._next or self._thread is not None or not positions:
@@ -83,7 +81,7 @@ class CopyEnds:
         self._thread.start()
 
     def take(self) -> tuple[DataLossError, ...]:
-        """Return what was found since the last call, one error for each topic."""
+        """Returns the errors found since the last call, one for each topic."""
         if self._thread is None or self._thread.is_alive():
             return ()
         self._thread = None
@@ -92,17 +90,17 @@ class CopyEnds:
 
     def look(self, positions: Sequence[Position]) -> tuple[DataLossError, ...]:
         """
-        Look now, and wait for the answer: one error for each topic whose copy lost records.
+        Checks and waits; returns one error for each topic whose copy lost records.
 
         Args:
-            positions: As committed by the lane.
+            positions: Positions that the lane has committed.
 
         Raises:
             MirrorError: The target does not answer.
         """
         waiting = [one for one in positions if one.target_offset is not None]
         if self._admin is None:
-            # the thread's own: the lane may close its clients while the thread waits for an answer
+            # The thread's own client: the lane may close its clients while the thread waits for an answer.
             self._admin = self._new_admin()
         cut = self._cut(self._admin, waiting)
         for pause in _PAUSES:
@@ -114,7 +112,7 @@ class CopyEnds:
             admin = self._new_admin()
             try:
                 cut = self._cut(admin, waiting)
-                # a topic that was created anew is another matter (`eomirror.recovery.resume`)
+                # A recreated topic is handled elsewhere (`eomirror.recovery.resume`).
                 topics = admin.visible_topics(sorted({one.target_topic for one in waiting}))[0]
             finally:
                 admin.close()
@@ -131,7 +129,7 @@ class CopyEnds:
         return tuple(errors.values())
 
     def close(self) -> None:
-        """Tell a look that is under way to end; its thread closes the client behind it."""
+        """Asks a check that is under way to end; its thread closes its client."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
@@ -141,7 +139,7 @@ class CopyEnds:
     # -- inside ----------------------------------------------------------------------------------
 
     def _pauses(self, seconds: float) -> bool:
-        """Sleep; returns False when the lane closes this meanwhile."""
+        """Sleeps; returns False if the lane closes in the meantime."""
         deadline = Deadline(seconds, self._clock)
         while not deadline.passed and not self._closing.is_set():
             self._clock.sleep(min(_SLICE_SECONDS, deadline.remaining()))
@@ -156,7 +154,7 @@ class CopyEnds:
             admin.close()
 
     def _cut(self, admin: ClusterAdmin, positions: Collection[Position]) -> dict[SourcePartition, int]:
-        """Where copies end that seem cut, as one look shows them."""
+        """Returns the log ends of copies that seem cut, from one read."""
         epochs: dict[_Where, int] = {}
 
         def ask(partitions: Sequence[_Where]) -> Mapping[_Where, int]:
@@ -181,7 +179,7 @@ class CopyEnds:
         try:
             self._found = self.look(positions)
         except MirrorError as error:
-            # the next look tells; what is written meanwhile tells by itself
+            # The next check retries; a transaction in the meantime detects the loss as well.
             log.info("copies_not_looked_at", reason=error.message)
         finally:
             if self._closing.is_set():

@@ -1,4 +1,4 @@
-"""Reads copies just far enough to tell what stands in them (`eomirror.link.filled_targets.Held`)."""
+"""Reads copies just far enough to classify their content (`eomirror.link.filled_targets.Held`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CopyReader"]
 
-# a copy of applications' records is read in full, and a start must end
+# A copy with records of applications is read in full, and the start must not take for ever.
 _SECONDS = 30.0
 _WAIT_SECONDS = 0.1
 _GONE = frozenset({Action.SOURCE_GAP, Action.SOURCE_TRUNCATED, Action.TOPIC_GONE})
@@ -33,12 +33,10 @@ _Where = tuple[str, int]
 
 class CopyReader:
     """
-    Reads committed records of copies; connects when it is first asked.
+    Reads committed records of copies; connects on first use.
 
     Args:
-        cluster: The target cluster.
-        client_id: What brokers see.
-        clock: Where time comes from.
+        client_id: Client id that brokers see.
     """
 
     def __init__(self, cluster: Cluster, *, client_id: str, clock: Clock) -> None:
@@ -51,15 +49,15 @@ class CopyReader:
         self, copies: Mapping[_Where, tuple[int, int, int]], *, source_cluster_id: str | None
     ) -> dict[_Where, Held]:
         """
-        What stands in copies, as far as it can be read in half a minute.
+        Returns the content of copies, as far as it can be read in half a minute.
 
         Args:
-            copies: Where to begin in each, its last stable offset, and its high watermark.
+            copies: First offset to read, last stable offset, and high watermark of each copy.
             source_cluster_id: Count only records that were copied from this cluster; None for all.
 
         Raises:
-            AuthorizationError: We may not read a copy.
-            MirrorError: The cluster refuses us.
+            AuthorizationError: A copy may not be read.
+            MirrorError: The cluster refuses the request.
         """
         waiting = {where: stable for where, (begin, stable, _) in copies.items() if begin < stable}
         held: dict[_Where, Held] = {}
@@ -70,11 +68,13 @@ class CopyReader:
                 while waiting and not deadline.passed:
                     for message in consumer.consume(10_000, _WAIT_SECONDS):
                         where = (message.topic(), message.partition())
-                        if where in waiting and self._told(message, waiting[where], held, source_cluster_id):
+                        if where in waiting and self._classified(
+                            message, waiting[where], held, source_cluster_id
+                        ):
                             del waiting[where]
                             consumer.incremental_unassign([TopicPartition(*where)])
             finally:
-                # the next look assigns anew
+                # The next look assigns anew.
                 consumer.unassign()
             held.update(dict.fromkeys(waiting, Held.UNSEEN))
         for where, (_, stable, end) in copies.items():
@@ -82,7 +82,7 @@ class CopyReader:
         return held
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -107,10 +107,10 @@ class CopyReader:
         )
         return self._consumer
 
-    def _told(
+    def _classified(
         self, message: Any, stable: int, held: dict[_Where, Held], source_cluster_id: str | None
     ) -> bool:
-        """Take down what a message says of its copy; whether that is all there is to know."""
+        """Classifies a copy by one message; returns True if no further message is needed."""
         where = (message.topic(), message.partition())
         error = message.error()
         if error is not None:
@@ -124,7 +124,7 @@ class CopyReader:
             held[where] = Held.HEARTBEATS if _is_heartbeat(message) else Held.RECORDS
             return True
         ours = _copied_from(message) == source_cluster_id
-        # an application's, or of another cluster; what comes behind it may be ours
+        # A record of an application or another cluster; a later one may be ours.
         held[where] = Held.OURS if ours else Held.RECORDS
         return ours or bool(message.offset() + 1 >= stable)
 
@@ -133,7 +133,7 @@ def _copied_from(message: Any) -> str | None:
     try:
         headers = message.headers() or []
     except (SystemError, UnicodeDecodeError):
-        # names that are no UTF-8 are none that the mirror writes, and the client shows none of the others
+        # The mirror writes only UTF-8 names, and the client shows no headers of such a record.
         return None
     found = next((value for name, value in reversed(headers) if name == HOPS_HEADER), None)
     return None if found is None else last_hop(found, message.topic(), message.key(), message.value())

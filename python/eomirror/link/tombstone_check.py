@@ -1,4 +1,4 @@
-"""Looks, when a link is taken, for compacted source topics that may have forgotten deletions meanwhile (rule 6)."""
+"""Warns, when a link is taken, of compacted source topics that may have dropped tombstones meanwhile (EO-6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["warn_of_lost_deletions"]
 
-# nobody lets tombstones live for less, and a mirror that was just restarted need not ask
+# Tombstones live longer than this in practice, and a mirror that was just restarted need not ask.
 _LEAST_AGE_MS = 60_000
 
 log = structlog.get_logger(__name__)
@@ -33,20 +33,19 @@ def warn_of_lost_deletions(
     now_ms: int,
 ) -> None:
     """
-    Log a warning for each topic whose position is older than its tombstones live; never fails.
+    Logs a warning for each topic whose position is older than delete.retention.ms; never fails.
 
     Args:
         link: Name of the link.
-        source: The source cluster.
-        partitions: What the link mirrors.
-        positions: Where it stands.
-        now_ms: Wall clock; positions were stamped by that of another machine, maybe.
+        partitions: Partitions that the link mirrors.
+        positions: Positions of the link.
+        now_ms: Wall clock; positions may carry the clock of another machine.
     """
     try:
         known = [positions[item.source] for item in partitions if item.source in positions]
         topics = _look(source, known, now_ms)
     except MirrorError as error:
-        # a topic that was deleted, or a cluster that does not answer: whoever mirrors it will say so
+        # A deleted topic or an unreachable cluster: the lane that mirrors it reports the error.
         log.info("deletions_not_checked", link=link, reason=error.message)
         return
     for item in topics:

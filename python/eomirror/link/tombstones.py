@@ -1,9 +1,9 @@
 """
-Which positions are older than tombstones live: pure (rule 6).
+Finds positions older than delete.retention.ms, where deletions may have been missed (EO-6). Pure.
 
 A compacted topic forgets a deleted key for good ``delete.retention.ms`` after its tombstone was cleaned.  A mirror that
-comes back later is never told of the deletion, and the copy keeps the key.  The log shows a hole, as after any
-compaction, so this is no gap: nothing more than a warning can be said.  https://kafka.apache.org/documentation/#compaction
+resumes later never sees the deletion, and the copy keeps the key.  The log shows a hole, as after any compaction, so
+this is not a gap, and a warning is all that is possible.  https://kafka.apache.org/documentation/#compaction
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Overslept", "overslept"]
 @dataclass(frozen=True, slots=True)
 class Overslept:
     """
-    A topic that may have forgotten deletions since its position was written.
+    A topic that may have dropped tombstones since its position was written.
 
     Attributes:
-        topic: On the source.
-        seconds: Age of its oldest position that is behind.
-        kept_seconds: How long tombstones live there.
+        topic: Source topic.
+        seconds: Age of its oldest position that lags.
+        kept_seconds: Its delete.retention.ms in seconds.
     """
 
     topic: str
@@ -45,15 +45,15 @@ def overslept(
     now_ms: int,
 ) -> list[Overslept]:
     """
-    Topics whose tombstones may be gone.
+    Returns the topics whose tombstones may have been dropped.
 
-    A partition is sound if it has nothing new, or if nothing after its position is older than tombstones live.
+    A partition is safe if it has no new records, or if no record after its position is older than delete.retention.ms.
 
     Args:
-        positions: Of the partitions to look at.
+        positions: Positions of the partitions to check.
         kept_ms: ``delete.retention.ms`` of compacted topics; others are not compacted.
-        ends: Where partitions end.
-        young_from: Offset of the first record that is younger than its topic's tombstones live; -1 if there is none.
+        ends: Log ends of partitions.
+        young_from: Offset of the first record younger than its topic's delete.retention.ms; -1 if there is none.
         now_ms: Wall clock.
     """
     found: dict[str, Overslept] = {}

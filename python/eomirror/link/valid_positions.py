@@ -1,13 +1,13 @@
 """
-Which of several position records of a partition is valid (rule 3). Pure.
+Selects the valid position among several position records of a partition (EO-3). Pure.
 
 Log order decides within a generation, because within a generation a partition belongs to one lane, and a lane
 writes to one partition of the topic.  Between generations the higher one decides, also against log order: a lane
-of an old generation may still commit until it is fenced.  The highest source offset never does: an adopted
+of an old generation may still commit until it is fenced.  The highest source offset never decides: an adopted
 position or a restored source may move it back.
 
-But a lane never moves a position back within a generation (rule 4).  A record that does was restored or copied by
-somebody, and whoever believed it would mirror everything since then a second time: it is refused.
+A lane never moves a position back within a generation (EO-4).  A record that does was restored or copied by another
+tool, and a mirror that used it would mirror everything since then a second time: it is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ __all__ = ["valid_positions"]
 
 class _Claims(NamedTuple):
     """
-    What a record's value says of itself, read without the rest.
+    Fields of a record's value, read without the rest.
 
     Attributes:
-        record: The record.
-        generation: Of the lane layout; None where the value does not say.
-        offset: Next source offset; None likewise.
-        epoch: Of the lane; None likewise.
+        generation: Generation of the lane layout; None if the value has none.
+        offset: Next source offset; None if the value has none.
+        epoch: Epoch of the lane; None if the value has none.
     """
 
     record: LogRecord
@@ -49,16 +48,16 @@ def valid_positions(
     records: Iterable[LogRecord], *, overruled: Collection[SourcePartition] = ()
 ) -> Mapping[SourcePartition, Position]:
     """
-    The valid position of every source partition.
+    Returns the valid position of every source partition.
 
     Args:
         records: The positions topic, in log order within each of its partitions.
-        overruled: Partitions whose positions do not matter, because the user gives others; left out.
+        overruled: Partitions whose positions are ignored, because the user gives others.
 
     Raises:
-        StateError: A record is corrupt, of an unknown version, or goes back; nothing may start from a guess.
+        StateError: A record is corrupt, of an unknown version, or goes back; the link must not start from a guess.
     """
-    # of each (topic partition, key) one record counts: do not check all fields of what compaction would remove
+    # One record counts per (topic partition, key): the fields of records that compaction would remove are not checked.
     newest: dict[tuple[int, bytes | None], _Claims] = {}
     for record in records:
         key, claims = (record.partition, record.key), _claims(record)
@@ -80,12 +79,12 @@ def valid_positions(
 
 
 def _rank(position: Position) -> tuple[int, int, int, int]:
-    # within a generation a partition has one lane; only a first position, of epoch 0, may stand elsewhere
+    # Within a generation a partition has one lane; only a first position, of epoch 0, may be in another log partition.
     return position.generation, position.epoch, position.attempt, position.txn
 
 
 def _claims(record: LogRecord) -> _Claims:
-    """Only fields of the value itself count: one inside another field, of a newer release, may have the same name."""
+    """Reads only fields of the value itself: a nested field of a newer release may have the same name."""
     try:
         body = orjson.loads(record.value or b"null")
     except orjson.JSONDecodeError:
@@ -99,14 +98,14 @@ def _whole(value: Any) -> int | None:
 
 
 def _supersedes(record: _Claims, before: _Claims) -> bool:
-    """By generation; a value that does not say is taken for the newest, so that it is refused when it is decoded."""
+    """Compares generations; a value without one counts as the newest, so that decoding refuses it."""
     return record.generation is None or record.generation >= (before.generation or 0)
 
 
 def _goes_back(before: _Claims, record: _Claims) -> bool:
     if before.offset is None or record.offset is None or record.offset >= before.offset:
         return False
-    # a position that was set before the lane ran, such as an adopted one, is of epoch 0
+    # A position that was set before the lane ran, such as an adopted one, is of epoch 0.
     return record.epoch is not None and record.epoch > 0 and record.generation == before.generation
 
 
@@ -116,6 +115,6 @@ def _refuse(before: LogRecord, record: LogRecord, overruled: Collection[SourcePa
         return
     raise StateError(
         f"{record.where}: the position of {source} goes back behind the one at {before.where}; no lane writes such "
-        "a record, so somebody restored or copied it",
-        fix=f"find out who writes to this topic, then say where the mirror stood: --adopt {source}=OFFSET",
+        "a record, so another tool restored or copied it",
+        fix=f"find out who writes to this topic, then set the mirror's position: --adopt {source}=OFFSET",
     )

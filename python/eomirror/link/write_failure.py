@@ -1,8 +1,8 @@
 """
-Finds out why a link's owner cannot write the link's own topics.
+Finds the reason why a link's owner cannot write the link's state topics.
 
-librdkafka says of a transaction that met a topic without the right to write it what it says of one that broke off for
-another reason, and its owner would look for the coordinator.  The brokers tell what we may do on a topic (KIP-430).
+librdkafka reports a transaction on a topic without the WRITE right like one that failed for another reason, and the
+owner would suspect the coordinator.  The brokers report the authorized operations of a topic (KIP-430).
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ __all__ = ["given_up", "refuse_unwritable"]
 
 def refuse_unwritable(link: Link, admin: ClusterAdmin) -> None:
     """
-    Return if nothing shows that the owner may not write; asked after a write has failed.
+    Raises if the owner lacks the right to write; called after a write has failed.
 
     Args:
-        link: The link.
-        admin: Of its target cluster.
+        admin: Admin client of the link's target.
 
     Raises:
-        AuthorizationError: A topic may not be written; names it, with the line that grants the right.
+        AuthorizationError: A topic may not be written; names it, with the command that grants the right.
     """
     names = LinkNames(link.state_name)
     topics = (names.control_topic, names.positions_topic)
     try:
         told = admin.topic_rights(topics)
     except MirrorError:
-        # the cluster does not answer: what failed is told as it was
+        # The cluster does not answer: the original failure is reported.
         return
     for topic in topics:
         if topic in told and "WRITE" not in told[topic]:
@@ -50,13 +49,12 @@ def refuse_unwritable(link: Link, admin: ClusterAdmin) -> None:
 
 def given_up(link: Link, admin: ClusterAdmin, doing: str, tries: int) -> UnreachableError:
     """
-    Return the error for a write that failed again and again for reasons that pass.
+    Returns the error for a write that failed repeatedly for retriable reasons.
 
     Args:
-        link: The link.
-        admin: Of its target cluster.
-        doing: What was tried, as an infinitive.
-        tries: How often.
+        admin: Admin client of the link's target.
+        doing: The attempted action, as an infinitive.
+        tries: Number of attempts.
     """
     return UnreachableError(
         f"link {link.name}: could not {doing} on cluster {admin.name} in {tries} tries",
