@@ -1,4 +1,4 @@
-"""Rights that a link needs, asked for before anything is created (KIP-430)."""
+"""Checks the rights that a link needs before it creates anything (KIP-430)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_source_rights", "check_target_rights", "need"]
 
-# operation of an ACL -> what a broker calls it among authorized operations
+# operation of an ACL -> its name among a broker's authorized operations
 _TOLD_AS = {
     "Read": "READ",
     "Write": "WRITE",
@@ -28,10 +28,10 @@ _TOLD_AS = {
 
 def check_source_rights(link: Link, source: ClusterAdmin, topics: Sequence[str]) -> None:
     """
-    Refuse to begin where a source topic may not be read.
+    Refuses to begin if a source topic may not be read.
 
     Raises:
-        AuthorizationError: One may not; its ``topic`` says which.
+        AuthorizationError: Names the first such topic in its ``topic``.
         ClusterError: The source cannot be reached.
     """
     for topic, rights in source.topic_rights(topics).items():
@@ -42,10 +42,10 @@ def check_target_rights(
     link: Link, target: ClusterAdmin, changes: Iterable[Change], pairs: Mapping[str, TopicPair]
 ) -> None:
     """
-    Refuse to begin where a copy that exists may not be written, or not be kept in step.
+    Refuses to begin if an existing copy may not be written or kept in sync.
 
     Raises:
-        AuthorizationError: Likewise.
+        AuthorizationError: Names the source topic of the first such copy in its ``topic``.
         ClusterError: The target cannot be reached.
     """
     existing = {pair.name for pair in pairs.values() if pair.target is not None}
@@ -59,25 +59,25 @@ def check_target_rights(
         need(link, target, told[name], Right("Write", "topic", name), "write it")
     for name, operation in altering:
         if name in told:
-            need(link, target, told[name], Right(operation, "topic", name), "keep it in step")
+            need(link, target, told[name], Right(operation, "topic", name), "keep it in sync")
 
 
 def need(
     link: Link, admin: ClusterAdmin, rights: frozenset[str], right: Right, purpose: str, *, topic: str = ""
 ) -> None:
     """
-    Raise where a right is missing, with the line that grants it.
+    Raises if a right is missing, with the command that grants it.
 
     Args:
-        link: Whose mirror it is.
-        admin: The cluster that told of our rights.
-        rights: What we may do on the resource, as the brokers name it.
-        right: What is needed.
-        purpose: What for, after "the mirror must".
+        link: The link that needs the right.
+        admin: Admin client of the cluster that reported the rights.
+        rights: Authorized operations on the resource, as the brokers name them.
+        right: The required right.
+        purpose: Reason, after "the mirror must".
         topic: The source topic that it concerns.
 
     Raises:
-        AuthorizationError: It is not among them.
+        AuthorizationError: The right is not among them.
     """
     if _TOLD_AS[right.operation] in rights:
         return

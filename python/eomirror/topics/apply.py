@@ -1,4 +1,4 @@
-"""Carries out changes of the target's topics, and waits until they can be written."""
+"""Applies changes to the target's topics and waits until they can be written."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ class TargetTopics:
     Creates, grows and configures topics of one cluster.
 
     Args:
-        admin: Of the target cluster.
+        admin: Admin client of the target.
         link: Name of the link, for the log.
-        clock: Where time comes from.
     """
 
     def __init__(self, admin: ClusterAdmin, *, link: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -45,10 +44,10 @@ class TargetTopics:
 
     def validate(self, changes: Iterable[Change]) -> None:
         """
-        Let the brokers check what would be created: rights, names, policies, settings.  Creates nothing.
+        Lets the brokers validate rights, names, policies and settings of new topics.  Creates nothing.
 
         Raises:
-            AuthorizationError: We may not create a topic.
+            AuthorizationError: A topic may not be created.
             ClusterError: A name or a setting is refused.
             TopicError: A topic cannot be mirrored.
         """
@@ -62,26 +61,26 @@ class TargetTopics:
 
     def has_records(self, topic: str) -> bool:
         """
-        Whether anything was committed to the first partition of a topic.
+        Returns True if the first partition of a topic has committed records.
 
         Raises:
-            ClusterError: The cluster does not say.
+            ClusterError: The cluster does not answer.
         """
         first = (topic, 0)
         return self._admin.offsets([first], at="latest", read_committed=True)[first] > 0
 
     def apply(self, changes: Sequence[Change]) -> dict[str, TopicFacts]:
         """
-        Carry out changes in order, then wait until every partition has a leader.
+        Applies changes in order, then waits until every partition has a leader.
 
         Returns:
-            The topics that were created or grown, as they are now.
+            The topics that were created or grown, as they are afterwards.
 
         Raises:
             TopicError: A topic cannot be mirrored.
             ClusterError: The cluster refuses, or does not get ready in time.
         """
-        # one request for all topics: a link's first run may have hundreds
+        # One request for all topics: a link's first run may have hundreds.
         self._admin.create_topics([change for change in changes if isinstance(change, CreateTopic)])
         expected: dict[str, int] = {}
         for change in changes:
@@ -110,13 +109,13 @@ class TargetTopics:
 
     def settle(self, expected: Mapping[str, int]) -> dict[str, TopicFacts]:
         """
-        Wait until topics have at least so many partitions, each with a leader.
+        Waits until topics have at least the expected partition count, each partition with a leader.
 
         A created topic is known to the controller first; until brokers have caught up, a producer would
-        learn that the topic does not exist.
+        be told that the topic does not exist.
 
         Raises:
-            ClusterError: For 30 s none of those that are waited for gets there.
+            ClusterError: No topic made progress for 30 s.
         """
         deadline = Deadline(_SETTLE_SECONDS, self._clock)
         ready: dict[str, TopicFacts] = {}
@@ -130,14 +129,14 @@ class TargetTopics:
             if len(fresh) == len(late):
                 break
             if fresh:
-                # a thousand topics take longer than one
+                # A thousand topics take longer than one.
                 deadline = Deadline(_SETTLE_SECONDS, self._clock)
             elif deadline.passed:
                 more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
                 raise ClusterError(
                     f"topics {', '.join(late[:_SHOWN])}{more} were created on cluster {self._admin.name}, but not "
                     f"all of their partitions have a leader after {_SETTLE_SECONDS:g} s",
-                    fix="see whether all of the target's brokers are alive, then start again",
+                    fix="check that all of the target's brokers are alive, then start again",
                 )
             self._clock.sleep(_PAUSE_SECONDS)
         return ready

@@ -1,16 +1,16 @@
 """
-Settings of topics that are carried there and back under equal names (pure).
+Synchronizes settings of topics that are carried in both directions under equal names. Pure.
 
-Each of two such links wants the settings of its source on its copy, which is the other's source.  If each set what
-differs, then of a change that somebody made on A::
+Each of two such links wants the settings of its source on its copy, which is the other's source.  If each set every
+difference, then after a user's change on A::
 
-    B->A compares first       it sets back what was changed, and nobody learns of it
-    both compare at once      A gets what B had and B what A has, and a minute later the other way round, for ever
+    B->A compares first       it reverts the change, and the user is not told
+    both compare at once      A gets B's value and B gets A's, and a minute later the reverse, for ever
 
-So the later change counts.  A link carries a setting when its source's was changed since it last looked, and leaves a
-copy alone that was changed by somebody else: the link that comes back carries that.  Where both were changed, or
-nobody has looked before, the cluster whose alias sorts first has its way.  Limits of a record's size, which are only
-ever raised, and timestamps, which are the same everywhere, are not meant.
+So the later change wins.  A link carries a setting if its source's was changed since the last look, and leaves a
+copy alone that another party changed: the reverse link carries that change.  If both were changed, or at the first
+look, the cluster whose alias sorts first wins.  Limits of a record's size, which are only ever raised, and timestamp
+settings, which are the same everywhere, are exempt.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ALWAYS = frozenset({*TIMESTAMPS, "max.message.bytes"})
 
 class BothWays:
     """
-    What one link knows of the settings on both sides, from the last time that it looked.
+    One link's knowledge of the settings on both sides at its last look.
 
     Args:
-        onward: What the links mirror that bring its copies' settings back; of all other topics nothing is left out.
-        goes_first: Whether its source has its way where nobody can say whose change is later.
+        onward: Topics of the reverse links, which bring the settings of copies back; changes of other topics all pass.
+        goes_first: True if this link's source wins where the later change is unknown.
     """
 
     def __init__(self, onward: Sequence[TopicFilter], *, goes_first: bool) -> None:
@@ -48,11 +48,11 @@ class BothWays:
 
     def carried(self, pair: TopicPair, changes: Iterable[Change]) -> tuple[Change, ...]:
         """
-        The changes without what belongs to the link that comes back.
+        Returns the changes without those that belong to the reverse link.
 
         Args:
             pair: The topic and its copy.
-            changes: What `topic_changes` makes of them.
+            changes: Result of `topic_changes`.
         """
         if not any(each.matches(pair.name) for each in self._onward):
             return tuple(changes)
@@ -73,11 +73,11 @@ class BothWays:
 
     def note(self, pair: TopicPair, applied: Iterable[Change]) -> None:
         """
-        Remember both sides as they are now.
+        Records the settings of both sides.
 
         Args:
             pair: The topic and its copy, as they were found.
-            applied: What was changed since.
+            applied: Changes that were applied since.
         """
         if not self._onward:
             return

@@ -1,19 +1,19 @@
 """
-Mirrored topics: what the target should have against what it has (pure).
+Compares the desired topics of the target with its actual ones. Pure.
 
 A copy that the target deletes or refuses is a loss.  So every setting of the source that decides how long a
-record lives, how large it may be and what becomes of its timestamp is carried over by its *effective* value,
+record lives, how large it may be and how its timestamp is kept is carried over by its *effective* value,
 and set on the topic itself: brokers of two clusters have different defaults, and a topic without a setting of
-its own takes its broker's, today's as well as next year's.
+its own takes its broker's, with every later change of it.
 
 Timestamps are the one place where the copy differs from the source on purpose.  The target takes every
-timestamp (`message.timestamp.before.max.ms` and `after` at their maximum), because a record that the source
-took years ago is out of any window by now.  And it is always CreateTime: for a source with LogAppendTime the
-mirror writes the time at which the source's broker appended the record as the record's own, where a target
-with LogAppendTime would replace it by the time of the copy.
+timestamp (`message.timestamp.before.max.ms` and `after` at their maximum), because an old record of the source is out
+of any window.  And it is always CreateTime: for a source with LogAppendTime the mirror writes the time at which the
+source's broker appended the record as the record's own, where a target with LogAppendTime would replace it by the
+time of the copy.
 
-What is not carried over is the target's own affair: how many replicas must be in sync, throttles, unclean
-elections, tiering.  The list begins with that of MirrorMaker 2 (config.properties.exclude, KIP-1074).
+All other settings belong to the target: minimum in-sync replicas, throttles, unclean elections, tiering.  The list
+begins with that of MirrorMaker 2 (config.properties.exclude, KIP-1074).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = [
     "topic_changes",
 ]
 
-# a record that lives or fits on the source must live and fit on the target: always set on the copy itself, by
-# effective value, and kept in step afterwards
+# A record that lives or fits on the source must live and fit on the target: always set on the copy itself, by effective
+# value, and kept in sync.
 _LOSS_RELEVANT = (
     "cleanup.policy",
     "retention.ms",
@@ -54,7 +54,7 @@ _LOSS_RELEVANT = (
     "max.compaction.lag.ms",
 )
 
-# how the copy is stored: by effective value where the target's default is another, once, at creation
+# Storage of the copy: by effective value if the target's default differs, once, at creation.
 _STORAGE = (
     "compression.type",
     "min.cleanable.dirty.ratio",
@@ -64,11 +64,11 @@ _STORAGE = (
     "segment.index.bytes",
 )
 
-# brokers of Kafka 4 refuse smaller segments (KIP-1030), which older ones took; larger ones only keep records longer
+# Brokers of Kafka 4 refuse smaller segments (KIP-1030), which older ones took; larger ones only keep records longer.
 _LEAST_SEGMENT = 1024 * 1024
 
-# what every broker that is served knows (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic
-# does not tell, and refuses a topic with a setting of another make, such as confluent.tier.enable
+# Settings that every supported broker knows (Kafka 3.9, TopicConfig.java), beside the above: a target without any topic
+# does not report its settings, and refuses a topic with a vendor's setting, such as confluent.tier.enable.
 _COMMON = frozenset(
     {
         *_LOSS_RELEVANT,
@@ -85,7 +85,7 @@ _COMMON = frozenset(
 )
 
 _FOR_EVER = "9223372036854775807"
-#: Whatever time a record says that it is from, it is taken, and kept.
+#: Every timestamp is accepted and kept.
 TIMESTAMPS = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": _FOR_EVER,
@@ -114,11 +114,11 @@ _NOT_COPIED = frozenset(
 
 _KEPT_IN_STEP = frozenset({*_LOSS_RELEVANT, *TIMESTAMPS})
 
-# what the provenance header adds to a record that is as large as the source allows
+# Size that the provenance header adds to a record of the source's maximum size.
 _HEADER_ROOM = 4096
-# brokers hold max.message.bytes in 32 bits
+# Brokers hold max.message.bytes in 32 bits.
 _LARGEST = 2**31 - 1
-# clusters in a ring of links, one of which would otherwise raise its limit because of its own raise
+# Clusters in a ring of links, one of which would otherwise raise its limit because of its own raise.
 _RING = 16
 
 _REPLICAS = 3
@@ -126,7 +126,7 @@ _REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """A topic to grow: from ``before`` to ``total`` partitions."""
+    """A topic to grow from ``before`` to ``total`` partitions."""
 
     name: str
     total: int
@@ -135,7 +135,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Settings to set on a topic; ``before`` holds what they are now."""
+    """Settings to set on a topic; ``before`` holds their present values."""
 
     name: str
     values: Mapping[str, str]
@@ -145,9 +145,9 @@ class AlterConfig:
 @dataclass(frozen=True, slots=True)
 class Surplus:
     """
-    The copy has more partitions than its source: nothing to do, but worth saying.
+    A copy with more partitions than its source: reported, not changed.
 
-    Records keep their partition number, so the partitions beyond stay empty; a producer that writes to both
+    Records keep their partition number, so the surplus partitions stay empty; a producer that writes to both
     topics by key would place keys differently.
     """
 
@@ -158,7 +158,7 @@ class Surplus:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A source topic that cannot be mirrored, and what to do about it."""
+    """A source topic that cannot be mirrored, with the recommended action."""
 
     topic: str
     reason: str
@@ -176,9 +176,9 @@ class TopicPair:
     Attributes:
         source: The source topic.
         source_configs: Its effective settings.
-        name: What the copy is called.
-        target: The copy; None when it does not exist.
-        target_configs: Its effective settings; empty when it does not exist.
+        name: Name of the copy.
+        target: The copy; None if it does not exist.
+        target_configs: Its effective settings; empty if it does not exist.
     """
 
     source: TopicFacts
@@ -189,7 +189,7 @@ class TopicPair:
 
 
 def default_replication_factor(brokers: int, configured: int | None = None) -> int:
-    """As configured; else three, or as many as there are brokers."""
+    """Returns the configured factor; else three, or the number of brokers if that is smaller."""
     return configured or min(_REPLICAS, max(1, brokers))
 
 
@@ -200,14 +200,14 @@ def desired_configs(
     provenance_header: bool = False,
 ) -> dict[str, str]:
     """
-    Settings that a new copy gets.
+    Returns the settings of a new copy.
 
     Args:
         source: The source topic's effective settings.
-        target_defaults: What a topic on the target has without settings of its own; None when not known, and
-            a None in it likewise.  A setting that is not in it is one that the target's brokers do not know; where
-            nothing is known, it is one that not all brokers know.
-        provenance_header: Whether the mirror makes records larger by its header.
+        target_defaults: Defaults of topics on the target; None if unknown, as is a setting whose value is None.
+            A setting that is missing here is unknown to the target's brokers; without any defaults, a setting counts as
+            unknown if not all brokers know it.
+        provenance_header: True if the mirror's header makes records larger.
     """
     wanted: dict[str, str] = {}
     for name, entry in source.items():
@@ -237,7 +237,7 @@ def _stored_differently(
         return False
     known = (target_defaults or {}).get(name)
     if known is None:
-        # Kafka's own default is likely the target's too; a default of the source's brokers is somebody's wish
+        # Kafka's own default is likely the target's too; a default of the source's brokers was chosen on purpose.
         return entry.source != "default"
     return known != entry.value
 
@@ -252,15 +252,15 @@ def topic_changes(
     guard: bool = False,
 ) -> tuple[Change, ...]:
     """
-    What must happen on the target before the topic can be mirrored, in order.
+    Returns the changes on the target that must precede mirroring of the topic, in order.
 
     Args:
         pair: The topic and its copy.
-        brokers: How many the target cluster has.
-        replication_factor: As configured; None for three, or as many as there are brokers.
-        target_defaults: What a topic on the target has without settings of its own; None when not known.
-        provenance_header: Whether the mirror makes records larger by its header.
-        guard: Whether other links may bring back what the link writes.
+        brokers: Broker count of the target.
+        replication_factor: As configured; None for three, or the number of brokers if that is smaller.
+        target_defaults: Defaults of topics on the target; None if unknown.
+        provenance_header: True if the mirror's header makes records larger.
+        guard: True if other links may bring back the link's records.
     """
     if reason := internal_reason(pair.name):
         return (
@@ -293,23 +293,23 @@ def topic_changes(
 
 def _raised_by_us(lacking: int) -> bool:
     """
-    Whether the source has room for our header because a link leads there from here.
+    Returns True if the source's limit has room for our header because a reverse link raised it.
 
-    Such a link has set the source's limit to this copy's and the room.  Raising this one in turn would go round for
-    ever, and need not be: what the header makes larger came from here, and does not come back (loop guard).
+    Such a link has set the source's limit to this copy's and the room.  Raising this one in turn would cycle for
+    ever, and is not needed: records that the header made larger came from here, and do not come back (loop guard).
     """
     rounds, odd = divmod(lacking, _HEADER_ROOM)
-    # one of them is what the wanted limit adds to the source's
+    # One of them is the room that the wanted limit adds to the source's.
     return not odd and 1 <= rounds - 1 <= _RING
 
 
 def _serves(name: str, found: str | None, wanted: str, *, guard: bool) -> bool:
-    """Whether a setting of an existing copy is right as it is."""
+    """Returns True if a setting of an existing copy needs no change."""
     if found is None:
         return False
     if name == "max.message.bytes":
-        # a higher limit refuses nothing; and lowering it with the source's would refuse what the source took
-        # before and what is still on its way
+        # A higher limit refuses nothing; lowering it with the source's would refuse older records that are still in
+        # flight.
         lacking = int(wanted) - int(found)
         return lacking <= 0 or (guard and _raised_by_us(lacking))
     if name == "cleanup.policy":

@@ -1,11 +1,11 @@
 """
-What a link mirrors right now: finds topics, checks everything, and only then creates anything.
+Finds the topics that a link mirrors, checks all of them, and only then creates their copies.
 
-`Discovery.prepare` runs once when the mirror starts.  It asks every question that can be asked without a trace
-before it creates the first topic, so that a mirror which cannot run leaves nothing behind; what it raises, a
-person must mend.  A link that has run before begins all the same with the topics that can be served, as it would have
-gone on with them.  `Discovery.refresh` runs every few seconds while lanes work.  It leaves out a topic that cannot be
-served, says so once, and goes on with the others: one bad topic must not stop a thousand good ones.
+`Discovery.prepare` runs once when the mirror starts.  It makes every check that leaves no trace before it creates the
+first topic, so that a mirror which cannot run leaves nothing behind; the errors that it raises need a person.  A link
+that has run before starts nevertheless with the topics that can be served.  `Discovery.refresh` runs every few seconds
+while lanes work.  It leaves out a topic that cannot be served, logs that once, and continues with the others: one bad
+topic must not stop a thousand good ones.
 """
 
 from __future__ import annotations
@@ -57,16 +57,10 @@ _CONFIGS_SECONDS = 60.0
 
 class Discovery:
     """
-    Finds and prepares what one link mirrors.  Not for use by several threads at once.
-
-    Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
-        clock: Where time comes from.
+    Finds and prepares the topics of one link.  Not thread-safe.
 
     Raises:
-        ClusterError: librdkafka does not take a cluster's properties.
+        ClusterError: librdkafka refuses a cluster's properties.
     """
 
     def __init__(self, link: Link, source: Cluster, target: Cluster, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -83,7 +77,7 @@ class Discovery:
         self._brokers = 1
         self._target_defaults: dict[str, str | None] | None = None
         self._ready: dict[str, tuple[TopicFacts, TopicFacts]] = {}
-        # names that the last look found
+        # Names that the last look found.
         self._found: frozenset[str] = frozenset()
         self._configs_compared = float("-inf")
         self._complaints = Complaints(link.name)
@@ -97,40 +91,40 @@ class Discovery:
 
     def plan(self) -> Plan:
         """
-        Ask everything that can be asked without a trace, and say what would be created or changed.
+        Makes every check that leaves no trace, and returns the pending creations and changes.
 
         Raises:
             ClusterError: A cluster cannot be reached.
-            ConfigError: Source and target are the same cluster, and records would go round.
+            ConfigError: Source and target are the same cluster, and records would cycle.
             TopicError: A topic does not exist, or cannot have its name on the target.
             AuthorizationError: A right is missing, on either side.
-            StateError: The link's own topics cannot be relied on.
+            StateError: The link's state topics are damaged.
         """
         return self._look()[0]
 
     def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
         """
-        Check everything, then create what is missing and wait until it can be written.
+        Checks everything, then creates missing topics and waits until they can be written.
 
         Args:
-            strict: Whether a topic that cannot be served is refused also where the link has run before; otherwise the
-                others are prepared, and it is left out as `refresh` would do.
+            strict: True if a topic that cannot be served is refused even if the link has run before; otherwise the
+                other topics are prepared, and it is left out as by `refresh`.
 
         Returns:
             Every partition to mirror.
 
         Raises:
-            MirrorError: As `plan`; also where a transactional.id may not be used.  Nothing was created.
+            MirrorError: As for `plan`; also if a transactional.id may not be used.  No topic was created.
         """
         try:
             plan, pairs = self._look()
         except (TopicError, ClusterError) as error:
             if strict or isinstance(error, UnreachableError) or not all(self._ids):
-                # also where it is not even known which clusters these are
+                # Also if the cluster ids are not known yet.
                 raise
             return self._prepare_others(error)
         if plan.first_run:
-            # nobody can be using these ids yet, so that trying them out fences nobody
+            # On a first run no producer uses these ids, so InitProducerId fences none.
             for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
                 check_transactional_id(
                     self._target_cluster,
@@ -150,7 +144,7 @@ class Discovery:
             )
         if not plan.targets:
             log.warning("no_topic_matches", link=self._link.name, topics=list(self._link.topics))
-        # ours first: should the mirror die in between, there is no copy without a place for its positions
+        # State topics first: if the mirror dies in between, no copy lacks a topic for its positions.
         self._own.created(self._topics.apply([*plan.state, *plan.readers]))
         self._source_topics.apply(plan.readers_on_source)
         self._apply(pairs, plan.changes)
@@ -159,9 +153,10 @@ class Discovery:
         return self._led(plan.targets, {topic: pair.source for topic, pair in pairs.items()})
 
     def _prepare_others(self, refused: MirrorError) -> tuple[AssignedPartition, ...]:
-        """Begin with what can be served, or raise ``refused``: on a first run, or where nothing can be."""
-        # what is not about single topics is as strict as ever; a first run that failed has left its topics, and what
-        # the next one leaves out would be taken up as new, from its beginning, whatever the link's `start` says
+        """Prepares the topics that can be served; raises ``refused`` on a first run, or if there are none."""
+        # Errors that are not about single topics are fatal here too.  A first run that failed has created topics, and
+        # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
+        # `start`.
         state, _, first_run = self._own.look(brokers=self._brokers)
         if first_run or not self._topics.has_records(self._names.control_topic):
             raise refused
@@ -184,14 +179,14 @@ class Discovery:
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
         """
-        Every partition to mirror now; topics that appeared or grew have been prepared on the target.
+        Returns every partition to mirror; topics that appeared or grew have been prepared on the target.
 
-        A topic that cannot be served, or a partition without a leader, is left out; the others go on.  A source
-        topic that was recreated is listed with its new id: what that means is for its lane to say (rule 5).
+        A topic that cannot be served, or a partition without a leader, is left out.  A recreated source topic is listed
+        with its new id: its lane decides about it (EO-5).
 
         Raises:
-            StateError: The link's own topics were deleted or created anew under the running mirror.
-            ClusterError: A cluster cannot be reached; nothing is known then.
+            StateError: The link's state topics were deleted or recreated under the running mirror.
+            ClusterError: A cluster cannot be reached; the result is unknown.
         """
         self._own.check()
         names = self._source.topic_names()
@@ -215,7 +210,7 @@ class Discovery:
         return self._led(targets, sources)
 
     def left_out(self) -> dict[str, MirrorError]:
-        """Topics that the last look found on the source and could not prepare, and why; no lane has them."""
+        """Source topics that the last look could not prepare, with the error; no lane has them."""
         standing = self._complaints.standing.items()
         return {
             topic: error for topic, error in standing if topic in self._found and topic not in self._ready
@@ -223,7 +218,7 @@ class Discovery:
 
     def goals(self) -> dict[SourcePartition, int]:
         """
-        Last stable offset of every partition that is mirrored, now.
+        Returns the last stable offset of every mirrored partition.
 
         Raises:
             ClusterError: The source cannot be reached.
@@ -238,14 +233,14 @@ class Discovery:
             try:
                 found = self._source.offsets(partitions, at="latest", read_committed=True)
             except TopicError as error:
-                # deleted since we last looked: there is nothing to reach
+                # Deleted since the last look: it has no goal.
                 if wanted.pop(error.topic, None) is None:
                     raise
             else:
                 return {SourcePartition(*where): offset for where, offset in found.items()}
 
     def close(self) -> None:
-        """Close both clients."""
+        """Closes both clients."""
         self._source.close()
         self._target.close()
 
@@ -288,10 +283,10 @@ class Discovery:
         return matched
 
     def _check_literals(self, names: Sequence[str], matched: Sequence[str]) -> None:
-        """A topic that is named, rather than described by a pattern, has to exist."""
+        """Raises if a topic that is listed by name, rather than by a pattern, does not exist."""
         for pattern in self._link.topics:
             topic = pattern.replace("\\.", ".")
-            # a dot is a legal character of a topic; without any other sign, nobody means a pattern
+            # A dot is legal in a topic name; a name without any other special character is not a pattern.
             if illegal_name(topic) or topic in matched:
                 continue
             if topic in names:
@@ -302,7 +297,7 @@ class Discovery:
                     reason=self._link.filter.reason(topic),
                 )
                 continue
-            # brokers hide what we may not see; asked by name, they say that it is a matter of rights
+            # Brokers hide topics from a principal without rights; asked by name, they report the missing right.
             if self._source.describe_topics([topic])[topic] is None:
                 raise TopicError(
                     f"link {self._link.name}: topic {topic} does not exist on cluster {self._source.name}",
@@ -325,7 +320,7 @@ class Discovery:
             except TopicError as error:
                 self._complaints.say(topic, error)
         for collision in collisions(matched, self._link.target_naming):
-            # whoever was mirrored first stays; the newcomer has to wait for a person
+            # The topic that was mirrored first stays; the new one waits for a person.
             staying = self._staying(collision.sources, targets)
             for topic in collision.sources:
                 if topic not in staying and targets.pop(topic, None) is not None:
@@ -350,14 +345,14 @@ class Discovery:
         return targets
 
     def _staying(self, sources: Sequence[str], targets: Mapping[str, str]) -> set[str]:
-        """Of topics that cannot live side by side, those that are mirrored already: by us, or their copy is there."""
+        """Returns the colliding topics that are mirrored already: by this link, or because their copy exists."""
         staying = {topic for topic in sources if topic in self._ready}
         if staying:
             return staying
         names = {topic: targets[topic] for topic in sources if topic in targets}
         found, _ = self._target.visible_topics(sorted(set(names.values())))
         there = {topic for topic, name in names.items() if found.get(name) is not None}
-        # of several that would share a copy, nobody can say whose it is
+        # If several would share a copy, its owner is unknown.
         return there if len(there) == 1 else set()
 
     def _check_same_cluster(self, targets: Mapping[str, str]) -> None:
@@ -385,12 +380,12 @@ class Discovery:
     def _look_at_readers(
         self, admin: ClusterAdmin, wanted: Sequence[CreateTopic]
     ) -> tuple[tuple[CreateTopic, ...], tuple[Drift, ...]]:
-        """Topics for MM2's readers that are missing, and what is not as it should be about those that exist."""
+        """Returns the missing topics for MM2's readers, and the drift of existing ones."""
         found = admin.describe_topics([topic.name for topic in wanted])
         existing = [topic for topic in wanted if found[topic.name] is not None]
         for name, rights in admin.topic_rights([topic.name for topic in existing]).items():
             right = Right("Write", "topic", name)
-            purpose = "tell MirrorMaker 2's readers there, unless the link turns it off"
+            purpose = "write records for MirrorMaker 2's readers there, unless the link turns that off"
             need(self._link, admin, rights, right, purpose)
         configs = admin.topic_configs([topic.name for topic in existing])
         drifts: list[Drift] = []
@@ -419,18 +414,18 @@ class Discovery:
         }
 
     def _learn_defaults(self, configs: Mapping[str, ConfigValue]) -> None:
-        """What any existing topic of the target tells about topics without settings of their own."""
+        """Learns the target's topic defaults from any existing topic."""
         known = self._target_defaults or {}
         told = {key: entry.value if entry.is_default else known.get(key) for key, entry in configs.items()}
         self._target_defaults = {**known, **told}
 
     def _learn_from_a_stranger(self) -> None:
-        # Kafka's own topics come last: they have many settings of their own, which say nothing of defaults
+        # Kafka's internal topics come last: they have many settings of their own, which do not show defaults.
         for name in sorted(self._target.topic_names(), key=lambda name: name.startswith("_"))[:1]:
             try:
                 self._learn_defaults(self._target.topic_configs([name])[name])
             except MirrorError as error:
-                # not needed: without it, more settings are set on copies than would have to be
+                # Optional: without defaults, more settings than necessary are set on copies.
                 log.debug("target_defaults_unknown", link=self._link.name, reason=error.message)
 
     def _changes(self, pair: TopicPair) -> tuple[Change, ...]:
@@ -446,7 +441,7 @@ class Discovery:
 
     def _apply(self, pairs: Mapping[str, TopicPair], changes: Mapping[str, Sequence[Change]]) -> None:
         fresh = self._topics.apply([change for each in changes.values() for change in each])
-        # a copy that another process created between our look and our request has settled as well
+        # A copy that another process created since our look has settled as well.
         missing = {
             pair.name: pair.source.partitions
             for pair in pairs.values()
@@ -468,11 +463,12 @@ class Discovery:
             if len(sources) == 1:
                 self._complaints.say(next(iter(sources)), error)
                 return
-            # either a cluster is away, which is said here and once, or one topic spoils it for all
+            # Either a cluster is unreachable, which this request reports once, or one topic makes the request fail for
+            # all.
             self._source.describe_cluster()
             self._target.describe_cluster()
             topics = list(sources)
-            # halves: with a thousand topics, each asked for alone, nothing new would be seen for minutes
+            # By halves: with a thousand topics described one by one, new topics would wait for minutes.
             for half in (topics[: len(topics) // 2], topics[len(topics) // 2 :]):
                 self._refresh_topics({topic: sources[topic] for topic in half}, targets)
 
@@ -488,7 +484,7 @@ class Discovery:
     def _led(
         self, targets: Mapping[str, str], sources: Mapping[str, TopicFacts]
     ) -> tuple[AssignedPartition, ...]:
-        """Without partitions that have no leader: nobody can say where they begin; they are taken up once they have."""
+        """Returns the partitions that have a leader; the start of the others is unknown until they have one."""
         return tuple(
             item
             for item in self._assigned(targets)

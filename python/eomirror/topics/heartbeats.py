@@ -1,9 +1,9 @@
 """
-Source topics whose copies would have the name of the link's own heartbeats on the target. Pure.
+Finds source topics whose copies would take the name of the link's own heartbeats on the target. Pure.
 
 Each cluster that MirrorMaker 2 wrote to has a topic ``heartbeats``, and its copy is ``SOURCE.heartbeats``: the topic
-that a link with ``heartbeats: link`` writes itself, for the same readers.  The copy gives way, because the link's own
-heartbeats go on when MirrorMaker 2 is gone.  A topic of an application that has this name is not given up in silence.
+that a link with ``heartbeats: link`` writes, for the same readers.  The copy gives way, because the link's own
+heartbeats continue after MirrorMaker 2 is gone.  An application's topic of this name is refused rather than skipped.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ __all__ = ["refuse_beats", "say_beats"]
 
 def say_beats(link: Link, names: Iterable[str], complaints: Complaints) -> None:
     """
-    Name the topics that give way to the link's own heartbeats.
+    Logs the topics that give way to the link's own heartbeats.
 
     Args:
-        link: The link.
         names: Topics of the source.
-        complaints: Says each once.
+        complaints: Logs each once.
     """
     for topic in _beaten(link, names):
-        complaints.say(topic, _error(link, topic, "so that it is not mirrored"))
+        complaints.say(topic, _error(link, topic, "so it is not mirrored"))
 
 
 def refuse_beats(link: Link, source: ClusterAdmin, names: Sequence[str], complaints: Complaints) -> None:
     """
-    Name the topics that give way, unless MirrorMaker 2 cannot have made them: its own have one compacted partition.
+    Logs the topics that give way, or refuses them if MirrorMaker 2 cannot have made them.
+
+    MirrorMaker 2's own have one compacted partition.
 
     Args:
-        link: The link.
-        source: Of the source cluster.
+        source: Admin client of the source.
         names: Topics of the source.
-        complaints: Says each once.
+        complaints: Logs each once.
 
     Raises:
-        TopicError: There is such a topic.
+        TopicError: An application's topic has this name.
         ClusterError: The source does not answer.
     """
     for topic in _beaten(link, names):

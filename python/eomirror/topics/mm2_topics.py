@@ -1,9 +1,9 @@
 """
-Topics that MirrorMaker 2's readers know, as a link needs them: created explicitly, never altered (pure).
+Topics for MirrorMaker 2's readers, as a link needs them: created explicitly, never altered. Pure.
 
-One partition, compact, as MM2 makes them (Kafka 4.3, MirrorUtils.createSinglePartitionCompactedTopic), with as many
-replicas as our own state topics have, and small segments: MM2's clients read checkpoints from the beginning, and the
-segment that is written to is never compacted.  Several links, and an MM2 that runs beside them, may share such a topic.
+One partition, compact, as MM2 makes them (Kafka 4.3, MirrorUtils.createSinglePartitionCompactedTopic), with the
+replication factor of our own state topics and small segments: MM2's clients read checkpoints from the beginning, and
+the active segment is never compacted.  Several links, and an MM2 that runs beside them, may share such a topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["mm2_drift", "mm2_source_topics", "mm2_target_topics"]
 _REPLICAS = 3
 _CONFIGS = {
     "cleanup.policy": "compact",
-    # records of a clock that is wrong are taken as well, as by our own topics
+    # Timestamps of a wrong clock are accepted, as by the state topics.
     **TIMESTAMPS,
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": "600000",
@@ -34,11 +34,10 @@ _CONFIGS = {
 
 def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
     """
-    What the link writes for MM2's readers on the target.
+    Returns the topics that the link writes for MM2's readers on the target.
 
     Args:
-        link: The link.
-        brokers: Of the target cluster.
+        brokers: Broker count of the target.
     """
     names = Mm2Names()
     wanted = []
@@ -53,11 +52,10 @@ def mm2_target_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
 
 def mm2_source_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
     """
-    What the link writes for MM2's readers on the source.
+    Returns the topics that the link writes for MM2's readers on the source.
 
     Args:
-        link: The link.
-        brokers: Of the source cluster.
+        brokers: Broker count of the source.
     """
     names = Mm2Names()
     wanted = []
@@ -65,12 +63,12 @@ def mm2_source_topics(link: Link, *, brokers: int) -> tuple[CreateTopic, ...]:
         wanted.append(names.offset_syncs(link.target))
     if link.heartbeats == "source":
         wanted.append(names.heartbeats)
-    # `replication_factor` of a link speaks of its target
+    # A link's `replication_factor` applies to its target.
     return tuple(_topic(name, brokers, None) for name in wanted)
 
 
 def mm2_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Drift, ...]:
-    """What an existing topic has that makes its readers miss records; the mirror itself does not depend on it."""
+    """Returns settings of an existing topic that make its readers miss records; the mirror does not depend on it."""
     policy = found.get("cleanup.policy")
     if policy == "compact":
         return ()
@@ -79,6 +77,6 @@ def mm2_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Drif
 
 def _topic(name: str, brokers: int, configured: int | None) -> CreateTopic:
     factor = default_replication_factor(brokers, configured)
-    # with two replicas a second one in sync would stop the mirror whenever a broker restarts
+    # With two replicas, a minimum of two in sync would stop the mirror whenever a broker restarts.
     in_sync = "2" if factor >= _REPLICAS else "1"
     return CreateTopic(name, 1, factor, {**_CONFIGS, "min.insync.replicas": in_sync})

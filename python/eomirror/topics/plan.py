@@ -1,4 +1,4 @@
-"""What must happen before a link can run, for people to look at and for the mirror to do. Pure."""
+"""Plan of the creations and changes that a link needs before it can run. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Plan"]
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What must happen before a link can run.
+    Creations and changes that a link needs before it can run.
 
     Attributes:
-        cluster_ids: Of source and target.
+        cluster_ids: Ids of source and target.
         targets: Target topic of every matched source topic.
-        state: Changes of the link's own topics.
+        state: Changes of the link's state topics.
         readers: Topics to create on the target for MM2's readers.
-        readers_on_source: The same on the source.
-        drifts: Settings of the link's own topics that somebody changed.
-        changes: Changes for every matched source topic, in order; empty where all is well.
-        first_run: Whether the link has no control topic yet.
+        readers_on_source: Topics to create on the source for MM2's readers.
+        drifts: Settings of the link's state topics that were changed.
+        changes: Changes for every matched source topic, in order; empty if there are none.
+        first_run: True if the link has no control topic yet.
     """
 
     cluster_ids: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Says which topics are left out, and why, once for as long as that lasts."""
+"""Logs skipped topics with the reason, once for as long as it lasts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 class Complaints:
     """
-    What was said of the topics of one link.
+    Tracks the skipped topics of one link that have been logged.
 
     Args:
         link: Name of the link.
@@ -30,11 +30,11 @@ class Complaints:
     def __init__(self, link: str) -> None:
         self._link = link
         self._said: set[tuple[str, str]] = set()
-        #: The last word on each topic that is not in order.
+        #: The last error of each skipped topic.
         self.standing: dict[str, MirrorError] = {}
 
     def say(self, topic: str, error: MirrorError) -> None:
-        """Why a topic is left out, unless that has been said since it last was in order."""
+        """Logs the reason that a topic is left out, unless it was logged since the topic was last in order."""
         self.standing[topic] = error
         if (topic, error.message) not in self._said:
             self._said.add((topic, error.message))
@@ -42,12 +42,12 @@ class Complaints:
 
     def tell_passed(self, patterns: TopicFilter, names: Iterable[str]) -> None:
         """
-        Which topics would be mirrored but for their names, that say that they have been on source or target.
+        Logs topics that are not mirrored only because their names show that they have been on source or target.
 
-        Most are copies, for which that is meant; but `sales.east.q1` may be somebody's own.
+        Most are copies and meant to be skipped; but `sales.east.q1` may be an original.
 
         Args:
-            patterns: What the link mirrors.
+            patterns: Topics that the link mirrors.
             names: Topics of the source.
         """
         passed = [name for name in names if patterns.has_passed(name)]
@@ -61,7 +61,7 @@ class Complaints:
             )
 
     def settled(self, topics: Collection[str]) -> None:
-        """These are in order now: what keeps them out another time is news."""
+        """Marks topics as in order: their next error is logged again."""
         if self._said:
             self._said = {said for said in self._said if said[0] not in topics}
         for topic in self.standing.keys() & topics:

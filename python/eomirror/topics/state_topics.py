@@ -1,9 +1,9 @@
 """
-The link's own topics on the target: how they must be, and what to do where they are not (pure).
+State topics of a link on the target: desired settings, and the actions if they differ. Pure.
 
 They are always created explicitly: an auto-created topic would have the broker's retention, which deletes
-positions.  One that exists is never altered, because somebody may have had a reason; it is named where it
-drifted, and refused where its settings would lose what the mirror must remember.
+positions.  An existing one is never altered, because its settings may be intended; it is logged if it
+drifted, and refused if its settings would lose the mirror's state.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Drift", "policy_fix", "state_changes", "state_drift", "state_topics"]
 
-# brokers refuse records from more than an hour ahead by default, so a clock that is wrong would end the mirror (F34)
+# Brokers refuse records from more than an hour ahead by default, so a wrong clock would end the mirror (F34).
 _COMPACT = {"cleanup.policy": "compact", **TIMESTAMPS}
-# small segments and an eager cleaner: reading control and positions after a million commits takes seconds, and what
-# lanes have merged in the offset map goes soon
+# Small segments and an eager cleaner: reading control and positions after a million commits takes seconds, and merged
+# chunks of the offset map are removed soon.
 _SMALL = {
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": "600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
-# a generation names every partition of every lane in one record
+# A generation names every partition of every lane in one record.
 _LARGE_RECORDS = {"max.message.bytes": str(8 * 1024 * 1024)}
 _POSITIONS_PARTITIONS = 8
 _OFFSET_MAP_PARTITIONS = 8
@@ -42,7 +42,7 @@ _REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A setting of one of the link's own topics that is not as it was created, and does no harm by itself."""
+    """A setting of a state topic that differs from its value at creation, and is harmless."""
 
     topic: str
     setting: str
@@ -59,18 +59,18 @@ def state_topics(
     dead_letters: bool = False,
 ) -> tuple[CreateTopic, ...]:
     """
-    The link's own topics: control, positions, offset map, dead letters (contract.md, "Topics on the target").
+    Returns the link's state topics: control, positions, offset map, dead letters (contract.md, "Topics on the target").
 
     Args:
-        names: Of the link.
-        lanes: How many lanes; each writes its positions to a partition of its own.
-        brokers: Of the target cluster.
-        replication_factor: As configured; None for three, or as many as there are brokers.
-        dead_letters: Whether the link writes dead letters.
+        names: Names of the link.
+        lanes: Lane count; each lane writes its positions to a partition of its own.
+        brokers: Broker count of the target.
+        replication_factor: As configured; None for three, or the number of brokers if that is smaller.
+        dead_letters: True if the link writes dead letters.
     """
     factor = default_replication_factor(brokers, replication_factor)
     configs = dict(_COMPACT)
-    # with two replicas a second one in sync would stop the mirror whenever a broker restarts
+    # With two replicas, a minimum of two in sync would stop the mirror whenever a broker restarts.
     configs["min.insync.replicas"] = "2" if factor >= _REPLICAS else "1"
     small = {**configs, **_SMALL}
     topics = (
@@ -80,7 +80,7 @@ def state_topics(
     )
     if not dead_letters:
         return topics
-    # each key is written once, so compaction keeps every letter for as long as the topic lives
+    # Each key is written once, so compaction keeps every dead letter for as long as the topic lives.
     large = {**configs, "max.message.bytes": str(LARGEST_MESSAGE)}
     return (*topics, CreateTopic(names.dead_letter_topic, 1, factor, large))
 
@@ -89,13 +89,13 @@ def state_changes(
     wanted: tuple[CreateTopic, ...], found: Mapping[str, TopicFacts | None]
 ) -> tuple[CreateTopic | AddPartitions, ...]:
     """
-    What must happen before the mirror can write its own topics, in order.
+    Returns the changes that must precede the mirror's first write to its state topics, in order.
 
     The offset map is never grown: a source partition's chunks are found by a hash over the partition count.
 
     Args:
-        wanted: From `state_topics`.
-        found: What the target has, by name.
+        wanted: Result of `state_topics`.
+        found: Topics of the target, by name.
 
     Raises:
         StateError: The control topic has more than one partition: it has no order, and no last record.
@@ -107,9 +107,9 @@ def state_changes(
             changes.append(topic)
         elif topic.name.endswith(".control") and facts.partitions > 1:
             raise StateError(
-                f"topic {topic.name} has {facts.partitions} partitions, and may have one only",
-                fix="find out who grew or made it; with the mirror stopped, recreate it with one partition and "
-                "start with a new link name, or adopt the positions",
+                f"topic {topic.name} has {facts.partitions} partitions, but must have exactly one",
+                fix="find out which tool grew or created it; with the mirror stopped, recreate it with one partition "
+                "and start with a new link name, or adopt the positions",
             )
         elif topic.name.endswith(".positions") and facts.partitions < topic.partitions:
             changes.append(AddPartitions(topic.name, topic.partitions, facts.partitions))
@@ -117,7 +117,7 @@ def state_changes(
 
 
 def policy_fix(topic: str) -> str:
-    """How the cleanup policy of one of the link's own topics is put right."""
+    """Returns the command that restores the cleanup policy of a state topic."""
     return (
         "set it back: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
         f"--entity-name {topic} --add-config cleanup.policy=compact"
@@ -126,19 +126,19 @@ def policy_fix(topic: str) -> str:
 
 def state_drift(topic: CreateTopic, found: Mapping[str, str | None]) -> tuple[Drift, ...]:
     """
-    Settings of an existing topic that are not as they were created.
+    Returns settings of an existing topic that differ from their values at creation.
 
     Args:
-        topic: The topic as it should be.
+        topic: The desired topic.
         found: Its effective settings.
 
     Raises:
-        StateError: It would delete what the mirror must remember.
+        StateError: The topic would delete the mirror's state.
     """
     policy = found.get("cleanup.policy")
     if policy != "compact":
         raise StateError(
-            f"topic {topic.name} has cleanup.policy={policy}: retention would delete the mirror's own memory",
+            f"topic {topic.name} has cleanup.policy={policy}: retention would delete the mirror's state",
             fix=policy_fix(topic.name),
         )
     return tuple(

@@ -1,9 +1,9 @@
 """
-The link's own topics on the target, looked at when the mirror starts and once a minute while it runs.
+Checks a link's state topics on the target when the mirror starts and once a minute while it runs.
 
-Positions and control are the mirror's memory.  A tool that deletes and creates them again under a running mirror takes
-the positions of every partition that is at rest, and often leaves a policy that deletes the others in time.  So the id
-of each topic is compared with the one that the mirror began with, and its ``cleanup.policy`` with the one seen last.
+Positions and control are the mirror's state.  A tool that deletes and recreates them under a running mirror removes
+the positions of every idle partition, and often leaves a policy that deletes the others in time.  So the id
+of each topic is compared with the one at the start, and its ``cleanup.policy`` with the last one seen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["CHECK_SECONDS", "OwnTopics"]
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at ids and policies.
+#: Seconds between two checks of ids and policies.
 CHECK_SECONDS = 60.0
 
 _COMPACT = "compact"
@@ -40,13 +40,11 @@ _COMPACT = "compact"
 
 class OwnTopics:
     """
-    Looks at the topics that one link keeps its state in.
+    Checks the state topics of one link.
 
     Args:
-        link: The link.
-        target: Of its target cluster.
-        learn: Told the settings of each topic that exists.
-        clock: Where time comes from.
+        target: Admin client of the target.
+        learn: Receives the settings of each existing topic.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class OwnTopics:
         self._learn = learn
         self._clock = clock
         names = LinkNames(link.state_name)
-        # without these the mirror does not know where it stands; the others serve readers
+        # Without these the mirror does not know its positions; the others serve readers.
         self._memory = (names.control_topic, names.positions_topic)
         self._control = names.control_topic
         self._known: dict[str, TopicFacts] = {}
@@ -74,13 +72,13 @@ class OwnTopics:
         self, *, brokers: int
     ) -> tuple[tuple[CreateTopic | AddPartitions, ...], tuple[Drift, ...], bool]:
         """
-        What must happen before the mirror can write its own topics, what has drifted, and whether this is a first run.
+        Returns pending changes of the state topics, their drift, and True if this is a first run.
 
         Args:
-            brokers: Of the target cluster.
+            brokers: Broker count of the target.
 
         Raises:
-            StateError: A topic cannot be relied on.
+            StateError: A topic is damaged.
             AuthorizationError: A right is missing.
             ClusterError: The target does not answer.
         """
@@ -109,18 +107,19 @@ class OwnTopics:
         return state_changes(wanted, found), tuple(drifts), found[self._control] is None
 
     def created(self, topics: Mapping[str, TopicFacts]) -> None:
-        """Take note of topics that were created or grown since the look."""
+        """Records the topics that were created or grown since the look."""
         self._known.update({name: facts for name, facts in topics.items() if name in self._policies})
 
     def check(self) -> None:
         """
-        Compare ids and policies with what they were, at most once in `CHECK_SECONDS`.
+        Compares ids and policies with the recorded ones, at most once in `CHECK_SECONDS`.
 
-        A deviating id is looked at a second time before it counts: a broker that has just come back may describe the
-        cluster as it was.
+        A deviating id counts only after a second look: a broker that has just come back may describe an old state of
+        the
+        cluster.
 
         Raises:
-            StateError: Control or positions are gone, or another topic has their name.
+            StateError: Control or positions were deleted or recreated.
             ClusterError: The target does not answer.
         """
         now = self._clock.monotonic()
@@ -144,7 +143,7 @@ class OwnTopics:
             log.error(
                 "state_topic_replaced", link=self._link.name, topic=name, reason=error.message, fix=error.fix
             )
-            # said once for each topic of this name
+            # Logged once for each topic of this name.
             facts = found[name]
             if facts is None:
                 del self._known[name]
@@ -169,7 +168,7 @@ class OwnTopics:
                 setting="cleanup.policy",
                 wanted=_COMPACT,
                 found=policy,
-                reason="retention deletes the mirror's own memory",
+                reason="retention deletes the mirror's state",
                 fix=policy_fix(name),
             )
 
@@ -180,7 +179,7 @@ class OwnTopics:
             return StateError(
                 f"link {self._link.name}: topic {name} was {what} under the running mirror: what it held is lost",
                 fix="find out which tool did it; restore the eomirror.* topics of the link together, or delete all of "
-                "them and say where each partition goes on: `eomirror run CONFIG --adopt TOPIC-PARTITION=OFFSET`; "
+                "them and choose each partition's resume offset: `eomirror run CONFIG --adopt TOPIC-PARTITION=OFFSET`; "
                 "`eomirror verify CONFIG` shows how far the copies are",
             )
         return StateError(
