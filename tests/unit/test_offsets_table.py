@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.cli.offsets import _draw_groups, _draw_imported
-from eomirror.cli.render import say
+from eomirror.cli.render import print_message
 from eomirror.groups import GroupPartition, ImportedGroup
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_a_name_tells_the_terminal_nothing(
     text = _drawn([replace(BILLING, group=name, skipped=name)], monkeypatch, capsys)
     _draw_imported([ImportedGroup(group=name, offsets=(), written=False, problem=name)], dry_run=True)
     text += capsys.readouterr().out
-    say(f"left out: {name}")
+    print_message(f"left out: {name}")
     text += capsys.readouterr().err
     command = [sys.executable, "-m", "eomirror", "offsets", "import", "mirror.yaml", name]
     text += subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr

@@ -1,1 +1,1 @@
-"""The eomirror command; one subcommand a file."""
+"""The ``eomirror`` command line; one module per subcommand."""

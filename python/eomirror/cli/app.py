@@ -1,8 +1,8 @@
 """
-The ``eomirror`` command: finds its subcommands lazily, and turns errors into one screen and an exit code.
+The ``eomirror`` command: imports subcommands lazily and turns errors into a message and an exit code.
 
 A subcommand's module is imported when it is called, so that ``--help`` is quick and ``check`` needs no Java.
-``--log-level`` and ``--log-format`` stand before or after the command: every command gets them when it is imported.
+``--log-level`` and ``--log-format`` are accepted before or after the command: each command gets them at its import.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ __all__ = ["cli", "main"]
 
 #: name -> (module:attribute, one line for the overview)
 _COMMANDS = {
-    "run": ("eomirror.cli.run:run", "Mirror until stopped, caught up, or a time has passed."),
-    "check": ("eomirror.cli.check:check", "Report every fault of a configuration; connects to nothing."),
-    "plan": ("eomirror.cli.plan:plan", "Connect and show what would be created or changed."),
-    "status": ("eomirror.cli.status:status", "Show where every link stands, from the target's topics alone."),
-    "offsets": ("eomirror.cli.offsets:offsets", "Say where offsets are on the other side of a link."),
+    "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
+    "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
+    "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
+    "status": (
+        "eomirror.cli.status:status",
+        "Show lag, rate and problems of links from the target's topics.",
+    ),
+    "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
     "import": (
         "eomirror.cli.import_mm2:import_properties",
-        "Write MirrorMaker 2's property file as a configuration.",
+        "Convert a MirrorMaker 2 property file to a configuration.",
     ),
-    "adopt": ("eomirror.cli.adopt:adopt", "Go on where MirrorMaker 2 stopped, at its next record."),
-    "hand-back": ("eomirror.cli.hand_back:hand_back", "Let MirrorMaker 2 go on where a link stopped."),
-    "verify": ("eomirror.cli.verify:verify", "Compare what is mirrored with its source."),
-    "demo": ("eomirror.cli.demo:demo", "Two clusters, traffic, kill -9 of the mirror, and the proof."),
+    "adopt": ("eomirror.cli.adopt:adopt", "Take over from MirrorMaker 2, at its next record."),
+    "hand-back": ("eomirror.cli.hand_back:hand_back", "Return a link to MirrorMaker 2, at its next record."),
+    "verify": ("eomirror.cli.verify:verify", "Compare mirrored records with their source."),
+    "demo": ("eomirror.cli.demo:demo", "Mirror between two local clusters, kill -9 the mirror, compare."),
     "cluster": ("eomirror.cli.cluster:cluster", "Start and stop local Apache Kafka clusters."),
 }
 
 
-#: What a shell reports for a program that a closed pipe ended: 128 + SIGPIPE.
+#: The exit code that shells report for a program killed by a closed pipe: 128 + SIGPIPE.
 _BROKEN_PIPE = 141
 
 
-#: What was chosen for the log so far: before the command, then behind it.
+#: Log options given so far: before the command, then after it.
 _LOG: dict[str, str] = {}
 
 
@@ -57,12 +60,12 @@ def _set_log(_: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def _log_options(**defaults: str) -> list[click.Option]:
-    """The options of the log; ``defaults`` for those that stand before the command."""
+    """Returns the log options, with ``defaults`` for those before the command."""
     choices = {
         "log_level": (["debug", "info", "warning", "error"], "Lowest level of the log on stderr."),
         "log_format": (
             ["auto", "text", "json"],
-            "Form of the log on stderr; auto is text on a terminal, else json.",
+            "Format of the log on stderr; auto is text on a terminal, else json.",
         ),
     }
     return [
@@ -81,7 +84,7 @@ def _log_options(**defaults: str) -> list[click.Option]:
 
 
 def _accept_log_options(command: click.Command) -> None:
-    """Let the log's options stand behind the command too; without one, what stands before the command holds."""
+    """Adds the log options to a command; without one, the option before the command applies."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             _accept_log_options(each)
@@ -90,15 +93,15 @@ def _accept_log_options(command: click.Command) -> None:
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands are modules that are imported when they are needed."""
+    """A command group that imports a command's module when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which a newcomer needs them."""
+        """Returns the names, in the order in which a new user needs them."""
         del ctx
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Imports the command's module."""
         del ctx
         if cmd_name not in _COMMANDS:
             return None
@@ -110,21 +113,21 @@ class _LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; the reader of our output may have seen enough, as in ``eomirror status | head -1``."""
+        """Runs a command; exits with 141 if the reader closes the pipe, as in ``eomirror status | head -1``."""
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, SystemExit) as leaving:
-            # rich answers a closed pipe with SystemExit(1), raised while it handles the error
+            # rich raises SystemExit(1) while it handles the error of a closed pipe
             if not isinstance(leaving, BrokenPipeError) and not isinstance(
                 leaving.__context__, BrokenPipeError
             ):
                 raise
-            # what is still in the buffer would be complained about at the interpreter's end
+            # the interpreter would report the unwritten buffer at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """Lists the commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
@@ -144,8 +147,8 @@ cli.params += _log_options(log_level="info", log_format="auto")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; never returns."""
-    _stand_in_for_stderr()
+    """Runs the command line; never returns."""
+    _replace_closed_stderr()
     code = _run(arguments)
     try:
         sys.stderr.flush()
@@ -156,8 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _stand_in_for_stderr() -> None:
-    """With ``2>&-`` there is no stderr, and the first file that is opened gets its number, a broker's socket too."""
+def _replace_closed_stderr() -> None:
+    """Opens /dev/null as stderr after ``2>&-``: else the next opened file, even a socket, would get number 2."""
     if sys.stderr is None:
         number = os.open(os.devnull, os.O_WRONLY)
         os.dup2(number, 2)
@@ -173,7 +176,7 @@ def _run(arguments: list[str] | None) -> int:
         from eomirror.log import printable, wants_colour
 
         head = click.style("error", fg="red", bold=True) if wants_colour(sys.stderr) else "error"
-        # an error that nobody can read is still told by the exit code
+        # the exit code reports the error even if stderr cannot be written
         with contextlib.suppress(OSError):
             click.echo(f"{head}: {printable(str(error))}", err=True)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""``eomirror check``: every fault of a configuration at once, without connecting to anything."""
+"""``eomirror check``: reports every fault of a configuration at once, without connecting."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["check"]
 _EXAMPLES = 3
 
 
-def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
+def _print_schema(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given and not context.resilient_parsing:
         from eomirror.config.schema import json_schema
 
         print_structured(json_schema(), "json")
@@ -34,19 +34,19 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 @click.command(epilog="Example: eomirror check mirror.yaml -s links[0].lanes=4")
 @click.argument("config", type=click.Path(dir_okay=False))
-@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one value.")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_print_schema,
-    help="Print the JSON Schema for editors, and exit.",
+    help="Print the JSON Schema of the configuration and exit.",
 )
 @output_option
 def check(config: str, overrides: tuple[str, ...], output: str | None) -> int:
     """
-    Report every fault of CONFIG; connects to nothing.
+    Report every fault of CONFIG, without connecting to a cluster.
 
     Exit codes: 0 no fault, 78 the configuration is refused.
     """
@@ -103,7 +103,7 @@ def _verdict(link: Link) -> dict[str, Any]:
 
 
 def _examples(link: Link) -> dict[str, str]:
-    """What some topics would be called on the target: literal ones, or a made-up one."""
+    """Returns target names of example topics: literal ones of the configuration, else a placeholder."""
     from eomirror.topology.filters import is_literal
 
     topics = [pattern.replace("\\.", ".") for pattern in link.topics if is_literal(pattern)] or ["TOPIC"]
@@ -114,7 +114,7 @@ def _examples(link: Link) -> dict[str, str]:
         try:
             found[topic] = link.target_topic(topic)
         except MirrorError:
-            continue  # a made-up topic need not match; real ones are checked by `plan`
+            continue  # the placeholder need not match; `plan` checks real topics
     return found
 
 
@@ -143,8 +143,8 @@ def _draw(config: Config) -> None:
     columns = ["link", "topics", "names", "lanes", "origins", "header"]
     console.print(table(columns, rows, right=["lanes"], optional=["lanes", "header", "origins"]))
     for link in config.links:
-        header = "is added" if link.provenance_header else "is not needed"
-        console.print(f"{escape(link.name)}: the provenance header {header}: {escape(link.loops.why)}")
+        header = "added" if link.provenance_header else "not needed"
+        console.print(f"{escape(link.name)}: provenance header {header}: {escape(link.loops.why)}")
     for warning in config.warnings:
         console.print(f"[yellow]warning[/]: {escape(str(warning))}")
     console.print(

@@ -1,4 +1,4 @@
-"""``eomirror cluster``: local Apache Kafka clusters for trying things out."""
+"""``eomirror cluster``: starts and stops local Apache Kafka clusters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
+from eomirror.cli.render import (
+    output_option,
+    print_message,
+    print_structured,
+    stdout_console,
+    table,
+    wants_table,
+)
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,22 +32,24 @@ def cluster() -> None:
     """
     Start and stop local Apache Kafka clusters (KRaft, on 127.0.0.1).
 
-    They need Java 17 or newer.  The first start fetches Kafka's jars (45 MB), later ones work offline.
-    EOMIRROR_CACHE and EOMIRROR_STATE name other folders for jars and for running clusters.
-    KAFKA_JVM_PERFORMANCE_OPTS chooses the JVM's collector and compiler, as in Kafka's own scripts.
+    Requires Java 17 or newer.  The first start downloads Kafka's jars (45 MB); later starts work offline.
+    EOMIRROR_CACHE sets the folder of the jars, EOMIRROR_STATE the folder of running clusters.
+    KAFKA_JVM_PERFORMANCE_OPTS sets the JVM's collector and compiler, as in Kafka's own scripts.
     """
 
 
 @cluster.command(epilog="Example: eomirror cluster up east west --port east=19092 -p num.partitions=6")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
-    "--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers of each cluster."
+    "--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers per cluster."
 )
-@click.option("--kafka-version", default="4.3", show_default=True, help="Line of Apache Kafka: 4.3 or 3.9.")
+@click.option(
+    "--kafka-version", default="4.3", show_default=True, help="Version of Apache Kafka: 4.3 or 3.9."
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep data in DIR/NAME, and let it stay.",
+    help="Store data in DIR/NAME, and keep it after `down`.",
 )
 @click.option("--heap", default="512m", show_default=True, help="Java heap of each broker.")
 @click.option(
@@ -48,7 +57,7 @@ def cluster() -> None:
     "ports",
     multiple=True,
     metavar="NAME=PORT",
-    help="Port of a cluster's first broker; else a free one.",
+    help="Port of a cluster's first broker; by default a free port.",
 )
 @click.option(
     "-p",
@@ -63,7 +72,7 @@ def cluster() -> None:
     "--output",
     type=click.Choice(["table", "json", "yaml"]),
     default=None,
-    help="json or yaml: what runs, with ports and pids; else a configuration for these clusters.",
+    help="json or yaml: the running brokers with ports and pids; by default a configuration for these clusters.",
 )
 def up(
     names: tuple[str, ...],
@@ -76,11 +85,10 @@ def up(
     output: str | None,
 ) -> None:
     """
-    Start clusters, and print a configuration for them.
+    Start clusters and print a configuration for them.
 
-    `eomirror cluster up east west > mirror.yaml` writes a file that `eomirror run` takes.  The clusters run until
-    `eomirror cluster down`.  One that runs already is left as it is; one that has stopped is started again on its
-    data.
+    `eomirror cluster up east west > mirror.yaml` writes a configuration for `eomirror run`.  The clusters run until
+    `eomirror cluster down`.  A running cluster is left unchanged; a stopped one is restarted on its data.
     """
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
     from eomirror.localkafka.spec import ClusterSpec
@@ -105,19 +113,19 @@ def up(
     ]
     records = _start_all(ClusterRegistry(state_folder()), specs)
     if output in {None, "table"}:
-        # what a file is to hold does not depend on what stdout is
+        # the content of a file must not depend on whether stdout is a terminal
         click.echo(_configuration(records), nl=False)
     else:
         _print_json(records, output)
 
 
 @cluster.command(
-    short_help="Show clusters that were started here.", epilog="Example: eomirror cluster status -o json"
+    short_help="Show local clusters, running or stopped.", epilog="Example: eomirror cluster status -o json"
 )
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @output_option
 def status(names: tuple[str, ...], output: str | None) -> None:
-    """Show clusters that were started here, running or stopped; all without a NAME."""
+    """Show the local clusters NAME..., running or stopped; all of them without NAME."""
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
 
     registry = ClusterRegistry(state_folder())
@@ -126,7 +134,7 @@ def status(names: tuple[str, ...], output: str | None) -> None:
         _print_json(records, output)
         return
     if not records:
-        say("no local clusters; start two with: eomirror cluster up east west")
+        print_message("no local clusters; start two with: eomirror cluster up east west")
         return
     rows = [
         {
@@ -146,33 +154,36 @@ def status(names: tuple[str, ...], output: str | None) -> None:
 
 @cluster.command(epilog="Example: eomirror cluster down --all")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--all", "everything", is_flag=True, help="All clusters that were started here.")
-@click.option("--keep-data", is_flag=True, help="Let the data stay: the next `up` goes on with it.")
+@click.option("--all", "everything", is_flag=True, help="Stop all local clusters.")
+@click.option("--keep-data", is_flag=True, help="Keep the data for the next `up`.")
 @output_option
 def down(names: tuple[str, ...], everything: bool, keep_data: bool, output: str | None) -> None:
     """
-    Stop clusters, and remove their data.
+    Stop clusters and remove their data.
 
-    Data in a folder chosen with `up --data-dir` stays in any case.
+    Data in a folder chosen with `up --data-dir` is always kept.
     """
     from eomirror.localkafka.registry import ClusterRegistry, state_folder
 
     if bool(names) == everything:
-        raise UsageError("which clusters?", fix="give names, or --all")
+        raise UsageError(
+            "NAME... and --all were both given" if names else "no cluster was named",
+            fix="name clusters, or use --all",
+        )
     registry = ClusterRegistry(state_folder())
     chosen = list(dict.fromkeys(names)) or registry.names()
     for name in chosen:
-        registry.get(name)  # a name that is wrong must not be found out after others are gone
+        registry.get(name)  # refuse an unknown name before any cluster is stopped
     for name in chosen:
         record = registry.down(name, keep_data=keep_data)
         stays = keep_data or not record.ours
-        say(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}")
+        print_message(f"{name}: stopped, data {f'kept in {record.data_dir}' if stays else 'removed'}")
     if not wants_table(output):
         print_structured({"stopped": chosen}, output)
 
 
 def _start_all(registry: Any, specs: Sequence[ClusterSpec]) -> list[ClusterRecord]:
-    """Start side by side; those that came up stay up when another fails."""
+    """Starts clusters concurrently; started ones keep running when another fails."""
     from concurrent.futures import ThreadPoolExecutor
 
     from eomirror.localkafka.jars import class_path
@@ -200,12 +211,12 @@ def _print_json(records: Sequence[ClusterRecord], output: str | None) -> None:
 
 
 def _configuration(records: Sequence[ClusterRecord]) -> str:
-    """A configuration for these clusters, and the commands to try next."""
+    """Returns a configuration for these clusters, with the next commands as comments."""
     lines = ["clusters:"]
     lines += [f'  {record.name}: {{bootstrap.servers: "{record.bootstrap_servers}"}}' for record in records]
     names = [record.name for record in records]
     if len(names) > 1:
         lines += ["links:", f'  - {{source: {names[0]}, target: {names[1]}, topics: [".*"]}}']
-        lines += ["", "# in a file mirror.yaml, this is for: eomirror run mirror.yaml"]
+        lines += ["", "# save as mirror.yaml, then: eomirror run mirror.yaml"]
     lines += [f"# stop: eomirror cluster down {shlex.join(names)}"]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""``eomirror demo``: two clusters, traffic, kill -9 of the mirror in mid-transaction, and the proof."""
+"""``eomirror demo``: kills a mirror between two local clusters in open transactions, then compares the copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, say, wants_table
+from eomirror.cli.render import output_option, print_message, print_structured, wants_table
 from eomirror.log import LossyStream
 
 if TYPE_CHECKING:
@@ -25,21 +25,29 @@ _WIDTH = 110  # of a report that goes into a file
 
 @click.command(epilog="Example: eomirror demo --kills 5 --rate 3000")
 @click.option(
-    "--kills", type=click.IntRange(0, 100), default=3, show_default=True, help="Kills in open transactions."
+    "--kills",
+    type=click.IntRange(0, 100),
+    default=3,
+    show_default=True,
+    help="Number of kill -9 in open transactions.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(1),
     default=45,
     show_default=True,
-    help="How long the traffic runs at least.",
+    help="Minimum duration of the traffic.",
 )
 @click.option("--rate", type=click.FloatRange(1), default=2000, show_default=True, help="Records per second.")
 @click.option(
-    "--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Of the topic."
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    default=6,
+    show_default=True,
+    help="Partitions of the mirrored topic.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat the traffic of an earlier demo.")
-@click.option("--keep", is_flag=True, help="Leave both clusters up afterwards.")
+@click.option("--keep", is_flag=True, help="Keep both clusters running afterwards.")
 @output_option
 def demo(
     kills: int,
@@ -51,15 +59,14 @@ def demo(
     output: str | None,
 ) -> int:
     """
-    Show that nothing is lost, repeated, reordered or altered when the mirror is killed.
+    Show that killing the mirror loses, duplicates, reorders and alters no record.
 
-    Starts two Apache Kafka clusters on 127.0.0.1, writes steady transactional traffic to one, and mirrors it to the
-    other while kill -9 hits the whole mirror in the middle of open transactions.  Then both sides are read
-    by independent read_committed consumers and compared byte for byte.  The same kills hit a copier with
-    exactly-once off, the naive copier, to show what is prevented.
+    Starts two Apache Kafka clusters on 127.0.0.1, writes transactional traffic to one and mirrors it to the other.
+    Meanwhile kill -9 ends the whole mirror in open transactions.  Independent read_committed consumers then read
+    both sides and compare them byte for byte.  The same kills also hit a copier without exactly-once, as contrast.
 
-    Needs Java 17 or newer.  Takes about two minutes; the first time, Kafka's jars (45 MB) are fetched as well.
-    Exit codes: 0 identical, 3 differences found, 1 the demo could not be played.
+    Requires Java 17 or newer.  Takes about two minutes; the first demo also downloads Kafka's jars (45 MB).
+    Exit codes: 0 identical, 3 differences found, 1 the demo failed.
     """
     from eomirror.clock import new_token
     from eomirror.demo.display import DemoDisplay
@@ -79,7 +86,7 @@ def demo(
     finally:
         signal.signal(signal.SIGTERM, before)
     drawn = wants_table(output)
-    # stderr told the story: its end belongs there where stdout gets the report for a program
+    # progress went to stderr; so does the drawn report if stdout gets the structured one
     _draw(report, sys.stdout if drawn else cast("TextIO", LossyStream(sys.stderr)))
     if not drawn:
         print_structured(report.as_dict(), output)
@@ -97,17 +104,17 @@ def _draw(report: DemoReport, stream: TextIO) -> None:
 
 
 def _leave(number: int, _: FrameType | None) -> NoReturn:
-    # unwinds the stack, so that mirror, traffic and clusters are ended on the way
+    # unwinds the stack, which ends mirror, traffic and clusters
     sys.exit(_SIGNAL_EXIT + number)
 
 
 def _print_next(played: Demo) -> None:
     pids = " ".join(str(pid) for pid in played.kept)
     folders = " ".join(str(cluster.folder) for cluster in played.clusters)
-    say(
-        f"\nboth clusters are still up; next:\n"
+    print_message(
+        f"\nboth clusters are still running; next:\n"
         f"  eomirror status {played.config}\n"
         f"  eomirror run {played.config}\n"
-        f"end them:\n"
+        f"to stop them:\n"
         f"  kill {pids}; rm -r {folders}"
     )

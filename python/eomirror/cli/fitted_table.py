@@ -1,9 +1,8 @@
 """
-A table that fits the terminal: one row of the screen for each of its own.
+Tables that fit the terminal: one screen row per table row.
 
-Numbers are never cut.  Where there is too little room, names lose their middle, since names that differ at all differ
-at either end; then optional columns are left out.  Columns of words wrap between words.  Where there is no terminal,
-everything is written whole.
+Numbers are never cut.  If room is short, names lose their middle, because similar names differ at either end; then
+optional columns are left out.  Columns of sentences wrap between words.  Without a terminal nothing is shortened.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedTable", "shortened"]
 
-# below this a name tells too little, and an optional column gives up its room
+# names are not cut below this width while an optional column is shown
 _READABLE = 16
 _LEAST = 4
-# a sentence of this width does not wrap while an optional column stands
+# sentences up to this width do not wrap while an optional column is shown
 _SENTENCE = 40
-# what box and padding take for each column
+# cells of border and padding per column
 _EDGES = 2
 _ELLIPSIS = "…"
 
 
 def shortened(text: str, width: int) -> str:
-    """Returns text of at most so many cells; what is too long loses its middle."""
+    """Returns text of at most ``width`` cells; longer text loses its middle."""
     if cell_len(text) <= width:
         return text
     if width <= 1:
@@ -55,9 +54,7 @@ class FittedTable:
     Rows under named columns.  Cells are plain text.
 
     Args:
-        columns: Names, from left to right.
-        rows: Values by column.
-        right: Columns that are aligned to the right, and never cut.
+        right: Columns aligned to the right, which are never cut.
         whole: Further columns that are never cut.
         optional: Columns that may be left out, the first one first.
         words: Columns of sentences, which wrap.
@@ -92,7 +89,7 @@ class FittedTable:
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        """Draw as wide as there is room; called by rich."""
+        """Draws the table within the console's width; called by rich."""
         del console
         widths = self._fit(options.max_width)
         drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -113,7 +110,7 @@ class FittedTable:
         return Text("\n".join(shortened(line, width) for line in text.split("\n")))
 
     def _fit(self, room: int) -> dict[str, int]:
-        """Width of each column that is shown."""
+        """Returns the width of each shown column."""
         shown = list(self._columns)
         optional = list(self._optional)
         while True:
@@ -132,7 +129,7 @@ class FittedTable:
 
 
 def _level(widths: Sequence[int], room: int) -> int:
-    """Returns the largest width to which columns can be cut so that all fit; ``widths`` ascend."""
+    """Returns the largest width to cut columns to, so that all fit in ``room``; ``widths`` ascend."""
     for number, width in enumerate(widths):
         share = room // (len(widths) - number)
         if width > share:

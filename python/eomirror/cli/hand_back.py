@@ -1,4 +1,4 @@
-"""``eomirror hand-back``: let MirrorMaker 2 go on where a link stopped."""
+"""``eomirror hand-back``: lets MirrorMaker 2 resume where a link stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from eomirror.cli.mm2_flow import flow_options, named_flow
-from eomirror.cli.render import output_option, print_structured, say, stdout_console, table, wants_table
+from eomirror.cli.render import (
+    output_option,
+    print_message,
+    print_structured,
+    stdout_console,
+    table,
+    wants_table,
+)
 
 if TYPE_CHECKING:
     from eomirror.mm2.hand_back import HandBack
@@ -17,8 +24,8 @@ __all__ = ["hand_back"]
 
 @click.command("hand-back", epilog="Example: eomirror hand-back mirror.yaml --dry-run")
 @click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--link", help="The link that ends; needed where there are several.")
-@click.option("--dry-run", is_flag=True, help="Only show where MirrorMaker 2 would go on.")
+@click.option("--link", help="Link to hand back; required if the configuration has several.")
+@click.option("--dry-run", is_flag=True, help="Show MirrorMaker 2's resume offsets, commit nothing.")
 @flow_options
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @output_option
@@ -34,12 +41,14 @@ def hand_back(
     output: str | None,
 ) -> int:
     """
-    Tell MirrorMaker 2 where a link of CONFIG stands: started next, it goes on at the very next record.
+    Hand a link of CONFIG back to MirrorMaker 2, which then resumes at the next record.
 
-    Stop the mirror and MirrorMaker 2 first; one that runs is noticed and refused.  All lanes of the link are fenced,
-    then a source offset for every partition is committed for Kafka Connect, in one transaction.  The link refuses to
-    run from then on, because it would copy what MirrorMaker 2 copies; `eomirror adopt` takes it back.  Exit codes: 0
-    done, 1 failed, 3 MirrorMaker 2 runs, 5 the mirror runs, 78 the configuration is refused.
+    Stop the mirror and MirrorMaker 2 first; hand-back detects and refuses one that still runs.  It fences all lanes of
+    the link and commits the source offset of every partition to Kafka Connect's offsets topic, in one transaction.
+    The link then refuses to run, because it would duplicate the records of MirrorMaker 2; `eomirror adopt` takes it
+    back.
+
+    Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs, 5 the mirror runs, 78 the configuration is refused.
     """
     from eomirror.config import load_config
     from eomirror.kafka.reachability import clusters_of, refuse_away
@@ -50,7 +59,7 @@ def hand_back(
         loaded, link, source=mm2_source, group=group, connector=connector, offsets_topic=offsets_topic
     )
     refuse_away(clusters_of(loaded, [loaded.only_link(link)]))
-    found = hand_back_to_mm2(loaded, link=link, flow=flow, dry_run=dry_run, on_event=say)
+    found = hand_back_to_mm2(loaded, link=link, flow=flow, dry_run=dry_run, on_event=print_message)
     if wants_table(output):
         _draw(found)
     else:
@@ -67,14 +76,14 @@ def _draw(found: HandBack) -> None:
             "TOPIC": each.topic,
             "P": each.partition,
             "MM2 HAD": "-" if each.had is None else each.had,
-            "GOES ON AT": each.goes_on,
+            "RESUMES AT": each.goes_on,
         }
         for each in found.partitions
     ]
-    console.print(table(list(rows[0]), rows, right=("P", "MM2 HAD", "GOES ON AT")))
+    console.print(table(list(rows[0]), rows, right=("P", "MM2 HAD", "RESUMES AT")))
     if found.committed:
         console.print(
-            f"committed to {escape(found.place)}; start MirrorMaker 2. The link is refused until `eomirror adopt`"
+            f"committed to {escape(found.place)}; start MirrorMaker 2. The link does not run until `eomirror adopt`"
         )
     else:
         console.print("nothing was committed: --dry-run")

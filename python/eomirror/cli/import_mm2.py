@@ -1,4 +1,4 @@
-"""``eomirror import``: MirrorMaker 2's property file as YAML."""
+"""``eomirror import``: converts a MirrorMaker 2 property file to YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from eomirror.cli.render import output_option, print_structured, say
+from eomirror.cli.render import output_option, print_message, print_structured
 from eomirror.errors import UsageError
 
 __all__ = ["import_properties"]
@@ -21,11 +21,13 @@ _REFUSED = 78
 @output_option
 def import_properties(properties: Path, output: str | None) -> int:
     """
-    Write MirrorMaker 2's PROPERTIES as a configuration to stdout: YAML that `run` takes, unless JSON is asked for.
+    Convert MirrorMaker 2's PROPERTIES to a configuration for `run`, written to stdout as YAML.
 
-    What is not honoured is listed with its reason, on stderr and as comments.  Secrets are not written: their
-    places refer to environment variables.  Exit codes: 0 done, 78 something that decides what is mirrored, or how a
-    cluster is reached, has no counterpart; the YAML is written all the same.
+    Properties without a counterpart are listed with the reason, on stderr and as comments.  Secrets are not written:
+    the configuration refers to environment variables instead.
+
+    Exit codes: 0 done, 78 a property without a counterpart decides which records are mirrored or how a cluster is
+    reached; the YAML is written nevertheless.
     """
     from eomirror.config.java_properties import decode_properties
     from eomirror.config.mm2_properties import import_mm2
@@ -44,11 +46,11 @@ def import_properties(properties: Path, output: str | None) -> int:
         where = f"line {item.line}" if item.line else "by default"
         lines.append(f"# {mark}: {item.key} ({where}): {item.reason}")
     for line in lines[1:]:
-        say(_printable(line.removeprefix("# ")))
+        print_message(_printable(line.removeprefix("# ")))
     if output == "json":
-        told = [asdict(item) for item in found.not_honoured]
+        not_honoured = [asdict(item) for item in found.not_honoured]
         print_structured(
-            {"config": found.settings, "not_honoured": told, "variables": found.variables}, output
+            {"config": found.settings, "not_honoured": not_honoured, "variables": found.variables}, output
         )
     else:
         _write(lines, found.settings)
@@ -63,5 +65,5 @@ def _write(lines: list[str], settings: dict[str, Any]) -> None:
 
 
 def _printable(line: str) -> str:
-    """Without what a key of a foreign file could tell a terminal."""
+    """Replaces characters of a foreign file that a terminal could interpret."""
     return "".join(c if c.isprintable() else "?" for c in line)

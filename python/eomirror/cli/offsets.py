@@ -1,4 +1,4 @@
-"""``eomirror offsets``: where offsets of one side of a link are on the other."""
+"""``eomirror offsets``: translates consumer group offsets between the clusters of a link."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eomirror.cli.render import (
     human_count,
     human_seconds,
     output_option,
+    print_message,
     print_structured,
-    say,
     stdout_console,
     table,
     wants_table,
@@ -36,12 +36,12 @@ _OVERRIDES = click.option(
 _SOURCE_GONE = click.option(
     "--source-gone",
     is_flag=True,
-    help="Ask the groups' checkpoints on the target, and do not wait for a source that is lost.",
+    help="Read the groups' checkpoints on the target; do not connect to the source.",
 )
 
 
 def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The arguments of a command that looks at groups of one direction; ``link`` is the help of that option."""
+    """Returns a decorator with the options that select groups; ``link`` is the help of ``--link``."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         for option in (
@@ -49,8 +49,8 @@ def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., 
             _OVERRIDES,
             click.option("--link", help=link),
             _SOURCE_GONE,
-            click.option("--reverse", is_flag=True, help="From the target to the source, for the way back."),
-            click.option("--groups", metavar="RE", help="Only groups that this pattern matches whole."),
+            click.option("--reverse", is_flag=True, help="Translate from the target to the source."),
+            click.option("--groups", metavar="RE", help="Only groups whose whole name matches this pattern."),
             click.option("--group", help="Only this consumer group."),
             _CONFIG,
         ):
@@ -62,19 +62,19 @@ def _which_groups(*, link: str) -> Callable[[Callable[..., int]], Callable[..., 
 
 @click.group(epilog="Example: eomirror offsets translate mirror.yaml --group billing")
 def offsets() -> None:
-    """Say where offsets of the source are on the target, and back; move groups by file."""
+    """Translate consumer group offsets between clusters; move groups by file."""
 
 
 @offsets.command(
-    short_help="Where an offset, or a group, is on the other side.",
+    short_help="Translate one offset, or the offsets of a group.",
     epilog="Example: eomirror offsets translate mirror.yaml --topic orders --partition 0 --offset 1000",
 )
 @_CONFIG
-@click.option("--group", help="All committed offsets of this consumer group.")
+@click.option("--group", help="Translate all committed offsets of this consumer group.")
 @click.option("--topic", help="One offset: its topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="One offset: its partition.")
-@click.option("--offset", type=click.IntRange(min=0), help="One offset: the next one to read.")
-@click.option("--reverse", is_flag=True, help="From the target to the source.")
+@click.option("--offset", type=click.IntRange(min=0), help="One offset: the next offset to read.")
+@click.option("--reverse", is_flag=True, help="Translate from the target to the source.")
 @_SOURCE_GONE
 @click.option("--link", help="Only this link.")
 @_OVERRIDES
@@ -92,12 +92,16 @@ def translate(
     output: str | None,
 ) -> int:
     """
-    Show where an offset, or all offsets of a consumer group, are on the other side.
+    Translate an offset, or all offsets of a consumer group, to the other cluster.
 
-    Reads the target's eomirror topics; needs no running mirror.  KIND: exact (that very record), next (nothing was
-    mirrored from there, going on there skips and repeats nothing), earlier (of a group, where equal names are
-    written on both sides: none is skipped, and some are read again), or unknown, with the reason.  Exit codes: 0
-    all are known, 1 failed, 3 one is not known, or the group has no offset in the link's topics.
+    Reads the target's eomirror topics; needs no running mirror.
+
+    KIND is exact (the same record), next (that record was not mirrored: the next mirrored one; resuming there skips
+    and repeats no record), earlier (groups of topics that both clusters write: no record is skipped, some are read
+    again) or unknown, with the reason.
+
+    Exit codes: 0 all offsets are translated, 1 failed, 3 an offset is unknown, or the group has no offset in the link's
+    topics.
     """
     from eomirror.config import load_config
     from eomirror.groups import translate as translated
@@ -112,7 +116,7 @@ def translate(
         reverse=reverse,
         source_gone=source_gone,
         link=link,
-        # the place of a single record is asked on the target alone
+        # translating a single offset needs the target only
         away=_away(loaded, sources=group is not None and not (source_gone or reverse)),
     )
     if wants_table(output):
@@ -123,7 +127,7 @@ def translate(
 
 
 @offsets.command(
-    short_help="Where groups stand on both sides.",
+    short_help="Show the offsets of groups on both clusters.",
     epilog="Example: eomirror offsets groups mirror.yaml --groups 'billing.*'",
 )
 @_which_groups(link="Only this link.")
@@ -138,14 +142,16 @@ def groups(
     output: str | None,
 ) -> int:
     """
-    Show where consumer groups stand on both sides, and where they would go on after a failover.
+    Show the offsets of consumer groups on both clusters, and their resume offsets after a failover.
 
-    DELTA: how far what a group has committed on the other side is behind where it would go on; a negative one would
-    skip records.  AGE: of the next record that it would read.  Where the source does not answer, or with
-    --source-gone, the checkpoints of a running mirror say where groups stood.  NOTE: which of the remarks below it is
-    about: why an import would leave it out, how many records a group would read again where equal names are written
-    on both sides, or that the group is gone on the source; what is left of it on the target is shown with its last
-    checkpoints.  Exit codes: 0 done, 1 failed, 3 no group has an offset in the links' topics, or one is not known.
+    TO OFFSET is the translated offset, HAS the offset that the group has committed on the other cluster.  DELTA is
+    TO OFFSET minus HAS; if it is negative, a group that resumes at HAS skips records.  AGE is the age of the next
+    record to read.  NOTE refers to a remark below the table: why an import would skip the group, how many records it
+    would read again, or that the group was deleted on the source; its last checkpoints are shown then.
+
+    If the source does not answer, or with --source-gone, the offsets come from the checkpoints of the mirror.
+
+    Exit codes: 0 done, 1 failed, 3 an offset is unknown, or no group has an offset in the links' topics.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -173,10 +179,10 @@ def groups(
 
 @offsets.command(
     "export",
-    short_help="Write where groups would go on, as a file.",
+    short_help="Write translated group offsets to a file.",
     epilog="Example: eomirror offsets export mirror.yaml > offsets.json",
 )
-@_which_groups(link="The link; needed where there are several.")
+@_which_groups(link="Link to export; required if the configuration has several.")
 def export_(
     config: str,
     group: str | None,
@@ -188,11 +194,12 @@ def export_(
     output: str | None,
 ) -> int:
     """
-    Write where consumer groups go on on the other side to stdout, as a file for `offsets import`.
+    Write the translated offsets of consumer groups to stdout, as a file for `offsets import`.
 
-    A group of which one offset is not known is left out whole, and named on stderr; a table and YAML are for looking
-    only, the file is JSON.  Where the source does not answer, or with --source-gone, groups stand where their
-    checkpoints say.  Exit codes: 0 done, 1 failed, 3 one was left out, or there is none.
+    The file is JSON; table and YAML are for reading only.  A group with an unknown offset is left out whole and named
+    on stderr.  If the source does not answer, or with --source-gone, the offsets come from the groups' checkpoints.
+
+    Exit codes: 0 done, 1 failed, 3 a group was left out, or there is none.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -214,7 +221,7 @@ def export_(
     else:
         print_structured(document, output)
     for name, reason in sorted(left_out.items()):
-        say(f"left out: {name}: {reason}")
+        print_message(f"left out: {name}: {reason}")
     return 0 if document["groups"] and not left_out else 3
 
 
@@ -226,7 +233,7 @@ def export_(
 @_CONFIG
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--group", help="Only this consumer group of the file.")
-@click.option("--dry-run", is_flag=True, help="Look at everything, commit nothing.")
+@click.option("--dry-run", is_flag=True, help="Check every group, commit nothing.")
 @_OVERRIDES
 @output_option
 def import_(
@@ -238,10 +245,10 @@ def import_(
     output: str | None,
 ) -> int:
     """
-    Commit the offsets of FILE for consumer groups that are idle; each group whole or not at all.
+    Commit the offsets of FILE for idle consumer groups; each group whole or not at all.
 
-    A group that has members is refused, and so is an offset that its partition does not hold.  Exit codes: 0 all
-    groups done, 1 failed, 2 the file is for another cluster or not readable, 3 a group was refused.
+    Refuses a group that has members, and an offset outside its partition's log.  Exit codes: 0 all groups committed,
+    1 failed, 2 the file is for another cluster or not readable, 3 a group was refused.
     """
     import orjson
 
@@ -252,10 +259,10 @@ def import_(
     try:
         document = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        reason = error.strerror if isinstance(error, OSError) else "not JSON"
         raise UsageError(
             f"{file} cannot be read: {reason}",
-            fix="name a file that `eomirror offsets export CONFIG > FILE` has written, as JSON",
+            fix="name a JSON file written by `eomirror offsets export CONFIG > FILE`",
         ) from error
     done = import_offsets(load_config(config, overrides=overrides), document, group=group, dry_run=dry_run)
     if wants_table(output):
@@ -266,26 +273,25 @@ def import_(
 
 
 def _away(config: Config, *, sources: bool) -> Away:
-    """Make what asks the clusters of links at the same time, before anything is asked of them one after the other."""
+    """Returns a function that checks concurrently which clusters of links are reachable."""
     from eomirror.errors import UnreachableError
     from eomirror.kafka.reachability import away
 
-    def ask(links: Sequence[Link]) -> Mapping[str, UnreachableError]:
+    def check(links: Sequence[Link]) -> Mapping[str, UnreachableError]:
         targets = {link.target for link in links}
-        asked = targets | ({link.source for link in links} if sources else set())
-        found = away(config.clusters[alias] for alias in sorted(asked))
-        gone: dict[str, UnreachableError] = {}
+        aliases = targets | ({link.source for link in links} if sources else set())
+        found = away(config.clusters[alias] for alias in sorted(aliases))
+        unreachable: dict[str, UnreachableError] = {}
         for alias, error in found.items():
             if alias in targets or not isinstance(error, UnreachableError):
                 raise error
-            gone[alias] = error
-        return gone
+            unreachable[alias] = error
+        return unreachable
 
-    return ask
+    return check
 
 
 def _draw_exported(document: Mapping[str, Any]) -> None:
-
     console = stdout_console()
     columns = ("GROUP", "TOPIC", "P", "OFFSET", "TO TOPIC", "TO OFFSET")
     rows = [
@@ -334,25 +340,25 @@ def _draw_groups(found: list[GroupPartition]) -> None:
     columns = [name for name in rows[0] if name != "LINK" or len({each.link for each in found}) > 1]
     right = ("P", "OFFSET", "TO OFFSET", "HAS", "DELTA", "TIME", "AGE", "NOTE")
     console.print(table(columns, rows, right=right, optional=("AGE", "TIME", "LINK")))
-    # a sentence in a column would leave no room for the names
+    # sentences stand below the table: a column of them would leave no room for names
     for note, number in notes.items():
         console.print(f"{number}: {escape(printable(note))}", soft_wrap=True)
 
 
 def _notes(each: GroupPartition) -> list[str]:
-    return [note for note in (_told(each), each.skipped, _again(each.again)) if note]
+    return [note for note in (_from_checkpoint(each), each.skipped, _again(each.again)) if note]
 
 
-def _told(each: GroupPartition) -> str:
+def _from_checkpoint(each: GroupPartition) -> str:
     return (
-        "told by its last checkpoint; it may have read further since"
+        "from its last checkpoint; the group may have read further since"
         if each.from_checkpoint and each.to_offset is not None
         else ""
     )
 
 
 def _again(count: int) -> str:
-    return f"up to {count} records are read again: equal names are written on both sides" if count else ""
+    return f"up to {count} records are read again: both clusters write this topic" if count else ""
 
 
 def _draw_imported(done: list[ImportedGroup], *, dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""``eomirror plan``: connect, and show what `run` would create or change; changes nothing."""
+"""``eomirror plan``: shows the topics and settings that `run` would create or change; changes nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def plan(
     config: str, links: tuple[str, ...], settings: bool, overrides: tuple[str, ...], output: str | None
 ) -> int:
     """
-    Connect to the clusters of CONFIG and show what `run` would create or change.
+    Connect to the clusters of CONFIG and show the topics and settings that `run` would create or change.
 
-    Asks brokers to check rights, names and settings as well.  Creates and changes nothing.  Of several links, one
-    that cannot run is shown with the reason, and the others are shown.  Exit codes: 0 all links can run, 1 one
-    cannot, 78 the configuration is refused.
+    Also lets the brokers validate ACLs, names and settings.  Creates and changes nothing.  A link that cannot run is
+    shown with the reason, beside the others.  Exit codes: 0 all links can run, 1 a link cannot, 78 the configuration
+    is refused.
     """
     from eomirror.config import load_config
     from eomirror.errors import MirrorError
@@ -42,13 +42,13 @@ def plan(
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     plans: list[tuple[Link, Plan | MirrorError]] = []
-    # asked at the same time: of several links each would wait for the same cluster
-    silent = away(clusters_of(loaded, chosen))
+    # one concurrent check of all clusters: else each link would wait for the same unreachable one
+    unreachable = away(clusters_of(loaded, chosen))
     for link in chosen:
         try:
             for alias in (link.source, link.target):
-                if alias in silent:
-                    raise silent[alias]
+                if alias in unreachable:
+                    raise unreachable[alias]
             plans.append((link, _plan_of(loaded, link)))
         except MirrorError as error:
             if len(chosen) == 1:
@@ -105,7 +105,7 @@ def _structured(link: Link, plan_: Plan) -> dict[str, Any]:
 
 
 def _all_changes(plan_: Plan) -> Iterator[tuple[str | None, Change]]:
-    """Source topic, or None for the link's own topics, and what it asks for."""
+    """Yields each change with its source topic; None for the link's own topics."""
     for own in (*plan_.state, *plan_.readers, *plan_.readers_on_source):
         yield None, own
     for topic, changes in sorted(plan_.changes.items()):
@@ -182,7 +182,7 @@ def _draw_problem(link: Link, error: MirrorError) -> None:
 
 
 def _settings(plan_: Plan) -> dict[str, list[str]]:
-    """Topics that would be created, by their settings: most have the same."""
+    """Returns the topics to create, grouped by their settings."""
     from eomirror.kafka.cluster_metadata import CreateTopic
 
     found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What a person sees while a mirror runs: events as lines, and a live table of links on a terminal."""
+"""Progress of a running mirror on stderr: events as log lines, and a live table of links on a terminal."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = ["ProgressDisplay", "groups_line", "lanes_line", "progress_line"]
 
 _LINES_EVERY_SECONDS = 10.0
 _MOST_TOPICS = 20
-# some reasons name their group, and then there are as many as groups
+# some reasons name their group, so there can be as many as groups
 _MOST_REASONS = 4
 
 
 class ProgressDisplay:
     """
-    Shows on stderr how a run goes, so that stdout stays for results.
+    Shows the progress of a run on stderr; stdout is for results.
 
-    On a terminal: events as lines of the log, and below them a table that is redrawn in place.  Elsewhere: events, and
-    every 10 s where each link stands.
+    On a terminal, a table below the log lines is redrawn in place.  Elsewhere the progress of each link is logged every
+    10 s.
     """
 
     def __init__(self) -> None:
@@ -50,19 +50,19 @@ class ProgressDisplay:
         self._last_line = float("-inf")
 
     def event(self, text: str) -> None:
-        """Say in a line what is being done; may be called from several threads."""
+        """Logs a line; may be called from several threads."""
         self._log.info(printable(text))
 
     def update(self, snapshot: Snapshot) -> None:
-        """Show where the mirror stands."""
+        """Shows the state of all links."""
         if self._frame.live:
             self._frame.draw(_draw(snapshot, rows=self._frame.size[1]))
         elif snapshot.seconds - self._last_line >= _LINES_EVERY_SECONDS:
             self._last_line = snapshot.seconds
             for link in snapshot.links:
-                self._tell(link)
+                self._log_progress(link)
 
-    def _tell(self, link: LinkSnapshot) -> None:
+    def _log_progress(self, link: LinkSnapshot) -> None:
         if logs_json():
             self._log.info("progress", **_fields(link))
             return
@@ -72,7 +72,7 @@ class ProgressDisplay:
                 self.event(f"{link.link}: {text}")
 
     def summary(self, report: RunReport) -> None:
-        """Write to stdout how the run ended."""
+        """Writes the outcome of the run to stdout."""
         console = stdout_console()
         for link in report.links:
             text = (
@@ -81,14 +81,14 @@ class ProgressDisplay:
                 f", {human_seconds(report.seconds)}"
             )
             if link.counters.dropped:
-                text += f", {human_count(link.counters.dropped)} dropped on purpose"
+                text += f", {human_count(link.counters.dropped)} dropped by configuration"
             if link.counters.copied_headers:
                 text += (
                     f", {human_count(link.counters.copied_headers)} with a copied header mirrored as local"
                 )
             console.print(printable(text), markup=False)
             if link.error:
-                console.print(printable(f"  it has not begun: {link.error}"), style="red", markup=False)
+                console.print(printable(f"  not started: {link.error}"), style="red", markup=False)
             for topic, reason in link.stopped_topics.items():
                 console.print(printable(f"  {topic} is stopped: {reason}"), style="red", markup=False)
 
@@ -104,7 +104,7 @@ class ProgressDisplay:
 
 
 def progress_line(link: LinkSnapshot) -> str:
-    """Where a link stands, in a line."""
+    """Returns state, records, rate and lag of a link, in one line."""
     stopped = len(link.stopped_topics)
     stops = f", {stopped} {'topic' if stopped == 1 else 'topics'} stopped" if stopped else ""
     goals = f", {link.goals_reached}/{link.goals} partitions caught up" if link.goals else ""
@@ -116,16 +116,16 @@ def progress_line(link: LinkSnapshot) -> str:
 
 
 def lanes_line(link: LinkSnapshot) -> str:
-    """Which planes serve a link, and what holds it back; empty where there is nothing to say."""
+    """Returns the planes of a link's lanes and the reasons for delays, in one line; may be empty."""
     line = planes_line((lane.lane, lane.plane, lane.plane_reason) for lane in link.lanes)
     throttled = sum(lane.throttled_seconds or 0.0 for lane in link.lanes)
     if throttled:
-        line += f"; held back by brokers' quotas for {human_seconds(throttled)}"
+        line += f"; throttled by broker quotas for {human_seconds(throttled)}"
     return line + "".join(f"; lane {lane.lane}: {lane.delayed}" for lane in link.lanes if lane.delayed)
 
 
 def groups_line(link: LinkSnapshot) -> str:
-    """How a link follows consumer groups, in a line; empty where there is nothing to say."""
+    """Returns how a link follows consumer groups, in one line; may be empty."""
     groups = link.groups
     if groups is None or not (groups.followed or groups.skipped or groups.error):
         return ""
@@ -135,12 +135,12 @@ def groups_line(link: LinkSnapshot) -> str:
     parts += _reasons(groups.pending, "offset", ":")
     parts += _reasons(groups.skipped, "group", " left alone:")
     if groups.error:
-        parts.append(f"not followed now: {groups.error}")
+        parts.append(f"groups cannot be followed: {groups.error}")
     return "; ".join(parts)
 
 
 def _reasons(counts: Mapping[str, int], thing: str, what: str) -> list[str]:
-    """How many things for each reason, the most frequent ones."""
+    """Returns a text per reason with its count, the most frequent reasons first."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{human_things(count, thing)}{what} {why}" for why, count in ranked[:_MOST_REASONS]]
     if others := ranked[_MOST_REASONS:]:
@@ -152,12 +152,12 @@ def _reasons(counts: Mapping[str, int], thing: str, what: str) -> list[str]:
 
 
 def _by_need(topic: TopicSnapshot) -> tuple[bool, bool, int]:
-    """What a person should see comes first: what is stopped, of what nothing is known, what lags most."""
+    """Returns a sort key: stopped topics first, then those with unknown lag, then by descending lag."""
     return not topic.stopped, topic.lag_records is not None, -(topic.lag_records or 0)
 
 
 def _fields(link: LinkSnapshot) -> dict[str, Any]:
-    """Where a link stands, for a program."""
+    """Returns the fields of the ``progress`` event of a link."""
     return {
         "link": link.link,
         "state": link.state,
@@ -175,7 +175,7 @@ def _fields(link: LinkSnapshot) -> dict[str, Any]:
 
 
 def _lane_states(link: LinkSnapshot) -> str:
-    """How many lanes are in which state, and how long commits take."""
+    """Returns the number of lanes per state, and the duration of the last commit."""
     states = Counter(lane.state for lane in link.lanes)
     parts = [f"{human_things(count, 'lane')} {state}" for state, count in sorted(states.items())]
     if link.commit_ms:
@@ -183,8 +183,8 @@ def _lane_states(link: LinkSnapshot) -> str:
     return ", ".join(parts)
 
 
-def _standing(link: LinkSnapshot) -> str:
-    """Where a link stands; nothing of what is not known yet."""
+def _status_text(link: LinkSnapshot) -> str:
+    """Returns the state of a link, without figures that are not known yet."""
     if link.waiting:
         return f"{link.state}: {link.waiting}"
     if link.lag_records is None and not link.counters.records:
@@ -195,20 +195,20 @@ def _standing(link: LinkSnapshot) -> str:
 
 def _draw(snapshot: Snapshot, *, rows: int) -> Group:
     """
-    Draws a table for each link.
+    Returns a table for each link.
 
     Args:
-        snapshot: Where the mirror stands.
-        rows: Of the terminal; more topics than fit are counted only.
+        snapshot: State of all links.
+        rows: Rows of the terminal; topics beyond them are only counted.
     """
     parts: list[Any] = []
-    # a link has up to four lines, its table three more, and a line of topics that are not shown
+    # a link has up to four lines, its table three more, and one line counts the topics that are not shown
     room = (rows - 1) // max(1, len(snapshot.links)) - 8
     most = max(1, min(_MOST_TOPICS, room))
     for link in snapshot.links:
-        parts.append(Text.assemble((link.link, "bold"), "  ", printable(_standing(link))))
-        said = (_lane_states(link), lanes_line(link), groups_line(link))
-        parts += [Text(printable(text), style="dim") for text in said if text]
+        parts.append(Text.assemble((link.link, "bold"), "  ", printable(_status_text(link))))
+        details = (_lane_states(link), lanes_line(link), groups_line(link))
+        parts += [Text(printable(text), style="dim") for text in details if text]
         topics = [
             {
                 "TOPIC": topic.topic,

@@ -1,4 +1,4 @@
-"""How results are written: a table for people, JSON or YAML for programs, from the same values."""
+"""Output of results: a table for people, JSON or YAML for programs, from the same values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "human_seconds",
     "human_things",
     "output_option",
+    "print_message",
     "print_structured",
-    "say",
     "stdout_console",
     "table",
     "wants_table",
@@ -37,17 +37,17 @@ output_option = click.option(
     "--output",
     type=click.Choice(["table", "json", "yaml"]),
     default=None,
-    help="Form of the output; table on a terminal, else json.",
+    help="Output format; by default table on a terminal, else json.",
 )
 
 
 def wants_table(output: str | None) -> bool:
-    """Whether to draw a table: as asked, or because stdout is a terminal."""
+    """Returns True to draw a table: ``output`` asks for it, or is None and stdout is a terminal."""
     return output == "table" or (output is None and sys.stdout.isatty())
 
 
 def print_structured(value: Any, output: str | None) -> None:
-    """Write ``value`` to stdout as YAML when asked for, else as indented JSON: the same values in both."""
+    """Writes ``value`` to stdout, as YAML or as indented JSON with the same values."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
     if output == "yaml":
         import yaml
@@ -57,8 +57,8 @@ def print_structured(value: Any, output: str | None) -> None:
     click.echo(text)
 
 
-def say(text: str) -> None:
-    """A line on stderr, for people; what cannot be written there ends nothing."""
+def print_message(text: str) -> None:
+    """Writes a line to stderr, for people; ignores a stderr that cannot be written."""
     from eomirror.log import LossyStream, printable
 
     print(printable(text), file=cast("TextIO", LossyStream(sys.stderr)), flush=True)
@@ -68,7 +68,7 @@ def stdout_console() -> Console:
     """
     Returns a console for tables and lines on stdout.
 
-    A terminal has a width.  A file or a pipe has none: who searches it finds a name and what is said of it in one line.
+    Lines are cut to the width of a terminal only: in a file or a pipe a row stays one line, so that it can be searched.
     """
     from rich.console import Console
 
@@ -84,24 +84,24 @@ def table(
     optional: Sequence[str] = (),
     words: Sequence[str] = (),
 ) -> FittedTable:
-    """A plain table for the terminal; see `eomirror.cli.fitted_table`."""
+    """Returns a table that fits the terminal; see `eomirror.cli.fitted_table`."""
     from eomirror.cli.fitted_table import FittedTable
 
     return FittedTable(columns, rows, right=right, whole=whole, optional=optional, words=words)
 
 
 def human_count(number: float | None) -> str:
-    """A count with thousands separators; a dash for what is not known."""
+    """Returns a count with thousands separators; a dash for None."""
     return "-" if number is None else f"{number:,.0f}"
 
 
 def human_things(number: int, thing: str) -> str:
-    """A count and what it counts: ``1 group``, ``2 groups``."""
+    """Returns a count with its noun: ``1 group``, ``2 groups``."""
     return f"{human_count(number)} {thing}{'' if number == 1 else 's'}"
 
 
 def human_rate(number: float | None) -> str:
-    """Something per second, short."""
+    """Returns a rate per second, such as ``1.5k/s``; a dash for None."""
     if number is None:
         return "-"
     for unit, size in (("M", 1e6), ("k", 1e3)):
@@ -111,7 +111,7 @@ def human_rate(number: float | None) -> str:
 
 
 def human_bytes(number: float) -> str:
-    """An amount of data, in powers of ten."""
+    """Returns a size in B, kB, MB or GB (powers of ten)."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= size:
             return f"{number / size:.1f} {unit}"
@@ -122,7 +122,7 @@ _MINUTE = 60
 
 
 def human_seconds(seconds: float | None) -> str:
-    """A duration, short; a dash for what is not known."""
+    """Returns a duration, such as ``2 min 5 s``; a dash for None."""
     if seconds is None:
         return "-"
     if seconds < _MINUTE:

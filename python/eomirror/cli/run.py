@@ -1,4 +1,4 @@
-"""``eomirror run``: mirror until stopped, caught up, or a time has passed."""
+"""``eomirror run``: mirrors until stopped, until caught up, or for a given time."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def parse_until(text: str | None) -> str | float | None:
     """
-    ``caught-up``, a duration such as ``30s`` as seconds, or None for ever.
+    Parses ``--until``: returns ``caught-up``, the seconds of a duration such as ``30s``, or None.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The text is neither ``caught-up`` nor a duration.
     """
     if text is None or text == "caught-up":
         return text
     found = _DURATION.fullmatch(text)
     if found is None:
         raise UsageError(
-            f"--until {text}: not a time", fix="say caught-up, or a duration such as 30s, 5m, 1h"
+            f"--until {text}: not a duration", fix="use caught-up, or a duration such as 30s, 5m, 1h"
         )
     return float(found["number"]) * _UNITS[found["unit"]]
 
 
 def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, int]:
     """
-    ``TOPIC-PARTITION=OFFSET`` as a mapping.
+    Parses values of the form ``TOPIC-PARTITION=OFFSET``.
 
     Args:
-        option: Whose values they are.
-        texts: The values.
+        option: Name of the option, for the error.
+        texts: Values of the option.
 
     Raises:
-        UsageError: One is written otherwise.
+        UsageError: A value has another form.
     """
     adopted = {}
     for text in texts:
         found = _ADOPT.fullmatch(text)
         if found is None:
             raise UsageError(
-                f"{option} {text}: not a partition and an offset",
-                fix="write TOPIC-PARTITION=OFFSET, as in orders-3=1200",
+                f"{option} {text}: not of the form TOPIC-PARTITION=OFFSET",
+                fix="write TOPIC-PARTITION=OFFSET, for example orders-3=1200",
             )
         adopted[SourcePartition(found["topic"], int(found["partition"]))] = int(found["offset"])
     return adopted
@@ -69,16 +69,16 @@ def parse_offsets(option: str, texts: tuple[str, ...]) -> dict[SourcePartition, 
 
 def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     """
-    ``KEY=VALUE`` as a mapping.
+    Parses values of the form ``KEY=VALUE``.
 
     Raises:
-        UsageError: One is written otherwise.
+        UsageError: A value has another form.
     """
     confs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            # what follows the key may be a password, behind a colon or a blank
+            # a password may follow the key, after a colon or a blank: do not show it
             key = re.split(r"[:\s]", text)[0]
             raise UsageError(f"--spark-conf {key}: no value", fix="write KEY=VALUE")
         confs[name] = value
@@ -88,24 +88,24 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 @click.command(epilog="Example: eomirror run mirror.yaml --until caught-up")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option(
-    "--until", metavar="caught-up|DURATION", help="Stop when caught up, or after a time such as 30s."
+    "--until", metavar="caught-up|DURATION", help="Stop when caught up, or after a duration such as 30s."
 )
 @click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
 @click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
-@click.option("--spark-conf", multiple=True, metavar="K=V", help="A Spark setting; may be repeated.")
+@click.option("--spark-conf", multiple=True, metavar="K=V", help="Spark property; may be repeated.")
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
-@click.option("--take-over", is_flag=True, help="Take the link even from a living owner.")
+@click.option("--take-over", is_flag=True, help="Take the link over from an owner that still runs.")
 @click.option(
     "--adopt",
     multiple=True,
     metavar="TOPIC-PARTITION=OFFSET",
-    help="Go on at this source offset, for a partition whose position is missing or void.",
+    help="Resume this partition at a source offset of your choice, if its position is missing or invalid.",
 )
 @click.option(
     "--into-filled",
     is_flag=True,
-    help="Begin also where a copy holds records that no position speaks of: they stay, and records of the source "
-    "follow behind them.",
+    help="Start even if target partitions hold records but the link has no position for them; the records are kept, "
+    "and mirrored records are appended.",
 )
 @output_option
 def run(
@@ -123,13 +123,15 @@ def run(
     """
     Mirror the links of CONFIG, exactly once.
 
-    SIGTERM or Ctrl-C finishes the open transactions and exits 0.  A cluster that is away, at the start or later, is
-    tried again until it answers, also with --until caught-up; other links run meanwhile.  Refused credentials and
-    missing rights fail a link at its start.  Exit codes: 0 done, 1 failed, or a link had not begun when the time of
-    --until was over, 4 data was lost on the source, 5 another mirror owns the link, 78 the configuration is refused.
+    SIGTERM or Ctrl-C commits the open transactions and exits 0.  An unreachable cluster is retried until it answers,
+    also with --until caught-up; other links keep running.  Refused credentials and missing ACLs fail a link at its
+    start.
+
+    Exit codes: 0 done, 1 failed, or a link did not start before --until DURATION passed, 4 data loss, 5 another mirror
+    owns the link, 78 the configuration is refused.
     """
     with _Signals() as signals, _failure_in_one_format():
-        # from here on, and before anything that takes time: a stop that comes earlier than this kills the process
+        # first, because everything below takes time: until the handlers are set, a signal kills the process
         limit = parse_until(until)
         adopted = parse_offsets("--adopt", adopt)
         confs = parse_conf(spark_conf)
@@ -143,7 +145,7 @@ def run(
 
         def show(snapshot: Snapshot) -> None:
             if signals.take_hang_up():
-                display.event("SIGHUP: nothing is reloaded; restart to take up a changed configuration")
+                display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
             display.update(snapshot)
 
         with Mirror(
@@ -156,7 +158,7 @@ def run(
             into_filled=into_filled,
             on_event=display.event,
         ) as mirror:
-            signals.stop_it(mirror)
+            signals.attach(mirror)
             with display:
                 report: Any = mirror.run(until=limit, on_progress=show)
         if wants_table(output):
@@ -164,14 +166,14 @@ def run(
         else:
             print_structured(report.as_dict(), output)
         if report.aborted and signals.stopped_by:
-            # a lane did not finish in time and its transaction was aborted: say so as a killed process would
+            # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]
         return int(report.exit_code)
 
 
 @contextmanager
 def _failure_in_one_format() -> Iterator[None]:
-    """Where the log is JSON, an error ends it as an event: a program reads it."""
+    """Logs an error as an event if the log is JSON, so that a program can read it."""
     try:
         yield
     except MirrorError as error:
@@ -189,12 +191,12 @@ def _failure_in_one_format() -> Iterator[None]:
 
 class _Signals:
     """
-    What signals ask for while the command runs.
+    Records signals while the command runs.
 
-    Handlers interrupt this thread anywhere, also while it prints or imports: they leave a word and print nothing.
+    Handlers interrupt this thread anywhere, also while it prints or imports, so they only set flags.
 
     Attributes:
-        stopped_by: Signals that asked for a stop.
+        stopped_by: Signals that requested a stop.
     """
 
     def __init__(self) -> None:
@@ -215,14 +217,14 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def stop_it(self, mirror: Mirror) -> None:
-        """Stop this mirror when a signal comes, or has come already."""
+    def attach(self, mirror: Mirror) -> None:
+        """Stops this mirror at the next signal, or at once after an earlier one."""
         self._mirror = mirror
         if self.stopped_by:
             mirror.stop()
 
     def take_hang_up(self) -> bool:
-        """Whether the terminal hung up since the last call."""
+        """Returns True if SIGHUP came since the last call."""
         hung_up = bool(self._hung_up)
         self._hung_up.clear()
         return hung_up

@@ -1,4 +1,4 @@
-"""``eomirror status``: where every link stands, from the target's topics alone."""
+"""``eomirror status``: shows position, lag, owner and problems of every link, without a running mirror."""
 
 from __future__ import annotations
 
@@ -45,14 +45,18 @@ def status(
     """
     Show position, lag in records and seconds, rate, owner and last commit of every link.
 
-    Reads the target's eomirror topics and the source's ends; needs no running mirror and disturbs none.  A dash stands
-    for what is not known.  Lag in seconds is the age of the oldest record that is not mirrored yet.  A topic that
-    was deleted, recreated or truncated on either side has no lag, but a problem and its fix.  A topic that the mirror
-    has stopped is shown with the reason and the fix until it goes on, also after the mirror has ended.  An owner whose
-    claim looks old is watched for 7 s before it is called silent: its clock may be wrong, or ours.  Links are asked
-    at the same time, and a cluster that is away is waited for for 7 s.  Of several links, one whose target does not
-    answer is unknown, and the others are shown; so is a link that is watched and goes away.
-    Exit codes: 0 done, also where a topic has a problem; 1 a link is unknown.
+    Reads the target's eomirror topics and the source's end offsets; needs no running mirror.  A dash means unknown.
+    Lag in seconds is the age of the oldest record that is not mirrored yet.
+
+    A topic that was deleted, recreated or truncated on either side is shown with its problem and the fix, without a
+    lag.  A topic that the mirror has stopped is shown with reason and fix until it resumes, also after the mirror
+    has ended.  An owner with an old claim is watched for 7 s before it is called silent, because either clock may be
+    wrong.
+
+    Links are read concurrently; an unreachable cluster is retried for 7 s.  With several links, or with --watch, a link
+    whose target does not answer is shown as unknown.
+
+    Exit codes: 0 done, also if a topic has a problem; 1 a link is unknown.
     """
     from rich.text import Text
 
@@ -76,7 +80,7 @@ def status(
         )
         for link in chosen
     ]
-    # a table that is watched is redrawn in place, and its last picture stays
+    # --watch redraws the table in place and leaves the last one on the screen
     frame = LiveFrame(sys.stdout, stays=True)
     try:
         if watch and wants_table(output):
@@ -84,7 +88,7 @@ def status(
         alone = len(readers) == 1
         while True:
             found = _read_all(readers, alone=alone)
-            # who watches a link wants to see it come back
+            # a watched link that becomes unreachable is shown as unknown until it answers again
             alone = False
             if frame.live:
                 frame.draw(Text.from_ansi(_drawn(found, columns=frame.size[0])))
@@ -102,7 +106,7 @@ def status(
 
 
 def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[LinkStatus]:
-    """Return where each link stands; all are asked at the same time, so that one that is away delays no other."""
+    """Returns the status of each link; reads them concurrently, so that an unreachable one delays no other."""
     from eomirror.kafka.parallel import run_all
 
     found: dict[int, LinkStatus] = {}
@@ -115,7 +119,7 @@ def _read_all(readers: list[tuple[str, StatusReader]], *, alone: bool) -> list[L
 
 
 def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
-    """Where a link stands; one that cannot be looked at must not hide the others."""
+    """Returns the status of a link; unknown if it fails and is not ``alone``, so that the others are shown."""
     from eomirror.errors import MirrorError
     from eomirror.link.status import LinkStatus
 
@@ -128,7 +132,7 @@ def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:
 
 
 def _drawn(found: list[LinkStatus], *, columns: int) -> str:
-    """Returns a picture of the links, with its colours."""
+    """Returns the tables of the links as text, with colours."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=columns, force_terminal=True, highlight=False)
@@ -165,7 +169,7 @@ def _draw(found: list[LinkStatus], console: Console) -> None:
 
 
 def _draw_head(console: Console, item: LinkStatus) -> None:
-    """Draw the line of the link, its owner, and what keeps the link from being read."""
+    """Draws the summary line of a link, its owner, and a problem with reading it."""
     from rich.markup import escape
 
     console.print(
@@ -179,11 +183,11 @@ def _draw_head(console: Console, item: LinkStatus) -> None:
         how = "ahead of" if item.clock_offset_seconds > 0 else "behind"
         far = human_seconds(abs(item.clock_offset_seconds))
         console.print(
-            f"[yellow]clocks disagree[/yellow]: the owner's is {far} {how} this machine's, "
-            "so lag in seconds is not known"
+            f"[yellow]clocks disagree[/yellow]: the owner's clock is {far} {how} this machine's, "
+            "so lag in seconds is unknown"
         )
     if item.problem:
-        what = "not looked at" if item.state == _UNKNOWN else "source not looked at"
+        what = "cannot be read" if item.state == _UNKNOWN else "source cannot be read"
         console.print(f"[red]{what}[/red]: {escape(item.problem)}")
         if item.fix:
             console.print(f"  fix: {escape(item.fix)}")
@@ -198,15 +202,15 @@ def _draw_problems(console: Console, item: LinkStatus) -> None:
         console.print(f"[red]stopped[/red]: {escape(stop['topic'])}: {escape(stop['reason'])}")
         if stop["fix"]:
             console.print(f"  fix: {escape(stop['fix'])}")
-    # a stop is told once, however many partitions its topic has
-    told = {(stop["topic"], stop["reason"]) for stop in item.stopped}
+    # a stop is shown once per topic, not per partition
+    shown = {(stop["topic"], stop["reason"]) for stop in item.stopped}
     problems = [(one["problem"], one["fix"]) for one in item.hanging]
     problems += [
         (one.problem, one.fix)
         for one in item.partitions
-        if one.problem and (one.topic, one.problem) not in told
+        if one.problem and (one.topic, one.problem) not in shown
     ]
-    # a transaction that closes a copy is the problem of its partition as well
+    # a hanging transaction on a target partition is also the problem of that partition
     for problem, fix in dict.fromkeys(problems):
         console.print(f"[red]problem[/red]: {escape(problem)}")
         console.print(f"  fix: {escape(fix)}")
@@ -224,7 +228,7 @@ def _draw_groups(console: Console, groups: GroupsStatus, clock_offset_seconds: f
     console.print(text)
     if groups.unreadable:
         console.print(
-            f"{human_count(groups.unreadable)} records are no checkpoints and are passed over, the first: "
+            f"{human_count(groups.unreadable)} records are not valid checkpoints and are skipped; the first: "
             + escape(groups.first_unreadable)
         )
 

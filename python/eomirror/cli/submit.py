@@ -1,17 +1,17 @@
 r"""
-The program for ``spark-submit``, with the options of ``eomirror run``::
+Program for ``spark-submit``, with the options of ``eomirror run``::
 
     spark-submit --master spark://host:7077 \
         "$(python -c 'import eomirror.cli.submit as program; print(program.__file__)')" \
         mirror.yaml --until caught-up
 
-Spark's settings are then those of spark-submit, under the same rules as ``--spark-conf``; under a master that
-nobody chose (spark-submit makes it ``local[*]``) the mirror takes ``local[256]``.  eomirror must be installed
-where ``PYSPARK_PYTHON`` points, on the workers too.  Client deploy mode; with YARN and Kubernetes cluster mode,
-ship the configuration with ``--files``.
+Spark's settings are those of spark-submit, under the same rules as ``--spark-conf``.  If no master was chosen,
+spark-submit sets ``local[*]`` and the mirror uses ``local[256]``.  eomirror must be installed where
+``PYSPARK_PYTHON`` points, on the workers too.  Client deploy mode; with YARN and Kubernetes cluster mode, ship the
+configuration with ``--files``.
 
-The driver is a child of the JVM here, so a signal must go to the Python process: a JVM that ends takes the lanes with
-it, which loses nothing but the open transactions.
+The driver is a child of the JVM, so send signals to the Python process.  A JVM that ends takes the lanes with it,
+which aborts the open transactions and loses no record.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """Run ``eomirror run`` with these arguments; never returns."""
-    # this file's folder came first on the path, where our modules would hide others of the same name
+    """Runs ``eomirror run`` with these arguments; never returns."""
+    # Python put this file's folder first on the path, where our modules would hide others of the same name
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [entry for entry in sys.path if not entry or str(Path(entry).resolve()) != here]
     from eomirror.cli.app import main as command

@@ -1,4 +1,4 @@
-"""``eomirror verify``: whether the copy is the original."""
+"""``eomirror verify``: compares mirrored records with their source."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from eomirror.verify.scope import Bound
     from eomirror.verify.verdict import LinkVerdict, Scope
 
-__all__ = ["parse_since", "rest", "verify"]
+__all__ = ["parse_since", "verify", "wait_for_round"]
 
 _FOLLOW_SECONDS = 1.0
-# who follows rests for so many times as long as it took to see what there is to compare: a large offset map, which is
-# read from its beginning once retention has cut a log, is not to be read without a break
-_REST_SHARE = 2.0
-# below this, one core is done before a JVM has started and imported what tasks need
+# --follow waits this many times as long as the last round took to determine its scope: a large offset map, which is
+# read from its beginning once retention has cut a log, must not be read without a break
+_WAIT_SHARE = 2.0
+# below this, one core finishes before a JVM has started and its tasks have imported their modules
 _SPARK_PARTITIONS = 64
 _SPARK_OFFSETS = 20_000_000
 _AGO = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>s|m|h|d)")
@@ -44,10 +44,10 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def parse_since(text: str, *, now_ms: int) -> int:
     """
-    A time as ms since 1970: so long ago (``90s``, ``30m``, ``2h``, ``7d``), or ISO 8601 with a zone, or UTC.
+    Parses an age (``90s``, ``30m``, ``2h``, ``7d``) or an ISO 8601 time (UTC without a zone) to ms since 1970.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The text is neither.
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -56,8 +56,8 @@ def parse_since(text: str, *, now_ms: int) -> int:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"--since {text}: not a time",
-            fix="say how long ago, as in 2h, or when, as in 2026-01-31T12:00:00Z",
+            f"--since {text}: neither an age nor a time",
+            fix="use an age such as 2h, or a time such as 2026-01-31T12:00:00Z",
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
@@ -67,26 +67,35 @@ def parse_since(text: str, *, now_ms: int) -> int:
 @click.command(epilog="Example: eomirror verify mirror.yaml --topic 'orders.*' -o json")
 @click.argument("config", type=click.Path(dir_okay=False))
 @click.option("--link", "links", multiple=True, help="Only this link; may be repeated.")
-@click.option("--topic", "topics", metavar="RE", help="Only source topics that this pattern matches whole.")
-@click.option("--from-offset", type=click.IntRange(0), help="Only from this source offset on.")
-@click.option("--since", metavar="AGO|TIME", help="Only from here on, such as 2h or 2026-01-31T12:00:00Z.")
+@click.option(
+    "--topic", "topics", metavar="RE", help="Only source topics whose whole name matches this pattern."
+)
+@click.option("--from-offset", type=click.IntRange(0), help="Only records from this source offset on.")
+@click.option(
+    "--since", metavar="AGO|TIME", help="Only newer records: an age such as 2h, or 2026-01-31T12:00:00Z."
+)
 @click.option("--show", type=click.IntRange(0, 1000), default=10, help="Differences shown per partition.")
 @click.option(
     "--resume",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep there what is compared; go on where a run with the same file ended or was interrupted.",
+    help="Save the progress in FILE, and resume an earlier comparison with the same FILE.",
 )
 @click.option("--master", help="Compare on Spark: spark://..., k8s://..., yarn, local[N].")
-@click.option("--spark-conf", multiple=True, metavar="K=V", help="A Spark setting; may be repeated.")
-@click.option("--follow", is_flag=True, help="Go on with what is mirrored meanwhile, until a signal.")
+@click.option("--spark-conf", multiple=True, metavar="K=V", help="Spark property; may be repeated.")
+@click.option("--follow", is_flag=True, help="Keep comparing newly mirrored records, until a signal.")
 @click.option(
-    "--plane", type=click.Choice(["auto", "client"]), default="auto", help="client: read through librdkafka."
+    "--plane",
+    type=click.Choice(["auto", "client"]),
+    default="auto",
+    help="client: read through librdkafka; auto: the native client where it is supported.",
 )
 @click.option(
     "--transactions", is_flag=True, help="Audit the link's transactions on the target instead of comparing."
 )
-@click.option("--at-rest", is_flag=True, help="With --transactions: no mirror runs, so nothing may be open.")
+@click.option(
+    "--at-rest", is_flag=True, help="With --transactions: no mirror runs, so an open transaction is a fault."
+)
 @click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @output_option
 def verify(
@@ -107,19 +116,19 @@ def verify(
     output: str | None,
 ) -> int:
     """
-    Compare what is mirrored with its source: missing, duplicate, reordered, altered, foreign.
+    Compare mirrored records with their source: missing, duplicate, reordered, altered, foreign.
 
-    Compares up to the positions that are committed when it starts; what lies behind them is lag.  Reads keys, values,
-    headers and timestamps of every record on both sides, and needs no running mirror.  Compacted topics are
-    compared by the last record of every key.  Ends with 3 if anything differs; SIGINT or SIGTERM end --follow with
-    the exit code of what was found, anything else with 128 + the signal.
+    Compares up to the positions that are committed at the start; later records are lag.  Compares key, value, headers
+    and timestamp of every record; needs no running mirror.  Compacted topics are compared by the last record of each
+    key.  Exits 3 if anything differs.  SIGINT or SIGTERM end --follow with the exit code of the result so far, and any
+    other comparison with 128 + the signal.
 
-    One process compares all, unless --master is given, or there are at least 64 partitions with 20,000,000 offsets and
-    two cores: then a Spark job does, on all cores of this machine if no master is given.
+    One process compares all partitions.  A Spark job does if --master is given, or for at least 64 partitions with
+    20,000,000 offsets on a machine with two cores or more; without --master it uses all local cores.
 
-    With --transactions it reads the target alone, uncommitted and with markers, and shows transaction by
-    transaction that records, positions and offset map were decided together, that the positions form one chain, and
-    (--at-rest) that nothing is left open.  Ends with 3 if it is not clean.
+    --transactions reads the target only, uncommitted and with control batches.  It audits that records, positions and
+    offset map of each transaction were committed or aborted together, that the positions form one chain and, with
+    --at-rest, that no transaction is open.  Exits 3 if a fault is found.
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
@@ -128,20 +137,22 @@ def verify(
     from eomirror.verify.scope import Bound
 
     if at_rest and not transactions:
-        raise UsageError("--at-rest is about transactions", fix="give --transactions with it")
+        raise UsageError("--at-rest requires --transactions", fix="add --transactions")
     given = (topics, from_offset, since, resume, master)
     if transactions and (any(each is not None for each in given) or spark_conf or follow or plane != "auto"):
         raise UsageError(
-            "--transactions looks at a whole link, with the native client",
+            "--transactions audits a whole link, with the native client",
             fix="leave out --topic, --from-offset, --since, --resume, --follow, --master and --plane",
         )
     if resume is not None and follow:
         raise UsageError(
-            "--follow counts on by itself", fix="leave out --resume, or run with --resume again and again"
+            "--follow and --resume cannot be combined",
+            fix="leave out --resume, or repeat `verify --resume FILE` instead of --follow",
         )
     if (resume is not None or follow) and (master or spark_conf):
         raise UsageError(
-            "--resume and --follow are for one process", fix="leave out --master and --spark-conf, or these"
+            "--resume and --follow compare in one process, not on Spark",
+            fix="leave out --master and --spark-conf, or --resume and --follow",
         )
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
@@ -158,7 +169,7 @@ def verify(
         show=show,
         native=plane == "auto",
         resume=resume,
-        asked={"topic": topics, "from_offset": from_offset, "since": since},
+        options={"topic": topics, "from_offset": from_offset, "since": since},
         spark=_Spark(loaded, master, parse_conf(spark_conf)),
     )
     with _signals() as caught:
@@ -169,37 +180,37 @@ def verify(
         draw_verdicts(verdicts)
     else:
         print_structured({"links": [verdict.as_dict() for verdict in verdicts]}, output)
-    # one that follows ends on a signal, with what it found if it got once through everything
+    # a signal ends --follow with its result, if it has one
     if caught and not (follow and _settled(verdicts)):
         return 128 + caught[0]
     return 3 if any(verdict.differs for verdict in verdicts) else 0
 
 
 def _settled(verdicts: Sequence[LinkVerdict]) -> bool:
-    """Whether there is something to be said: a difference, or that all was compared."""
+    """Returns True if the result is final: a difference was found, or all was compared."""
     whole = bool(verdicts) and all(verdict.whole for verdict in verdicts)
     return whole or any(verdict.differs for verdict in verdicts)
 
 
-def rest(looked_seconds: float, caught: Sequence[int], clock: Clock) -> None:
+def wait_for_round(looked_seconds: float, caught: Sequence[int], clock: Clock) -> None:
     """
-    Wait before the next round of ``--follow``; not for long once a signal was caught.
+    Waits before the next round of ``--follow``; returns within a second of a signal.
 
     Args:
-        looked_seconds: How long it took, in the last round, to see what there was to compare.
-        caught: Signals that were caught.
-        clock: Where time comes from.
+        looked_seconds: Time that the last round took to determine its scope.
+        caught: Signals caught so far; grows while this waits.
+        clock: Measures the wait.
     """
     from eomirror.clock import Deadline
 
-    deadline = Deadline(max(_FOLLOW_SECONDS, _REST_SHARE * looked_seconds), clock)
+    deadline = Deadline(max(_FOLLOW_SECONDS, _WAIT_SHARE * looked_seconds), clock)
     while not (caught or deadline.passed):
         clock.sleep(min(_FOLLOW_SECONDS, deadline.remaining()))
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Notes SIGINT and SIGTERM, so that what was compared is told; a second one ends at once."""
+    """Records SIGINT and SIGTERM, so that the result is still shown; a second signal ends the process."""
     caught: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -217,7 +228,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 class _Run:
-    """One call of the command, for all its links."""
+    """Comparison of all links of one command call."""
 
     def __init__(
         self,
@@ -228,7 +239,7 @@ class _Run:
         show: int,
         native: bool,
         resume: Path | None,
-        asked: dict[str, Any],
+        options: dict[str, Any],
         spark: _Spark,
     ) -> None:
         from eomirror.verify.resume import ResumeFile
@@ -239,10 +250,10 @@ class _Run:
         self._show = show
         self._native = native
         self._spark = spark
-        self._file = None if resume is None else ResumeFile(resume, asked)
+        self._file = None if resume is None else ResumeFile(resume, options)
 
     def once(self, caught: list[int]) -> list[LinkVerdict]:
-        """Compare what is there now."""
+        """Compares up to the positions that are committed at the start."""
         from eomirror.cli.verify_tables import VerifyDisplay
 
         verdicts = []
@@ -268,18 +279,18 @@ class _Run:
         if self._bound.topics and not any(verdict.partitions or verdict.waiting for verdict in verdicts):
             raise UsageError(
                 f"--topic {self._bound.topics}: {', '.join(link.name for link in self._links)} mirrors no such topic",
-                fix="name a source topic that the link mirrors, or give a pattern such as orders.*",
+                fix="name a source topic that the link mirrors, or use a pattern such as orders.*",
             )
         return verdicts
 
     def follow(self, caught: list[int]) -> list[LinkVerdict]:
-        """Compare until a signal; says every partition that begins to differ."""
+        """Compares round after round until a signal; reports each partition once when it begins to differ."""
         from eomirror.cli.verify_tables import VerifyDisplay
         from eomirror.clock import SYSTEM_CLOCK
 
         verifiers: list[Verifier] = []
         verdicts: list[LinkVerdict] = []
-        told: set[tuple[str, str, int]] = set()
+        reported: set[tuple[str, str, int]] = set()
         try:
             with VerifyDisplay() as display:
                 verifiers += [self._verifier(link, display) for link in self._links]
@@ -294,16 +305,16 @@ class _Run:
                         for verifier in verifiers
                     ]
                     for verdict in verdicts:
-                        _tell(verdict, told, display)
+                        _report(verdict, reported, display)
                     looked = sum(verifier.looked_seconds for verifier in verifiers)
-                    rest(looked, caught, SYSTEM_CLOCK)
+                    wait_for_round(looked, caught, SYSTEM_CLOCK)
         finally:
             for verifier in verifiers:
                 verifier.close()
         return verdicts
 
     def _spread(self, link: Link, verifier: Verifier, display: VerifyDisplay) -> Spread | None:
-        """Spark, where that was asked for or is worth its start."""
+        """Returns a function that chooses Spark if it was requested or is worth its start; None for one process."""
         if self._file is not None:
             return None
 
@@ -324,7 +335,7 @@ class _Run:
                 most_keys=MOST_KEYS,
                 native=not verifier.reason,
             )
-            display.say(f"{link.name}: {len(scopes)} partitions on {comparison.description}")
+            display.message(f"{link.name}: {len(scopes)} partitions on {comparison.description}")
             return comparison
 
         return spread
@@ -339,12 +350,12 @@ class _Run:
         if self._file is not None:
             verifier.resume = self._file.link(link.name, verifier.ids)
         if verifier.plane == "client":
-            display.say(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
+            display.message(f"{link.name}: reading through librdkafka, which is slower: {verifier.reason}")
         return verifier
 
 
 class _Spark:
-    """The context of this command, started when it is wanted."""
+    """SparkContext of this command, started on first use."""
 
     def __init__(self, config: Config, master: str | None, given: Mapping[str, str]) -> None:
         self._config = config
@@ -353,7 +364,7 @@ class _Spark:
         self._engine: SparkEngine | None = None
 
     def wanted(self, scopes: Sequence[Scope]) -> bool:
-        """Whether Spark shall compare these."""
+        """Returns True if Spark is to compare these partitions."""
         if self._master or "spark.master" in self._given or self._engine is not None:
             return True
         offsets = sum(one.source.tail - one.source.start for one in scopes)
@@ -362,7 +373,7 @@ class _Spark:
 
     def context(self) -> Any:
         """
-        The SparkContext.
+        Returns the SparkContext; starts it on first use.
 
         Raises:
             MirrorError: It does not start.
@@ -372,7 +383,7 @@ class _Spark:
             from eomirror.spark.context import engine_settings, open_engine
 
             settings = engine_settings(
-                # a lane waits most of the time, but a comparison works: no more of them than cores
+                # a comparison uses a core all the time, unlike a lane: not more tasks than cores
                 master=self._master
                 or (None if "spark.master" in {**self._config.spark, **self._given} else "local[*]"),
                 configured=self._config.spark,
@@ -383,18 +394,18 @@ class _Spark:
         return self._engine.context
 
     def close(self) -> None:
-        """End it."""
+        """Stops the SparkContext, if it was started."""
         if self._engine is not None:
             self._engine.close()
 
 
-def _tell(verdict: LinkVerdict, told: set[tuple[str, str, int]], display: VerifyDisplay) -> None:
+def _report(verdict: LinkVerdict, reported: set[tuple[str, str, int]], display: VerifyDisplay) -> None:
     for partition in verdict.partitions:
         one = partition.scope
         where = (verdict.link, one.source.topic, one.source.partition)
-        if partition.differs and where not in told:
-            told.add(where)
+        if partition.differs and where not in reported:
+            reported.add(where)
             words = one.problem or ", ".join(
                 f"{n:,} {kind}" for kind, n in partition.differences.items() if n
             )
-            display.say(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")
+            display.message(f"{verdict.link}: {one.source.topic}-{one.source.partition} differs: {words}")

@@ -1,4 +1,4 @@
-"""What a comparison found, and how far it is, for people."""
+"""Progress and result tables of ``eomirror verify``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.markup import escape
 from rich.text import Text
 
-from eomirror.cli.render import human_count, say, stdout_console, table
+from eomirror.cli.render import human_count, print_message, stdout_console, table
 from eomirror.clock import SYSTEM_CLOCK, Deadline
 from eomirror.log import printable
 from eomirror.screen import LiveFrame
@@ -31,10 +31,10 @@ _COLOURS = {"differs": "red", "equal": "green", "not compared": "yellow"}
 
 class VerifyDisplay:
     """
-    Draws on stderr, so that stdout stays for results: on a terminal a line in place, elsewhere a line every 10 s.
+    Shows progress on stderr: on a terminal one line redrawn in place, elsewhere a line every 10 s.
 
     Args:
-        clock_seconds: How often a line is written where there is no terminal.
+        clock_seconds: Interval of lines without a terminal, in seconds.
     """
 
     def __init__(self, clock_seconds: float = _LINES_EVERY_SECONDS) -> None:
@@ -42,12 +42,12 @@ class VerifyDisplay:
         self._every = clock_seconds
         self._due = Deadline(clock_seconds, SYSTEM_CLOCK)
 
-    def say(self, text: str) -> None:
-        """A line that stays; whole, because a file has no width, and who searches it looks for "1 foreign"."""
-        say(text)
+    def message(self, text: str) -> None:
+        """Writes a line that stays on the screen; never cut, so that a log file can be searched."""
+        print_message(text)
 
     def update(self, one: Scope, tally: Tally) -> None:
-        """Show where the comparison of a partition stands."""
+        """Shows the progress of the comparison of a partition."""
         if not self._due.passed:
             return
         self._due = Deadline(_REDRAWN_EVERY_SECONDS if self._frame.live else self._every, SYSTEM_CLOCK)
@@ -55,7 +55,7 @@ class VerifyDisplay:
         if self._frame.live:
             self._frame.draw(Text(printable(text), no_wrap=True, overflow="ellipsis"))
         else:
-            self.say(text)
+            self.message(text)
 
     def __enter__(self) -> Self:
         self._frame.__enter__()
@@ -79,7 +79,7 @@ def _line(one: Scope, tally: Tally) -> str:
 
 
 def draw_verdicts(verdicts: Sequence[LinkVerdict]) -> None:
-    """Write tables of what was found to stdout."""
+    """Writes the verdicts to stdout, as tables."""
     console = stdout_console()
     for verdict in verdicts:
         colour = _COLOURS[verdict.word]
@@ -103,8 +103,8 @@ def _draw_differences(console: Console, partition: PartitionVerdict) -> None:
         console.print(f"[red]{where}[/red]: {escape(partition.scope.problem)}")
     for start, end in partition.holes:
         console.print(
-            f"[yellow]{where}[/yellow]: the source has no batch for offsets \\[{start}, {end}), though the topic is "
-            "not compacted: it has lost a part of its log"
+            f"[yellow]{where}[/yellow]: the source has no batch for offsets \\[{start}, {end}), although the topic is "
+            "not compacted: the source has lost a part of its log"
         )
     for shown in partition.shown:
         parts = f" ({', '.join(shown.parts)})" if shown.parts else ""
@@ -121,7 +121,7 @@ def _row(partition: PartitionVerdict) -> dict[str, Any]:
         "TOPIC": one.source.topic,
         "P": one.source.partition,
         "TARGET": one.target.topic,
-        # what lies before it is not compared: retention, `start`, or less was asked for
+        # earlier offsets are not compared: retention, `start`, or the options exclude them
         "FROM": human_count(one.not_comparable[0]),
         "EQUAL": human_count(partition.matched),
         "DIFFER": ", ".join(f"{n:,} {kind}" for kind, n in partition.differences.items() if n) or "0",

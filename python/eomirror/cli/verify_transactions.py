@@ -1,4 +1,4 @@
-"""`eomirror verify --transactions`: what the log audit of each link found, drawn or as data."""
+"""``eomirror verify --transactions``: runs the transaction audit of each link and writes its findings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from eomirror.cli.render import (
     human_bytes,
     human_count,
+    print_message,
     print_structured,
-    say,
     stdout_console,
     table,
     wants_table,
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["audit_transactions"]
 
 _PROGRESS_SECONDS = 2.0
-# a killed lane's transaction is open until its timeout (15 s by default), if no successor ends it
+# a killed lane's transaction stays open until its timeout (15 s by default), if no successor aborts it
 _SETTLE_SECONDS = 25.0
 _MOST_SHOWN = 20
 
 
 def audit_transactions(config: Config, links: Sequence[Link], *, at_rest: bool, output: str | None) -> int:
     """
-    Audit the transactions of links, and write what was found.
+    Audits the transactions of links and writes the findings.
 
     Args:
-        config: Where their clusters stand.
-        links: The links.
-        at_rest: Whether nobody writes to them.
-        output: ``table``, ``json``, ``yaml``, or None for what fits stdout.
+        config: Configuration with the links' clusters.
+        links: Links to audit.
+        at_rest: True if no mirror writes to the targets, so that an open transaction is a fault.
+        output: ``table``, ``json``, ``yaml``, or None for a table on a terminal and JSON elsewhere.
 
     Returns:
-        The exit code: 3 if anything is wrong, else 0, also where something is not proven.
+        The exit code: 3 if a fault was found, else 0, also if the audit cannot prove everything.
 
     Raises:
         DifferenceError: A link never ran.
@@ -64,15 +64,15 @@ def _audit(config: Config, link: Link, *, at_rest: bool) -> TransactionAudit:
         nonlocal due
         if due.passed:
             due = Deadline(_PROGRESS_SECONDS, SYSTEM_CLOCK)
-            say(
-                f"{link.name}: {human_bytes(read)} read, {waiting:,} parts of transactions not yet put together"
+            print_message(
+                f"{link.name}: {human_bytes(read)} read, {waiting:,} parts of transactions not yet matched"
             )
 
     return audit_link(
         link,
         config.clusters[link.target],
         at_rest=at_rest,
-        # whoever waits at a terminal can end it; a size of the log that is too large for it is none
+        # no time limit: the user can interrupt the audit, however large the log is
         seconds=math.inf,
         settle=_SETTLE_SECONDS,
         on_progress=progress,
@@ -98,7 +98,7 @@ def _draw(audits: Sequence[TransactionAudit]) -> None:
             console.print(f"[red]{escape(str(finding))}[/red]")
         left = sum(audit.counts.values()) - _MOST_SHOWN
         if left > 0:
-            console.print(f"and {left:,} more; the first 1000 are told with -o json")
+            console.print(f"and {left:,} more; -o json shows the first 1000")
 
 
 def _row(audit: TransactionAudit) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _row(audit: TransactionAudit) -> dict[str, Any]:
 
 
 def _remarks(audit: TransactionAudit) -> list[str]:
-    """What the audit cannot say, in words."""
+    """Returns remarks about the limits of the audit."""
     found = []
     for item in audit.since[:_MOST_SHOWN]:
         name = item.transaction
@@ -131,14 +131,16 @@ def _remarks(audit: TransactionAudit) -> list[str]:
         )
     if audit.unproven_positions:
         found.append(
-            f"unproven: {audit.unproven_positions:,} positions, whose records or chunks compaction or retention may "
-            "have removed, or whose target topic was deleted"
+            f"unproven: {audit.unproven_positions:,} positions, whose records or offset-map chunks compaction or "
+            "retention may have removed, or whose target topic was deleted"
         )
     if audit.unread:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in audit.unread[:_MOST_SHOWN])
-        found.append(f"unread: positions name {names}, which the target did not have when the audit began")
+        found.append(
+            f"unread: positions name {names}, which did not exist on the target when the audit began"
+        )
     if audit.under_way:
         found.append(
-            f"under way: {audit.under_way:,} parts of transactions are not judged, as nobody said --at-rest"
+            f"under way: {audit.under_way:,} parts of open transactions are not judged without --at-rest"
         )
     return found

@@ -1,1 +1,1 @@
-"""Supervises the links and lanes of one run: starts, retries, watches and reports them."""
+"""Supervises the links and lanes of one run: starts, retries and monitors them, and reports their progress."""

@@ -1,8 +1,7 @@
 """
-Threads beside a link's own, and what it means for the link what they meet.
+Background threads of a link, and the effect of their errors on the link.
 
-What may pass (a cluster that does not answer, a right that was revoked) is logged and tried again; anything else fails
-the link.
+Retriable errors (an unreachable cluster, a revoked ACL) are logged and retried; any other error fails the link.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from eomirror.clock import Deadline
 
-__all__ = ["Helped", "Helpers"]
+__all__ = ["Background", "BackgroundHost"]
 
 Made = TypeVar("Made")
 
@@ -38,54 +37,57 @@ log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 10.0
 
 
-class Helped(Protocol):
-    """What helpers need of their link."""
+class BackgroundHost(Protocol):
+    """The parts of a link that its background threads use."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the link."""
 
     @property
     def patient(self) -> bool:
-        """Whether it waits for rights that are missing."""
+        """True if the link waits for missing ACLs."""
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """It cannot go on."""
+        """Fails the link; with ``everything``, the whole mirror."""
 
 
 @dataclass(frozen=True, slots=True)
-class Helpers:
+class Background:
     """
-    The helpers of one link.
+    The background threads of one link.
 
     Attributes:
-        link: The link.
+        link: Link that an error fails.
         over: Set when the link is to end.
     """
 
-    link: Helped
+    link: BackgroundHost
     over: threading.Event
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self, target: Callable[[], None], name: str) -> None:
-        """Begin a thread that does this."""
+        """Starts a thread that runs ``target``."""
         thread = threading.Thread(target=target, name=f"{name}-{self.link.name}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def join(self, deadline: Deadline) -> None:
-        """Wait for the ends of all until then."""
+        """Waits until all threads have ended, at most until the deadline."""
         for thread in self._threads:
             thread.join(deadline.remaining())
 
     def obtained(self, event: str, make: Callable[[], Made | None], *, until: threading.Event) -> Made | None:
         """
-        What a helper works with; made again while something passing is in the way, such as a certificate that is away.
+        Creates the client of a background thread; retries while its cluster is unreachable.
 
         Args:
-            event: What to call it in the log.
-            make: Makes it.
-            until: When nobody needs it any more.
+            event: Name of the log event of a failed try.
+            make: Creates the client.
+            until: Ends the retries when set.
+
+        Returns:
+            The result of ``make``; None if ``until`` was set first.
         """
         while not until.is_set():
             try:
@@ -97,16 +99,16 @@ class Helpers:
 
     def guard(self, event: str, action: Callable[[], None]) -> None:
         """
-        Do this, and what follows from what it meets.
+        Runs ``action``; logs a retriable error and fails the link on any other.
 
         Args:
-            event: What to call it in the log.
-            action: What to do.
+            event: Name of the log event of an error.
+            action: Work to do.
         """
         try:
             self._guarded(event, action)
         except Exception:
-            # a stop closes the clients under whoever is using them, and that is no failure
+            # a stop closes clients that are in use: errors of that are expected
             if not self.over.is_set():
                 raise
 
@@ -120,10 +122,10 @@ class Helpers:
             if not link.patient:
                 link.fail(error)
                 return
-            # only a person can help, and nobody need restart us for it; lanes go on as they can
+            # an administrator must grant the ACL, which needs no restart; lanes keep running meanwhile
             log.error(event, link=link.name, reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
         except (LaneError, MirrorError) as error:
-            # a cluster that does not answer: lanes go on as they can, and the next round tries again
+            # an unreachable cluster: lanes keep running, the next round retries
             log.warning(event, link=link.name, reason=str(error))
         except Exception as error:
             if self.over.is_set():

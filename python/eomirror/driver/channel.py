@@ -1,11 +1,11 @@
 """
-The driver's end of the lanes' lines: one listening socket, one thread per connection.
+The driver's end of the connections with its lanes: one listening socket, one thread per connection.
 
 Any process that reaches the port may connect.  A connection is a stranger until its first 64 bytes prove that it holds
-the run's token; it is dropped when they do not, or do not come within seconds.  At most 64 strangers are kept, and a
-new one takes the place of the oldest: so strangers who say nothing cannot keep lanes out, and a lane, which sends its
-proof without waiting for an answer, is a stranger only for as long as its first packet travels.  A stranger costs one
-thread and 64 bytes.  A lane that lost its place to a flood of strangers connects again (`eomirror.spark.mailbox`).
+the run's token; without the proof it is dropped within seconds.  At most 64 strangers are kept, and a new one replaces
+the oldest, so idle strangers cannot keep lanes out.  A lane sends its proof without waiting for an answer, so it is a
+stranger only until its first packet arrives.  A stranger costs one thread and 64 bytes.  A lane that a flood of
+strangers displaced connects again (`eomirror.spark.mailbox`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _PING_SECONDS = 5.0
 _HANDSHAKE_SECONDS = 5.0
 _MAX_STRANGERS = 64
 _RECEIVE_BYTES = 65536
-# of that many lanes before it a greeting that is sent again is recognised; what it gains beyond is 5 s of a thread
+# replayed greetings are recognised among this many; an older replay gains 5 s of a thread and nothing else
 _REMEMBERED_NONCES = 16_384
 
 Message = Mapping[str, Any]
 
 
 class AttemptId(NamedTuple):
-    """One attempt of a lane; later attempts of a lane compare greater."""
+    """Id of one attempt of a lane; later attempts of a lane compare greater."""
 
     link: str
     lane: int
@@ -57,16 +57,16 @@ class AttemptId(NamedTuple):
 
 class LaneChannel:
     """
-    Listens for lanes, hears their progress, tells them what to do.
+    Accepts connections of lanes, receives their progress and sends them commands.
 
     Args:
         host: Address to bind.
         port: Port to bind; 0 takes a free one.
-        token: The run's secret.
-        on_hello: Asked when an attempt has connected: what it must be told at once.
-        on_progress: Told what an attempt reports.
-        on_groups: Told what an attempt says about offsets of groups.
-        clock: Where time comes from.
+        token: Secret of the run.
+        on_hello: Returns the first messages for an attempt that has connected.
+        on_progress: Called with the progress of an attempt.
+        on_groups: Called with the group offsets that an attempt reports.
+        clock: Measures time-outs.
 
     All callbacks are called from the connections' threads.
     """
@@ -88,13 +88,13 @@ class LaneChannel:
         self._on_progress = on_progress
         self._on_groups = on_groups
         self._lock = threading.Condition()
-        # of each lane's newest attempt
+        # the newest attempt of each lane
         self._lines: dict[tuple[str, int], _Line] = {}
-        # also of attempts before it: one that goes on behind its epoch still reports
+        # earlier attempts too: one that mirrors on after its epoch still reports (ADR 0013)
         self._open: set[_Line] = set()
-        # in the order in which they came
+        # in order of arrival
         self._strangers: dict[socket.socket, None] = {}
-        # of lanes that have greeted, and of those that say hello at this moment
+        # nonces of accepted greetings, and connections that have greeted but not yet said hello
         self._nonces: OrderedDict[bytes, None] = OrderedDict()
         self._greeted: set[socket.socket] = set()
         self._closed = False
@@ -102,32 +102,32 @@ class LaneChannel:
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="lane-channel", daemon=True).start()
 
-    def tell(self, link: str, lane: int, messages: Iterable[Message], *, everybody: bool = False) -> None:
+    def send(self, link: str, lane: int, messages: Iterable[Message], *, all_attempts: bool = False) -> None:
         """
-        Send messages to a lane if it is connected.
+        Sends messages to a lane if it is connected.
 
-        A lane that is not is told by ``on_hello`` when it connects: change what that answers before calling this.
+        A lane that connects later gets the messages of ``on_hello``, so change its result before calling this.
 
         Args:
-            link: The link.
-            lane: Its lane.
-            messages: What to send.
-            everybody: To all of its attempts, and not only to the newest.
+            link: Name of the link.
+            lane: Number of the lane.
+            messages: Messages to send.
+            all_attempts: Send to all connected attempts of the lane, not only to the newest.
         """
         with self._lock:
             line = self._lines.get((link, lane))
-            lines = self._of(link, lane) if everybody else [line] if line is not None else []
+            lines = self._of(link, lane) if all_attempts else [line] if line is not None else []
         messages = list(messages)
         for line in lines:
             line.send(messages)
 
-    def await_silence(self, link: str, lane: int, seconds: float) -> bool:
-        """Wait until no attempt of a lane is connected; whether that came."""
+    def wait_disconnected(self, link: str, lane: int, seconds: float) -> bool:
+        """Waits until no attempt of a lane is connected; returns False after ``seconds``."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._of(link, lane), seconds)
 
     def close(self) -> None:
-        """Hang up on everybody; lanes still running take it as a reason to stop."""
+        """Closes all connections; lanes that still run stop then."""
         with self._lock:
             self._closed = True
             lines = list(self._open)
@@ -151,7 +151,7 @@ class LaneChannel:
             except OSError:
                 if self._closed:
                     return
-                # out of file descriptors, or a connection that was gone before we took it
+                # out of file descriptors, or the client closed the connection before it was accepted
                 self._clock.sleep(0.1)
                 continue
             with self._lock:
@@ -160,7 +160,7 @@ class LaneChannel:
                     if len(self._strangers) >= _MAX_STRANGERS:
                         oldest = next(iter(self._strangers))
                         del self._strangers[oldest]
-                        # within the lock: its thread closes it only after taking the lock, so the number is still its
+                        # within the lock: its thread takes the lock to close it, so the descriptor is not reused yet
                         _wake(oldest)
                     self._strangers[connection] = None
             if closed:
@@ -171,7 +171,7 @@ class LaneChannel:
                     target=self._serve, args=(connection,), name="lane-line", daemon=True
                 ).start()
             except RuntimeError:
-                # no more threads: this one goes, and the next may find some
+                # out of threads: drop this connection; a later one may find a thread
                 with self._lock:
                     del self._strangers[connection]
                     connection.close()
@@ -179,12 +179,12 @@ class LaneChannel:
     def _serve(self, connection: socket.socket) -> None:
         line: _Line | None = None
         try:
-            line, early = self._introduce(connection)
+            line, early = self._handshake(connection)
             for message in early:
-                self._hear(line, message)
+                self._dispatch(line, message)
             while True:
                 for message in line.receive():
-                    self._hear(line, message)
+                    self._dispatch(line, message)
         except (OSError, FrameError) as error:
             log.debug("lane_line_closed", attempt=line and line.attempt, reason=str(error))
         finally:
@@ -198,17 +198,17 @@ class LaneChannel:
                 if line is not None and self._lines.get(line.attempt[:2]) is line:
                     del self._lines[line.attempt[:2]]
 
-    def _introduce(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
-        # one deadline for all of it: a stranger who drips bytes must not hold a place
+    def _handshake(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
+        # one deadline for the whole handshake: a stranger that sends byte by byte must not hold a place
         deadline = Deadline(_HANDSHAKE_SECONDS, self._clock)
         connection.settimeout(_HANDSHAKE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         data = b""
         while len(data) < GREETING_BYTES:
-            # not a byte more of a stranger than the greeting
+            # read not a byte beyond the greeting from a stranger
             data += _some(connection, deadline, GREETING_BYTES - len(data))
         lane_nonce = nonce_of(self._token, data)
-        self._know(connection, lane_nonce)
+        self._admit(connection, lane_nonce)
         driver_nonce = bytes.fromhex(new_token())
         connection.sendall(driver_nonce)
         codec = FrameCodec(self._token, driver_nonce=driver_nonce, lane_nonce=lane_nonce, is_driver=True)
@@ -226,14 +226,15 @@ class LaneChannel:
             self._lines[line.attempt[:2]] = line
             self._open.add(line)
         if before is not None and before.attempt.epoch == line.attempt.epoch:
-            # of an epoch before, it may go on for a while (`eomirror.spark.handover`), and counts what it does
+            # an attempt of an earlier epoch stays connected: it may mirror on for a while and reports its work
+            # (`eomirror.spark.handover`)
             before.close()
-        # registered first, asked second: what changes in between is told twice, never missed
+        # register first, then call on_hello: a change in between is sent twice, never missed
         line.send([{"type": "welcome"}, *self._on_hello(line.attempt)])
         return line, messages[1:]
 
-    def _know(self, connection: socket.socket, lane_nonce: bytes) -> None:
-        """Make a stranger a lane that is about to say hello: newcomers no longer take its place."""
+    def _admit(self, connection: socket.socket, lane_nonce: bytes) -> None:
+        """Moves a connection from the strangers to the lanes, so that new strangers no longer replace it."""
         with self._lock:
             if connection not in self._strangers:
                 raise FrameError("newer connections took its place")
@@ -245,7 +246,7 @@ class LaneChannel:
             del self._strangers[connection]
             self._greeted.add(connection)
 
-    def _hear(self, line: _Line, message: Message) -> None:
+    def _dispatch(self, line: _Line, message: Message) -> None:
         if message.get("type") == "progress":
             self._on_progress(line.attempt, decode_progress(message))
         elif message.get("type") == "groups":
@@ -253,7 +254,7 @@ class LaneChannel:
 
 
 class _Line:
-    """One authenticated connection."""
+    """An authenticated connection with a lane."""
 
     def __init__(
         self, connection: socket.socket, codec: FrameCodec, attempt: AttemptId, clock: Clock
@@ -267,7 +268,7 @@ class _Line:
         connection.settimeout(_PING_SECONDS)
 
     def receive(self) -> list[dict[str, Any]]:
-        """Messages that came; pings the lane when it says nothing."""
+        """Returns received messages; pings the lane when none arrive."""
         try:
             data = self._connection.recv(_RECEIVE_BYTES)
         except TimeoutError:
@@ -277,12 +278,12 @@ class _Line:
             raise FrameError("the lane has hung up")
         messages = self._codec.feed(data)
         if self._clock.monotonic() - self._sent_at >= _PING_SECONDS:
-            # a lane that talks all the time needs signs of life as well
+            # a lane that sends all the time needs pings too
             self.send([{"type": "ping"}])
         return messages
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Send, or hang up: a lane that takes nothing for seconds is stuck, and its task's end will tell why."""
+        """Sends messages; closes the connection if the lane accepts no data for seconds."""
         with self._sending:
             self._sent_at = self._clock.monotonic()
             try:
@@ -292,14 +293,14 @@ class _Line:
                 self.close()
 
     def close(self) -> None:
-        """Wake the connection's thread, which closes it."""
+        """Wakes the connection's thread, which closes it."""
         _wake(self._connection)
 
 
 def _attempt_of(message: Message) -> AttemptId:
     try:
         if message["type"] != "hello":
-            raise FrameError("the first message is no hello")
+            raise FrameError("the first message is not a hello")
         return AttemptId(
             str(message["link"]), int(message["lane"]), int(message["epoch"]), int(message["attempt"])
         )
@@ -309,15 +310,15 @@ def _attempt_of(message: Message) -> AttemptId:
 
 def _some(connection: socket.socket, deadline: Deadline, most: int) -> bytes:
     if deadline.passed:
-        raise FrameError("did not say who it is in time")
+        raise FrameError("the handshake timed out")
     connection.settimeout(max(0.01, deadline.remaining()))
     data = connection.recv(most)
     if not data:
-        raise FrameError("hung up before saying who it is")
+        raise FrameError("the connection was closed during the handshake")
     return data
 
 
 def _wake(connection: socket.socket) -> None:
-    """End whatever a thread waits for on this socket; that thread closes it, so its number is not reused early."""
+    """Ends a thread's wait on this socket; the thread closes it, so that the descriptor is not reused too early."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

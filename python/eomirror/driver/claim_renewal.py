@@ -1,7 +1,7 @@
 """
-Keeps a link that was taken: renews the claim, with what control is to show of stopped topics, and beats the heart.
+Renews the claim of an owned link, writes its stopped topics to control, and sends heartbeats.
 
-Two threads, of the link's helpers; both go on while lanes finish, because the link is the driver's until it is
+Two background threads of the link.  Both run while the lanes finish, because the driver owns the link until it is
 released.
 """
 
@@ -15,51 +15,51 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from eomirror.driver.background import Helpers
+    from eomirror.driver.background import Background
     from eomirror.driver.protocols import Heart, Owner
     from eomirror.driver.stopped_topics import StopRecords
 
-__all__ = ["HEARTBEAT_SECONDS", "Keeping"]
+__all__ = ["HEARTBEAT_SECONDS", "ClaimRenewal"]
 
-#: MirrorMaker 2's own pace.
+#: MirrorMaker 2's default interval.
 HEARTBEAT_SECONDS = 1.0
 
 
-class Keeping:
+class ClaimRenewal:
     """
-    Keeps one link.
+    Renews the claim of one link and sends its heartbeats.
 
     Args:
-        helpers: Of the link.
-        stops: What control is to show of stopped topics.
-        make_heart: Makes what writes the link's heartbeats; None where there are none.
-        quit_: Set when lanes have finished.
+        background: Background threads of the link.
+        stops: Stopped topics to write to control.
+        make_heart: Creates the sender of the link's heartbeats; None if it has none.
+        quit_: Set when the lanes have finished.
     """
 
     def __init__(
         self,
-        helpers: Helpers,
+        background: Background,
         stops: StopRecords,
         make_heart: Callable[[], Heart | None],
         *,
         quit_: threading.Event,
     ) -> None:
-        self._helpers = helpers
+        self._background = background
         self._stops = stops
         self._make_heart = make_heart
         self._quit = quit_
 
     def begin(self, owner: Owner) -> None:
-        """Start both threads; the link was taken."""
-        self._helpers.start(lambda: self._keep_claim(owner), "keeper")
-        self._helpers.start(lambda: self._helpers.guard("heartbeats_ended", self._beat), "heart")
+        """Starts both threads; the link is owned."""
+        self._background.start(lambda: self._keep_claim(owner), "keeper")
+        self._background.start(lambda: self._background.guard("heartbeats_ended", self._beat), "heart")
 
     def _keep_claim(self, owner: Owner) -> None:
         while not self._quit.wait(CLAIM_INTERVAL_SECONDS):
-            self._helpers.guard("claim_not_renewed", lambda: self._stops.write(owner.renew))
+            self._background.guard("claim_not_renewed", lambda: self._stops.write(owner.renew))
 
     def _beat(self) -> None:
-        heart = self._helpers.obtained("heartbeats_wait", self._make_heart, until=self._quit)
+        heart = self._background.obtained("heartbeats_wait", self._make_heart, until=self._quit)
         if heart is None:
             return
         try:

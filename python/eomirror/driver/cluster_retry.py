@@ -1,9 +1,9 @@
 """
-Does for a link what needs its clusters, again and again while one of them is away.
+Retries actions of a link while one of its clusters is unreachable.
 
-A lane whose cluster dies is built anew until the cluster is back.  A link that starts while a cluster is away waits for
-it in the same way: for ever, or until it is told to stop.  What does not pass by itself (refused credentials, a
-missing right, a configuration that the brokers refuse) is raised at once.
+A lane whose cluster fails is rebuilt until the cluster is back.  A link that starts while a cluster is unreachable
+waits in the same way, until it is stopped.  Errors that a retry cannot heal (refused credentials, a missing ACL, a
+configuration that the brokers refuse) are raised at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from eomirror.errors import MirrorError
 
-__all__ = ["Reaching"]
+__all__ = ["ClusterRetry"]
 
 Result = TypeVar("Result")
 
@@ -32,54 +32,56 @@ log = structlog.get_logger(__name__)
 _LOG_SECONDS = 60.0
 
 
-class Reaching:
+class ClusterRetry:
     """
-    Repeats what a link needs its clusters for.
+    Retries actions of one link.
 
     Args:
         link: Name of the link.
         over: Set when the link is to end.
-        clock: Where time comes from.
-        say: Told what the link waits for, and an empty text once it goes on.
+        clock: Measures the wait.
+        on_wait: Called with the error that the link waits for, and with an empty text once it has passed.
     """
 
-    def __init__(self, link: str, over: threading.Event, *, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, link: str, over: threading.Event, *, clock: Clock, on_wait: Callable[[str], None]
+    ) -> None:
         self._link = link
         self._over = over
         self._clock = clock
-        self._say = say
+        self._on_wait = on_wait
 
     def do(self, action: Callable[[], Result]) -> Result:
         """
-        Repeat ``action`` until it succeeds.
+        Repeats ``action`` until it succeeds.
 
         Raises:
             StoppedError: The link is to end.
-            MirrorError: What ``action`` raises, unless it passes by itself.
+            MirrorError: ``action`` failed with an error that a retry cannot heal.
         """
-        backoff, said, told_at = Backoff(), "", float("-inf")
+        backoff, logged, logged_at = Backoff(), "", float("-inf")
         began = self._clock.monotonic()
         while not self._over.is_set():
             try:
                 result = action()
             except HandshakeError:
-                # brokers answer, and TLS or the security protocol is set otherwise than theirs
+                # brokers answer, but TLS or the security protocol does not match theirs
                 raise
             except (UnreachableError, BrokerFailedError) as error:
                 backoff = backoff.failed(progressed=False)
                 now = self._clock.monotonic()
-                if error.message != said or now - told_at >= _LOG_SECONDS:
-                    self._tell(error, now - began)
-                    said, told_at = error.message, now
+                if error.message != logged or now - logged_at >= _LOG_SECONDS:
+                    self._log_wait(error, now - began)
+                    logged, logged_at = error.message, now
                 self._over.wait(jitter(backoff.seconds))
             else:
-                if said:
+                if logged:
                     log.info("link_reached_its_clusters", link=self._link)
-                    self._say("")
+                    self._on_wait("")
                 return result
-        raise StoppedError(f"link {self._link}: told to stop before its clusters could be reached")
+        raise StoppedError(f"link {self._link}: stopped before its clusters were reachable")
 
-    def _tell(self, error: MirrorError, seconds: float) -> None:
+    def _log_wait(self, error: MirrorError, seconds: float) -> None:
         log.warning(
             "link_waits",
             link=self._link,
@@ -87,4 +89,4 @@ class Reaching:
             fix=error.fix,
             seconds=round(seconds, 1),
         )
-        self._say(error.message)
+        self._on_wait(error.message)

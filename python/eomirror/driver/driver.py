@@ -1,14 +1,14 @@
 """
-The driver of a run: Spark, the channel, and one `LinkThread` per link, watched from the caller's thread.
+Runs a mirror: starts Spark, the channel and one `LinkThread` per link, and watches them from the caller's thread.
 
-Links fail one by one.  When one does, the others go on; the failure is logged at once, shown in every snapshot,
-and raised by `run` when all links have ended.  A run with ``until`` does not wait for a failed link.
+Each link fails alone and the others continue.  The failure is logged at once, shown in every snapshot, and raised by
+`run` when all links have ended.  A run with ``until`` does not wait for a failed link.
 
-A cluster that is away fails no link, neither at the start nor later: the link waits for it and comes up by itself,
-and a run that is to end caught up goes on until it has.  A run whose time is over before a link began exits 1.
+An unreachable cluster fails no link, neither at the start nor later: the link retries until the cluster answers.  A run
+with ``until="caught-up"`` waits for that.  A run whose time passes before a link has started exits 1.
 
-A stop takes at most 5 s: lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
-cancelled; the claims are released; what still hangs after that (a cluster that does not answer) is left behind.
+A stop takes at most 5 s.  Lanes get 2.8 s to finish their transactions (100 ms is usual), then their jobs are
+cancelled and the claims are released.  Threads that still wait for an unreachable cluster are left behind.
 """
 
 from __future__ import annotations
@@ -92,25 +92,24 @@ def _identify(cluster: Cluster) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOptions:
     """
-    How to run; tests replace the makers.
+    Options of a run; tests replace the factories.
 
     Attributes:
-        version: Our release.
-        settings: For an own Spark context, from `eomirror.spark.context.engine_settings`.
-        spark: The user's SparkContext or SparkSession, or None.
-        take_over: Take links even from a living owner.
-        adopt: Where to go on, for partitions whose position is missing or void.
-        into_filled: Whether records in copies without a position are meant to stay there.
-        on_event: Told in words what is being done; called from several threads.
-        on_report: Told every attempt's spec and report (None if it crashed); called from the lanes' threads.
+        version: Release of eomirror.
+        settings: Settings of an own Spark context, from `eomirror.spark.context.engine_settings`.
+        spark: The user's SparkContext or SparkSession; None to create a context.
+        take_over: Take links over from an owner that still runs.
+        adopt: Resume offsets for partitions whose position is missing or invalid.
+        into_filled: Keep records of target partitions that have no position, and append to them.
+        on_event: Called with a short text for each step; from several threads.
+        on_report: Called with each attempt's spec and report (None if it crashed); from the lanes' threads.
         clusters: All clusters of the configuration by alias: a link may forward records of any of them.
-        lane: What runs a lane on a worker.
-        discovery: Makes a link's discovery.
-        owner: Makes a link's owner.
-        heart: Makes what writes a link's heartbeats; None where nobody does.
-        follower: Makes what follows a link's groups; None where nobody does.
-        identify: Asks a cluster for its id.
-        clock: Where time comes from.
+        lane: Runs a lane on a worker.
+        discovery: Creates a link's discovery.
+        owner: Creates a link's owner.
+        heart: Creates the sender of a link's heartbeats; None if it has none.
+        follower: Creates the follower of a link's groups; None if it follows none.
+        identify: Returns the id of a cluster.
     """
 
     version: str
@@ -137,14 +136,14 @@ class MirrorDriver:
 
     Args:
         links: Each link with its source and target cluster.
-        options: How.
+        options: Options of the run.
     """
 
     def __init__(self, links: Sequence[tuple[Link, Cluster, Cluster]], options: DriverOptions) -> None:
         self._options = options
         self._clock = options.clock
         self._run_id = new_run_id()
-        # SimpleQueue.put may be called from a signal handler at any moment; Event.set may not
+        # SimpleQueue.put is reentrant, so a signal handler may call it at any moment; Event.set is not
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
         self._spark: SparkEngine | None = None
@@ -158,17 +157,17 @@ class MirrorDriver:
         self._copies = Copies()
 
     def request_stop(self) -> None:
-        """Ask the run to stop; returns at once, and may be called from a signal handler."""
+        """Requests a stop; returns at once, and may be called from a signal handler."""
         self._inbox.put("stop")
 
     def run(
         self, until: str | float | None = None, on_progress: Callable[[Snapshot], None] | None = None
     ) -> RunReport:
         """
-        Run until told to stop, until ``until``, or until every link has failed.
+        Runs until stopped, until ``until``, or until every link has failed.
 
         Args:
-            until: ``caught-up``; or seconds from now; or None for ever.
+            until: ``caught-up``, a number of seconds, or None for no end.
             on_progress: Called in this thread, about twice a second.
 
         Raises:
@@ -178,7 +177,7 @@ class MirrorDriver:
         began = self._clock.monotonic()
         self._links = {link.name: self._link_thread(link, *ends) for link, *ends in self._given}
         if not self._inbox.empty():
-            # told to stop before there was anything to stop: neither Spark nor a cluster is asked for anything
+            # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)
         threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
         for thread in self._links.values():
@@ -197,7 +196,7 @@ class MirrorDriver:
     # -- watching --------------------------------------------------------------------------------
 
     def _watch(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> str:
-        """Wait for the end; gives why it came."""
+        """Waits for the end of the run; returns its reason."""
         until = self._until
         while True:
             tick = _PROGRESS_SECONDS
@@ -223,7 +222,7 @@ class MirrorDriver:
                 return "caught up"
 
     def _failed(self) -> bool:
-        """Whether nothing goes on."""
+        """Returns True if no link runs or can start any more."""
         if self._fatal is not None or all(link.over for link in self._links.values()):
             return True
         return self._engine.done() and self._engine.exception() is not None
@@ -255,7 +254,7 @@ class MirrorDriver:
             run=self._run_id,
             clock=self._clock,
             engine=self._engine,
-            tell=tell,
+            on_event=tell,
             wake=lambda: self._inbox.put("look"),
             fail_mirror=self._fail,
             on_report=options.on_report or (lambda _, __: None),
@@ -283,13 +282,13 @@ class MirrorDriver:
         )
 
     def _start_engine(self) -> None:
-        # not in the caller's thread: SparkContext takes SIGINT for itself there, and stop must be heard meanwhile
+        # not in the caller's thread: there SparkContext installs a SIGINT handler, and a stop must stay possible
         try:
             if self._options.on_event is not None:
                 self._options.on_event("starting spark")
             spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
             try:
-                engine = self._line_up(spark)
+                engine = self._open_channel(spark)
             except BaseException:
                 spark.close()
                 raise
@@ -301,13 +300,13 @@ class MirrorDriver:
             if late:
                 engine.channel.close()
                 spark.close()
-        except BaseException as error:  # noqa: BLE001  whoever waits for the engine must hear of it
+        except BaseException as error:  # noqa: BLE001  threads that wait for the engine get the error
             with self._lock:
                 if not self._abandoned:
                     self._engine.set_exception(error)
             self._inbox.put("look")
 
-    def _line_up(self, spark: SparkEngine) -> Engine:
+    def _open_channel(self, spark: SparkEngine) -> Engine:
         token = new_token()
         try:
             bind, host, port = channel_addresses(spark.settings, spark.context.master)
@@ -322,8 +321,9 @@ class MirrorDriver:
             )
         except (OSError, ValueError) as error:
             raise MirrorError(
-                f"the driver cannot listen for its lanes: {error}",
-                fix="choose a free spark.eomirror.channel.port, and a spark.driver.host that workers can reach",
+                f"the driver cannot listen for connections of its lanes: {error}",
+                fix="set spark.eomirror.channel.port to a free port, and spark.driver.host to an address that "
+                "workers can reach",
             ) from error
         jobs = LaneJobs(
             spark.context,
@@ -342,7 +342,7 @@ class MirrorDriver:
             self._options.on_event("finishing open transactions")
         with self._lock:
             self._abandoned = True
-            # wakes links that wait for it; the starting thread closes what it may still open
+            # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
         for link in self._links.values():
             link.request_stop()
@@ -397,8 +397,7 @@ class MirrorDriver:
         links = tuple(self._link_report(link, why) for link in self._links.values())
         codes = [code for link in self._links.values() for code in link.stopped_codes.values()]
         stopped = any(link.stopped_topics or link.error for link in links)
-        # a run that ends by itself must not look well when it left topics behind, or a link that never began; one
-        # that was stopped did its part
+        # a run that ends on its own fails if topics were stopped or a link never started; a stopped run does not
         exit_code = max(codes, default=1) if why != "stopped" and stopped else 0
         return RunReport(
             run=self._run_id,
@@ -425,7 +424,7 @@ class MirrorDriver:
 
 
 def _log_level() -> str:
-    """The level of this process's log, for the workers: their logs end up in the same place."""
+    """Returns the log level of this process, for the workers, whose events this process logs."""
     if not structlog.is_configured():
         return "info"
     logger: Any = structlog.get_logger()

@@ -1,10 +1,10 @@
 """
-The thread that follows the consumer groups of a link, one round after the other (`eomirror.groups.follower`).
+Thread that follows the consumer groups of a link in rounds (`eomirror.groups.follower`).
 
-A run that ends when everything is mirrored ends when its groups are where they were as well: from the moment that
-somebody asks for it (`Following.settled`), rounds come without a pause, until one that began later finds no offset that
-only waits for the mirror.  A group that commits all the time never gets there, so that has an end of its own.
-Where the last round found no groups, nobody waits.
+A run with ``until="caught-up"`` also waits until the groups' offsets are translated.  After the first call of
+`GroupThread.settled`, rounds follow each other without a pause.  The wait ends with a round that began later and found
+no offset that still waits for the mirror.  A group that commits all the time never gets there, so the number of these
+rounds is limited.  If the last round found no groups, there is no wait.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from eomirror.clock import Clock, Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from eomirror.driver.background import Helpers
+    from eomirror.driver.background import Background
     from eomirror.driver.protocols import Follower
     from eomirror.groups.followed_groups import GroupsSnapshot, Mirrored
     from eomirror.lane.spec import GroupOffset
     from eomirror.types import SourcePartition
 
-__all__ = ["Following"]
+__all__ = ["GroupThread"]
 
 log = structlog.get_logger(__name__)
 
-# after a fault of ours
+# after an unexpected error
 _AGAIN_SECONDS = 30.0
-# between two rounds that somebody waits for: a lane looks for what it is told every tenth of a second
+# between two rounds of a run that waits: a lane reads its messages every 0.1 s
 _HURRIED_SECONDS = 0.2
 _MOST_HURRIED = 20
 
 
-class Following:
+class GroupThread:
     """
     Follows the groups of one link.
 
     Args:
-        helpers: Of the link.
-        make: Makes the follower; None where nobody follows groups.
-        mirrored: What the lanes of the link mirror at the moment.
+        background: Background threads of the link.
+        make: Creates the follower; returns None if the link follows no groups.
+        mirrored: Returns the partitions that the lanes mirror now, and the stopped topics.
         over: Set when the link is to end.
-        clock: Where time comes from.
+        clock: Measures the pauses.
     """
 
     def __init__(
         self,
-        helpers: Helpers,
+        background: Background,
         make: Callable[[], Follower | None],
         mirrored: Callable[[], Mirrored],
         *,
         over: threading.Event,
         clock: Clock,
     ) -> None:
-        self._helpers = helpers
+        self._background = background
         self._make = make
         self._mirrored = mirrored
         self._over = over
         self._clock = clock
         self._follower: Follower | None = None
-        # of whoever waits: since when, after how many rounds, and whether it has come
+        # of a run that waits: since when, for how many rounds, and whether the wait is over
         self._asked: float | None = None
         self._hurried = 0
         self._settled = threading.Event()
@@ -71,9 +71,9 @@ class Following:
         self._some: bool | None = None
 
     def run(self) -> None:
-        """Follow, until the link is to end."""
+        """Follows groups until the link is to end."""
         try:
-            follower = self._helpers.obtained("groups_not_followed", self._make, until=self._over)
+            follower = self._background.obtained("groups_not_followed", self._make, until=self._over)
             if follower is None:
                 return
             self._follower = follower
@@ -82,25 +82,25 @@ class Following:
             finally:
                 follower.close()
         finally:
-            # nobody shall wait for what does not come
+            # without this thread, `settled` would never become true
             self._settled.set()
 
     def heard(self, offsets: tuple[GroupOffset, ...]) -> None:
-        """What a lane says about offsets of groups."""
+        """Passes a lane's answer about group offsets to the follower."""
         if self._follower is not None:
             self._follower.heard(offsets)
 
     def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
-        """The lane of these partitions has a new attempt."""
+        """Tells the follower that the lane of these partitions has a new attempt."""
         if self._follower is not None:
             self._follower.begun_anew(partitions)
 
     def snapshot(self) -> GroupsSnapshot | None:
-        """Where following stands; None where nobody follows groups."""
+        """Returns the state of the followed groups; None if the link follows none."""
         return None if self._follower is None else self._follower.snapshot()
 
     def settled(self) -> bool:
-        """Whether groups are where they stood when this was asked first, as far as that is possible."""
+        """Returns True once all group offsets of the first call are translated, as far as that is possible."""
         if self._some is False:
             return True
         if self._asked is None:
@@ -115,8 +115,8 @@ class Following:
             try:
                 pause = follower.round(self._mirrored())
             except Exception:
-                # a fault of ours; records are mirrored all the same
-                log.exception("groups_not_followed", link=self._helpers.link.name)
+                # a bug; records are mirrored nevertheless
+                log.exception("groups_not_followed", link=self._background.link.name)
                 pause = _AGAIN_SECONDS
             waits = follower.waits()
             self._some = waits or follower.snapshot().followed > 0
@@ -124,9 +124,9 @@ class Following:
                 self._hurried += 1
                 if self._hurried >= _MOST_HURRIED or not waits:
                     self._settled.set()
-            self._rest(pause)
+            self._wait(pause)
 
-    def _rest(self, pause: float) -> None:
+    def _wait(self, pause: float) -> None:
         deadline = Deadline(pause, self._clock)
         while not deadline.passed:
             self._over.wait(min(_HURRIED_SECONDS, deadline.remaining()))

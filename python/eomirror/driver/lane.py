@@ -1,9 +1,9 @@
 """
-One lane, seen from the driver: a thread that runs attempt after attempt and does what the table says in between.
+Supervises one lane from the driver: a thread that runs attempt after attempt, as the table in `retry` says.
 
-The thread blocks in Spark while an attempt runs.  Everybody else (planner, channel, stop) changes the lane's fields
-under its lock and then speaks to the running attempt, if there is one; what an attempt was not told in time, it is
-told when it connects (`greeting`) or the next one finds in its spec.
+The thread blocks in Spark while an attempt runs.  The other threads (planner, channel, stop) change the lane's fields
+under its lock and then send a message to the running attempt, if there is one.  An attempt that was not connected gets
+the change when it connects (`greeting`), or the next attempt finds it in its spec.
 """
 
 from __future__ import annotations
@@ -44,53 +44,53 @@ _EPOCH_JITTER = 0.05
 
 
 class LaneHost(Protocol):
-    """What a lane needs of its link."""
+    """The parts of a link that its lanes use."""
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
-        """Run it on Spark; raises LaneCrashedError."""
+        """Runs an attempt on Spark; raises LaneCrashedError."""
 
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Send messages to the lane's running attempt, if it is connected."""
+        """Sends messages to the lane's running attempt, if it is connected."""
 
     def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Send messages to every attempt of the lane that is connected: one may go on behind its epoch."""
+        """Sends messages to every connected attempt of the lane: one may mirror on after its epoch."""
 
-    def await_silence(self, lane: int) -> None:
-        """Wait a while until no attempt of the lane is connected: until then, one may mirror."""
+    def wait_disconnected(self, lane: int) -> None:
+        """Waits a while until no attempt of the lane is connected: until then, one may mirror."""
 
     def check_owner(self) -> None:
-        """Find out who fenced a lane; raises SupersededError."""
+        """Raises SupersededError if another mirror has fenced the lane."""
 
     def attempt_begun(self, spec: LaneSpec) -> None:
-        """An attempt starts."""
+        """Records the start of an attempt."""
 
     def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
-        """An attempt ended; ``failure`` says why, if it ended early."""
+        """Records the end of an attempt; ``failure`` is the reason of an early end."""
 
     def rests(self, lane: int, state: str) -> None:
-        """No worker runs the lane now; ``state`` says why."""
+        """Records that no worker runs the lane; ``state`` is the reason."""
 
     def committed(self, lane: int) -> bool:
-        """Whether the lane's present attempt has committed anything."""
+        """Returns True if the lane's current attempt has committed a transaction."""
 
     @property
     def patient(self) -> bool:
-        """Whether the run waits for rights that are missing."""
+        """True if the run waits for missing ACLs."""
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """The link cannot go on; or nothing can."""
+        """Fails the link; with ``everything``, the whole mirror."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How an attempt ended."""
+    """End of an attempt."""
 
     how: Ending | Crash
     text: str
     report: LaneReport | None = None
 
     def without(self, retaken: Collection[str]) -> _Ended:
-        """The same, but for topics that are to be mirrored again."""
+        """Returns the same end without the stops of topics that are to be retried."""
         if self.report is None or not retaken:
             return self
         stopped = {topic: why for topic, why in self.report.stopped_topics.items() if topic not in retaken}
@@ -105,10 +105,10 @@ class LaneThread:
     Runs one lane until it is stopped or its link fails.
 
     Args:
-        template: Spec with all that is common to the lane's attempts.
-        lanes: How many lanes the link has.
-        host: The link.
-        clock: Where time comes from.
+        template: Spec with the common fields of the lane's attempts.
+        lanes: Number of lanes of the link.
+        host: Link of the lane.
+        clock: Measures backoffs.
     """
 
     def __init__(self, template: LaneSpec, *, lanes: int, host: LaneHost, clock: Clock) -> None:
@@ -120,9 +120,9 @@ class LaneThread:
         self._changed = threading.Condition()
         self._partitions = list(template.partitions)
         self._stopped_topics: set[str] = set()
-        # whether the running attempt was given topics that are stopped by now, or lacks some that are not any more
+        # whether the running attempt's topics differ from those to mirror: some were stopped or are to be retried
         self._outdated = False
-        # what is to be tried again: the running attempt's word that it is stopped is old
+        # topics to retry: a stop that the running attempt reports for them is outdated
         self._retaken: set[str] = set()
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
@@ -130,12 +130,12 @@ class LaneThread:
         self._thread: threading.Thread | None = None
 
     def start(self, thread: Callable[[Callable[[], None], str], threading.Thread]) -> None:
-        """Start, in a thread that ``thread`` makes."""
+        """Starts the lane in a thread that ``thread`` creates."""
         self._thread = thread(self._run, f"lane-{self._template.link.name}-{self.lane}")
         self._thread.start()
 
     def add(self, partitions: Sequence[AssignedPartition]) -> None:
-        """Mirror these as well, from now on; already published in control (rule 2)."""
+        """Adds partitions; the owner has published them in control (EO-2)."""
         with self._changed:
             self._partitions.extend(partitions)
             wanted = [item for item in partitions if item.source.topic not in self._stopped_topics]
@@ -146,10 +146,10 @@ class LaneThread:
 
     def drop(self, topics: Collection[str]) -> None:
         """
-        Mirror these topics no longer: another lane of the link stopped them.
+        Stops mirroring topics that another lane of the link stopped.
 
-        A topic is stopped for what it is (a record that the target refuses, a recreated source), so half of its
-        partitions must not go on.  The running attempt hands back between two transactions; the next does without.
+        The reason concerns the whole topic (a record that the target refuses, a recreated source), so all of its
+        partitions stop.  The running attempt ends between two transactions; the next one runs without the topics.
         """
         with self._changed:
             fresh = set(topics) - self._stopped_topics
@@ -162,7 +162,7 @@ class LaneThread:
             self._host.tell(self.lane, [_RECONFIGURE])
 
     def retake(self, topics: Collection[str]) -> None:
-        """Mirror these topics again, which were stopped: the running attempt hands back, the next one has them."""
+        """Retries stopped topics: the running attempt ends between two transactions, the next one has them."""
         with self._changed:
             ours = {item.source.topic for item in self._partitions} & set(topics)
             self._stopped_topics -= ours
@@ -174,23 +174,23 @@ class LaneThread:
             self._host.tell(self.lane, [_RECONFIGURE])
 
     def has_stopped(self, attempt: AttemptId, topics: Collection[str]) -> set[str]:
-        """Those of the topics that an attempt says it has stopped, and of which that is not an old word."""
+        """Returns the topics that an attempt reports as stopped, except those that are to be retried."""
         with self._changed:
             spec = self._running
             if spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
-                # what an attempt had stopped when it ended, its report says
+                # the attempt has ended: its report names the topics that it stopped
                 return set()
             return set(topics) - self._retaken
 
     def stop(self) -> None:
-        """Ask the lane to finish its transaction and end; returns at once."""
+        """Requests that the lane finishes its transaction and ends; returns at once."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         self._host.tell_all(self.lane, [_STOP])
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end for at most so many seconds; whether it came."""
+        """Waits for the end; returns False after ``seconds``."""
         if self._thread is None:
             return True
         self._thread.join(seconds)
@@ -198,21 +198,21 @@ class LaneThread:
 
     @property
     def connected(self) -> bool:
-        """Whether the running attempt has said hello: before, it cannot have a transaction."""
+        """True if the running attempt has connected; before that it cannot have a transaction."""
         with self._changed:
             return self._running is not None and self._heard == (self._running.epoch, self._running.attempt)
 
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
-        """What an attempt that has just connected must know."""
+        """Returns the first messages for an attempt that has just connected."""
         with self._changed:
             spec = self._running
             self._heard = attempt[2:]
             if self._stopping or spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
-                # an attempt that we gave up, such as a cancelled one that Spark started all the same
+                # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]
             given = set(spec.partitions)
             if any(item.source.topic in self._stopped_topics for item in given):
-                # dropped between the making of the spec and the attempt's first word
+                # a topic was dropped after the spec was made
                 return [_RECONFIGURE]
             return list(encode_added([item for item in self._mirrored() if item not in given]))
 
@@ -226,7 +226,7 @@ class LaneThread:
             log.exception("lane_thread_failed", link=self._template.link.name, lane=self.lane)
         finally:
             self._host.tell_all(self.lane, [_STOP])
-            self._host.await_silence(self.lane)
+            self._host.wait_disconnected(self.lane)
             self._host.rests(self.lane, "ended")
 
     def _chain(self) -> None:
@@ -285,14 +285,14 @@ class LaneThread:
         except LaneCrashedError as error:
             return _Ended(error.crash, str(error))
         if report.ending is Ending.UNAUTHORIZED:
-            # only a person can help, so it is said in full: what to grant, and to whom
+            # an administrator must act: log in full what to grant to which principal
             log.error(
                 "lane_unauthorized", link=spec.link.name, lane=spec.lane, reason=report.error or report.reason
             )
         return _Ended(report.ending, report.reason, report)
 
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
-        """The spec of the next attempt, once there is something to mirror; None when the lane is to end."""
+        """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
             while not self._stopping and not self._mirrored():
                 self._host.rests(self.lane, "idle")
@@ -325,7 +325,7 @@ class LaneThread:
             self._host.fail(error)
             return Action.END
         except (LaneError, MirrorError) as error:
-            # the next attempt reads control before anything else, so trying is safe (rule 2)
+            # the next attempt reads control before anything else, so a retry is safe (EO-2)
             log.warning("owner_unknown", link=self._template.link.name, lane=self.lane, reason=str(error))
         return Action.RETRY
 
@@ -338,7 +338,7 @@ class LaneThread:
 
 
 def error_of(report: LaneReport) -> MirrorError:
-    """The error that a report speaks of, as one that callers can catch by type."""
+    """Returns the error of a report, with a type that callers can catch."""
     message, _, fix = (report.error or report.reason).partition("\n  fix: ")
     if report.ending is Ending.UNAUTHORIZED:
         return AuthorizationError(message, fix=fix)
@@ -354,10 +354,10 @@ def _error_of(spec: LaneSpec, ended: _Ended) -> MirrorError:
         return error_of(ended.report)
     if ended.how is Crash.ENGINE_GONE:
         return MirrorError(
-            "the spark context has stopped, and all lanes with it",
-            fix="look for the reason in the log above; then start the mirror again, nothing is lost",
+            "the spark context has stopped, and with it all lanes",
+            fix="look for the reason in the log above, then start the mirror again; no record is lost",
         )
     return MirrorError(
-        f"link {spec.link.name}: lane {spec.lane} fails again and again: {ended.text}",
-        fix="report it as a bug, with the log; `--log-level debug` shows more",
+        f"link {spec.link.name}: lane {spec.lane} fails repeatedly: {ended.text}",
+        fix="report this as a bug, with the log of a run with `--log-level debug`",
     )

@@ -1,10 +1,10 @@
 """
-One link, seen from the driver: takes it, runs its lanes, finds new partitions, renews the claim, gives it up.
+Supervises one link from the driver: takes it, runs its lanes, adds new partitions, renews the claim, releases it.
 
-Three threads beside those of the lanes: the link's own does everything in order; the planner looks for partitions;
-the keeper renews the claim.  What they meet that may pass (a cluster that does not answer, and for the last two a right
-that was revoked) is logged and tried again; anything else fails the link, and only this link.  A run that is to
-end when it has caught up does not wait for rights, because only a person can grant them; it does wait for a cluster.
+Three threads beside those of the lanes: the link's own runs all steps in order, the planner discovers partitions, and
+the keeper renews the claim.  Retriable errors (an unreachable cluster; for planner and keeper also a revoked ACL) are
+logged and retried; any other error fails this link only.  A run with ``until="caught-up"`` waits for an unreachable
+cluster, but not for ACLs, because an administrator must grant them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import structlog
 from eomirror.clock import Deadline
 from eomirror.config.frozen import FrozenMapping
 from eomirror.driver.authorization_retry import UnauthorizedTopics
-from eomirror.driver.background import Helpers
-from eomirror.driver.claim_renewal import Keeping
-from eomirror.driver.cluster_retry import Reaching
-from eomirror.driver.group_thread import Following
+from eomirror.driver.background import Background
+from eomirror.driver.claim_renewal import ClaimRenewal
+from eomirror.driver.cluster_retry import ClusterRetry
+from eomirror.driver.group_thread import GroupThread
 from eomirror.driver.lane import LaneThread
 from eomirror.driver.progress import Progress
 from eomirror.driver.protocols import refuse_left_out, without_lane
@@ -52,30 +52,31 @@ __all__ = ["LinkThread"]
 
 log = structlog.get_logger(__name__)
 
-#: New topics and partitions are looked for so often.
+#: Interval of the discovery of new topics and partitions.
 REFRESH_SECONDS = 5.0
 
-# of the 5 s that a stop may take: the lanes' share, then what a killed job and the release of the claim need
+# of the 5 s that a stop may take: for the lanes, then for cancelled jobs and again for the release of the claim
 _LANES_SECONDS = 2.8
 _LAST_SECONDS = 0.3
-# of these, for a lane that goes on behind its epoch
+# of the former, for a lane that mirrors on after its epoch
 _SILENCE_SECONDS = 1.5
 
-# a cluster may be slow to give executors; lanes then queue for them like the warm-up does
+# a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does
 _WARM_UP_SECONDS = 20.0
 
 
 class LinkThread:
     """
-    Runs one link until it is told to stop or cannot go on.  It is the `LaneHost` of its lanes.
+    Runs one link until it is stopped or fails.  It is the `LaneHost` of its lanes.
 
     Args:
         spec: Spec of the link's lanes; ids and generation are filled in here.
-        discovery: Makes the link's discovery.
-        owner: Makes the link's owner.
-        heart: Makes what writes the link's heartbeats; None where nobody does.
-        follower: Makes what follows the link's groups, told how to reach a lane; None where nobody does.
-        tools: What all links share.
+        discovery: Creates the link's discovery.
+        owner: Creates the link's owner; False: it must not take the link over again.
+        heart: Creates the sender of the link's heartbeats; None if it has none.
+        follower: Creates the follower of the link's groups, given a function that sends offsets to a lane; None if the
+            link follows none.
+        tools: Shared by all links of the run.
     """
 
     def __init__(
@@ -109,12 +110,12 @@ class LinkThread:
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
         self._known: set[SourcePartition] = set()
-        self._helpers = Helpers(self, self._over)
-        self._reaching = Reaching(self.name, self._over, clock=tools.clock, say=self._wait_for)
+        self._background = Background(self, self._over)
+        self._cluster_retry = ClusterRetry(self.name, self._over, clock=tools.clock, on_wait=self._wait_for)
         self._stops = StopRecords(spec, tools.clock)
-        self._keeping = Keeping(self._helpers, self._stops, heart, quit_=self._quit)
-        self._following = Following(
-            self._helpers,
+        self._claim_renewal = ClaimRenewal(self._background, self._stops, heart, quit_=self._quit)
+        self._group_thread = GroupThread(
+            self._background,
             lambda: follower(lambda lane, offsets: self.tell(lane, encode_groups(offsets))),
             self._mirrored,
             over=self._over,
@@ -123,35 +124,35 @@ class LinkThread:
         self._thread = threading.Thread(target=self._run, name=f"link-{self.name}", daemon=True)
 
     def start(self) -> None:
-        """Start the link's thread."""
+        """Starts the link's thread."""
         self._thread.start()
 
     def request_stop(self) -> None:
-        """Ask the link to stop; returns at once."""
+        """Requests a stop of the link; returns at once."""
         with self._lock:
             self._deadline = self._deadline or Deadline(_LANES_SECONDS, self._tools.clock)
         self._over.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end for at most so many seconds; whether it came."""
+        """Waits for the end; returns False after ``seconds``."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def over(self) -> bool:
-        """Whether the link's thread is done."""
+        """True if the link's thread has ended."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     @property
     def caught_up(self) -> bool:
-        """Whether all goals are reached, and the groups are where they stood then."""
+        """True if all goals are reached and the groups' offsets are translated."""
         with self._lock:
             reached = self.aimed and self._progress.caught_up
-        return reached and self._following.settled()
+        return reached and self._group_thread.settled()
 
     @property
     def idle_for_good(self) -> bool:
-        """Whether every topic that the link mirrors has been stopped."""
+        """True if every topic of the link is stopped and none of them is retried."""
         if not self.stopped_codes:
             return False
         with self._lock:
@@ -162,32 +163,32 @@ class LinkThread:
 
     @property
     def stopped_codes(self) -> dict[str, int]:
-        """Exit codes that stopped topics ask for."""
+        """Exit code of each stopped topic."""
         with self._lock:
             return dict(self._progress.stopped_codes)
 
     def snapshot(self) -> LinkSnapshot:
-        """Where the link stands."""
+        """Returns the state of the link."""
         with self._lock:
             shown = self._progress.snapshot(self._tools.clock.monotonic())
-        groups = self._following.snapshot()
+        groups = self._group_thread.snapshot()
         return shown if groups is None else replace(shown, groups=groups)
 
     # -- the channel's callbacks -----------------------------------------------------------------
 
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
-        """What an attempt that has just connected must know."""
+        """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
         with self._lock:
             lanes = self._progress.lanes
-        self._following.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
+        self._group_thread.begun_anew([source for source, number in lanes.items() if number == attempt.lane])
         return [] if lane is None else lane.greeting(attempt)
 
     def heard(self, attempt: AttemptId, progress: LaneProgress) -> None:
-        """Progress of an attempt."""
+        """Records the progress of an attempt."""
         lane = self._lanes.get(attempt.lane)
         stopped = set() if lane is None else lane.has_stopped(attempt, progress.stopped_topics)
-        self._stops.heard(progress, stopped)
+        self._stops.update(progress, stopped)
         progress = replace(
             progress,
             stopped_topics={topic: progress.stopped_topics[topic] for topic in stopped},
@@ -196,46 +197,46 @@ class LinkThread:
         self._await_rights(progress.unauthorized_topics)
         with self._lock:
             before = self._progress.caught_up
-            self._progress.take(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
+            self._progress.update(progress, attempt=attempt.attempt, now=self._tools.clock.monotonic())
             reached = self.aimed and not before and self._progress.caught_up
         self._drop(progress.stopped_topics, but=attempt.lane)
         if reached:
             self._tools.wake()
 
     def heard_groups(self, offsets: tuple[GroupOffset, ...]) -> None:
-        """What a lane says about offsets of groups."""
-        self._following.heard(offsets)
+        """Passes a lane's answer about group offsets to the group thread."""
+        self._group_thread.heard(offsets)
 
     # -- LaneHost --------------------------------------------------------------------------------
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
-        """Run it on Spark."""
+        """Runs an attempt on Spark."""
         return self._tools.engine.result().jobs.run(spec)
 
     def tell(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Send messages to the lane's running attempt, if it is connected."""
+        """Sends messages to the lane's running attempt, if it is connected."""
         if self._engine is not None:
-            self._engine.channel.tell(self.name, lane, messages)
+            self._engine.channel.send(self.name, lane, messages)
 
     def tell_all(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Send messages to every attempt of the lane that is connected."""
+        """Sends messages to every connected attempt of the lane."""
         if self._engine is not None:
-            self._engine.channel.tell(self.name, lane, messages, everybody=True)
+            self._engine.channel.send(self.name, lane, messages, all_attempts=True)
 
-    def await_silence(self, lane: int) -> None:
-        """Wait a while until no attempt of the lane is connected."""
+    def wait_disconnected(self, lane: int) -> None:
+        """Waits a while until no attempt of the lane is connected."""
         channel = None if self._engine is None else self._engine.channel
-        if channel is not None and not channel.await_silence(self.name, lane, _SILENCE_SECONDS):
+        if channel is not None and not channel.wait_disconnected(self.name, lane, _SILENCE_SECONDS):
             self.aborted = True
             log.warning("lane_still_connected", link=self.name, lane=lane)
 
     def check_owner(self) -> None:
-        """Find out who fenced a lane."""
+        """Raises SupersededError if another mirror has fenced the lane."""
         if self._owner is not None:
             self._owner.check()
 
     def attempt_begun(self, spec: LaneSpec) -> None:
-        """An attempt starts."""
+        """Records the start of an attempt."""
         log.info(
             "lane_starts",
             link=self.name,
@@ -249,7 +250,7 @@ class LinkThread:
             self._progress.begin(spec.lane, epoch=spec.epoch, attempt=spec.attempt)
 
     def attempt_ended(self, spec: LaneSpec, report: LaneReport | None, failure: str) -> None:
-        """An attempt ended."""
+        """Records the end of an attempt; ``failure`` is the reason of an early end."""
         now = self._tools.clock.monotonic()
         self._await_rights(report.unauthorized_topics if report else ())
         with self._lock:
@@ -267,22 +268,22 @@ class LinkThread:
         self._tools.wake()
 
     def rests(self, lane: int, state: str) -> None:
-        """No worker runs the lane now."""
+        """Records that no worker runs the lane; ``state`` is the reason."""
         with self._lock:
-            self._progress.say(lane, state)
+            self._progress.set_lane_state(lane, state)
 
     @property
     def patient(self) -> bool:
-        """Whether the run waits for rights that are missing: one that ends when it has caught up would never end."""
+        """True if the run waits for missing ACLs; a run with ``until="caught-up"`` does not, as it might never end."""
         return not self._tools.wants_goals
 
     def committed(self, lane: int) -> bool:
-        """Whether the lane's present attempt has committed anything."""
+        """Returns True if the lane's current attempt has committed a transaction."""
         with self._lock:
             return self._progress.committed(lane)
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
-        """The link cannot go on; or nothing can."""
+        """Fails the link; with ``everything``, the whole mirror."""
         with self._lock:
             if self.error is None:
                 self.error = error
@@ -297,11 +298,11 @@ class LinkThread:
 
     def _run(self) -> None:
         try:
-            self._say("preparing")
-            discovery, layout = self._reaching.do(self._take)
+            self._set_state("preparing")
+            discovery, layout = self._cluster_retry.do(self._take)
             self._mirror(discovery, layout)
         except StoppedError:
-            # the caller may begin another run, which takes the link from this one: nothing goes on here
+            # the caller may start another run, which takes the link from this one: do nothing more here
             pass
         except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
             self.fail(error)
@@ -309,26 +310,26 @@ class LinkThread:
             self._end()
             self._tools.wake()
 
-    def _refuse_twins(self, partitions: Sequence[AssignedPartition]) -> None:
+    def _refuse_duplicates(self, partitions: Sequence[AssignedPartition]) -> None:
         for topic, other in self._tools.copies.take(self.name, partitions).items():
             raise TopicError(
-                f"link {self.name}: topic {topic} is mirrored to the same target topic by link {other} already; "
+                f"link {self.name}: link {other} already mirrors topic {topic} to the same target topic; "
                 "every record would be written twice",
                 fix="exclude the topic from one of the two links",
             )
 
     def _take(self) -> tuple[Discoverer, PublishedLayout]:
-        """Prepare the topics and take the link; from the beginning each time, as a mirror does that starts again."""
-        # a claim that an earlier try has left is this run's own, so it needs no release
+        """Prepares the topics and takes the link; each retry starts from the beginning, like a restarted mirror."""
+        # a claim of an earlier try belongs to this run, so it needs no release
         self._close()
         self._discovery = discovery = self._make_discovery()
-        # a run that ends when everything is mirrored must not end without some of it
+        # a run with until="caught-up" must not end successfully without some of the topics
         partitions = discovery.prepare(strict=self._tools.wants_goals)
-        self._refuse_twins(partitions)
+        self._refuse_duplicates(partitions)
         if self._over.is_set():
-            raise StoppedError(f"link {self.name}: told to stop before it was taken")
-        self._say("acquiring")
-        # a try that published has taken the link over; whatever mirror owns it since was told to, later (EO-10)
+            raise StoppedError(f"link {self.name}: stopped before it was taken")
+        self._set_state("acquiring")
+        # a try that published has taken the link over; a mirror that owns it since then did so later (EO-10)
         self._owner = owner = self._make_owner(not self._published)
         layout = owner.acquire(self._spec.link.lanes, partitions, stopped=self._over.is_set)
         self._known = {item.source for item in partitions}
@@ -351,17 +352,17 @@ class LinkThread:
         self._stops.stopped(without_lane(self._known, layout.lanes), None)
         self._stops.left_out(discovery.left_out())
         if self._owner is not None:
-            self._keeping.begin(self._owner)
+            self._claim_renewal.begin(self._owner)
         with self._lock:
             for lane, items in layout.lanes.items():
                 self._assign(lane, items)
         if self._tools.wants_goals:
             refuse_left_out(self.name, self._known, layout)
-            goals = self._reaching.do(discovery.goals)
+            goals = self._cluster_retry.do(discovery.goals)
             with self._lock:
-                self._progress.aim(goals)
+                self._progress.set_goals(goals)
                 self.aimed = True
-        self._say("running")
+        self._set_state("running")
         try:
             self._engine = engine = self._tools.engine.result()
         except CancelledError:
@@ -371,7 +372,7 @@ class LinkThread:
             link.source: layout.source_cluster_id,
             link.target: layout.target_cluster_id,
         }
-        # records name their origin by cluster id, and a link may forward those of clusters that are not its own two
+        # records name their origin by cluster id, and a link may forward records of clusters beside its own two
         for alias in link.origins or ():
             if alias not in ids:
                 ids[alias] = self._identified(alias)
@@ -389,19 +390,19 @@ class LinkThread:
         self._await_workers(engine)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
-        self._helpers.start(lambda: self._plan(discovery), "planner")
-        self._helpers.start(
-            lambda: self._helpers.guard("groups_not_followed", self._following.run), "follower"
+        self._background.start(lambda: self._plan(discovery), "planner")
+        self._background.start(
+            lambda: self._background.guard("groups_not_followed", self._group_thread.run), "follower"
         )
         self._tools.wake()
         self._over.wait()
 
     def _identified(self, alias: str) -> str:
-        """The id of a cluster whose records are forwarded; it may be down just now, and leaving it out is a loss."""
-        return self._reaching.do(lambda: self._tools.identify(alias))
+        """Returns the id of a cluster whose records are forwarded; waits for it, as its records must not be lost."""
+        return self._cluster_retry.do(lambda: self._tools.identify(alias))
 
     def _await_workers(self, engine: Engine) -> None:
-        # a lane that starts before them gets a worker of its own, and twice as many then import at the same time
+        # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
         deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
         while engine.warm_up.is_alive() and not self._over.is_set() and not deadline.passed:
             engine.warm_up.join(0.05)
@@ -409,12 +410,12 @@ class LinkThread:
     def _end(self) -> None:
         self.request_stop()
         deadline = self._deadline or Deadline(0, self._tools.clock)
-        self._say("stopping")
+        self._set_state("stopping")
         for lane in self._lanes.values():
             lane.stop()
         late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
         for lane in late:
-            # its transaction stays open until the next owner of its id aborts it; nothing of it is visible
+            # its transaction stays open until the next owner of its transactional.id aborts it; it is never visible
             log.warning("lane_cut_off", link=self.name, lane=lane.lane)
             self.aborted = self.aborted or lane.connected
             if self._engine is not None:
@@ -423,11 +424,11 @@ class LinkThread:
         for lane in late:
             lane.join(last.remaining())
         self._quit.set()
-        self._helpers.join(Deadline(_LAST_SECONDS, self._tools.clock))
+        self._background.join(Deadline(_LAST_SECONDS, self._tools.clock))
         if self._owner is not None:
             self._stops.write(self._owner.release)
         self._close()
-        self._say("done")
+        self._set_state("done")
 
     # -- its helpers -----------------------------------------------------------------------------
 
@@ -437,15 +438,15 @@ class LinkThread:
 
     def _plan(self, discovery: Discoverer) -> None:
         while not self._over.wait(REFRESH_SECONDS):
-            self._helpers.guard("refresh_failed", lambda: self._refresh(discovery))
-            self._helpers.guard("topics_not_retaken", self._retake)
+            self._background.guard("refresh_failed", lambda: self._refresh(discovery))
+            self._background.guard("topics_not_retaken", self._retake)
 
     def _refresh(self, discovery: Discoverer) -> None:
         found = discovery.refresh()
         self._stops.left_out(discovery.left_out())
         new = [item for item in found if item.source not in self._known]
         for topic, other in self._tools.copies.take(self.name, new).items():
-            reason = f"link {other} makes the same copy already"
+            reason = f"link {other} already mirrors to the same target topic"
             log.error("topic_left_out", link=self.name, topic=topic, reason=reason)
             self._stops.stopped({topic: (1, f"topic {topic} is left out: {reason}")}, None)
             self._known.update(item.source for item in new if item.source.topic == topic)
@@ -470,7 +471,7 @@ class LinkThread:
             self._unauthorized.stopped(topics, self._tools.clock.monotonic())
 
     def _retake(self) -> None:
-        """Try topics again that lacked a right, or a leader."""
+        """Retries topics that lacked an ACL or a leader."""
         with self._lock:
             topics = self._unauthorized.due(self._tools.clock.monotonic())
             self._progress.resume(topics)
@@ -481,7 +482,7 @@ class LinkThread:
                 thread.retake(topics)
 
     def _drop(self, topics: Collection[str], *, but: int) -> None:
-        """What one lane stopped, the others stop too."""
+        """Stops topics in all lanes but the one that stopped them first."""
         if topics:
             for lane, thread in list(self._lanes.items()):
                 if lane != but:
@@ -492,14 +493,14 @@ class LinkThread:
             self._progress.assign(lane, item.source, item.target_topic)
 
     def _wait_for(self, reason: str) -> None:
-        """Note what keeps the link from starting; empty once nothing does."""
+        """Records the error that the link waits for; empty once it has passed."""
         with self._lock:
             self._progress.wait(reason)
             state = self._progress.state
-        self._tools.tell(f"{self.name}: {state}" + (f": {reason}" if reason else ""))
+        self._tools.on_event(f"{self.name}: {state}" + (f": {reason}" if reason else ""))
 
-    def _say(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         with self._lock:
             if self._progress.state != "failed":
                 self._progress.state = state
-        self._tools.tell(f"{self.name}: {state}")
+        self._tools.on_event(f"{self.name}: {state}")

@@ -1,16 +1,16 @@
 """
-Collects what the lanes of a link say, and tells where the link stands: pure, reports and time in, a picture out.
+Aggregates the progress of a link's lanes into snapshots. Pure.
 
-Lag in seconds of a running mirror is an upper bound for how long the oldest record that is not mirrored has been on
-the source: the time since the partition's position was last seen at the log's end, but no more than the age of
-the last mirrored record by its timestamp.  The first bound keeps an old, idle topic with one new record from
-showing days; the second keeps a busy partition, which is never seen at its end, from showing the time since
-the start.  The first is not known until the partition has been at its end in this run.  `eomirror.link.status`
-sees no history, and looks at the oldest record itself.
+Lag in seconds of a running mirror is an upper bound for the time that the oldest unmirrored record has been on the
+source.  It is the smaller of two bounds: the time since the partition's position was last seen at the log's end, and
+the age of the last mirrored record by its timestamp.  The first bound keeps an old, idle topic with one new record from
+showing days.  The second keeps a busy partition, which is never seen at its end, from showing the time since the start.
+The first is unknown until the partition has been at its end in this run.  `eomirror.link.status` has no history and
+reads the oldest record itself.
 
-A lag that may not be true any more is none: when an attempt ends early, or its lane has said nothing for
-`SILENT_SECONDS`, the ends of the lane's partitions count as unknown.  A lane that has ended with its run has said where
-it left off; one that has ended because its link failed is silent like any other, while other links go on.
+An outdated lag is shown as unknown: if an attempt ends early, or its lane has reported nothing for `SILENT_SECONDS`,
+the end offsets of the lane's partitions become unknown.  A lane that ended with its run keeps its last lag; a lane of a
+failed link does not, while other links run.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SILENT_SECONDS", "Progress"]
 
-#: A lane says something at least every 2 s; after so many without a word its lag is not known any more.
+#: A lane reports at least every 2 s; after this many seconds without a report its lag is unknown.
 SILENT_SECONDS = 5.0
 
-# of how many earlier attempts of a lane something may still be heard: the one that goes on, and those that failed since
-_LATELY = 8
+# earlier attempts of a lane that may still report: the one that mirrors on, and those that have failed since
+_RECENT = 8
 
-# the driver's words for a lane without a worker because it has nothing to do: what it said last still holds
+# states of a lane that needs no worker because it has no work: its last report stays true
 _AT_REST = frozenset({"idle", "ended"})
 
 
 class Progress:
     """
-    Collects what the lanes of one link say.  Not thread-safe: its owner holds a lock.
+    Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock.
 
     Args:
         link: Name of the link.
@@ -67,52 +67,53 @@ class Progress:
         self._lanes: dict[int, _Lane] = {}
         self._lane_of: dict[SourcePartition, int] = {}
         self._target_of: dict[str, str] = {}
-        self._positions: dict[SourcePartition, _Heard] = {}
-        # when a partition's position was last seen at the log's end; while it is there, `_Lane.heard` counts
+        self._positions: dict[SourcePartition, _LastProgress] = {}
+        # when a partition's position was last seen at the log's end; while it is there, `_Lane.heard` is that time
         self._at_end: dict[SourcePartition, float] = {}
         self._goals: dict[SourcePartition, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
 
-    # -- what happens ----------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def assign(self, lane: int, source: SourcePartition, target_topic: str) -> None:
-        """A lane mirrors this partition."""
+        """Records that a lane mirrors this partition."""
         self._lane(lane)
         self._lane_of[source] = lane
         self._target_of[source.topic] = target_topic
 
-    def aim(self, goals: Mapping[SourcePartition, int]) -> None:
-        """``until="caught-up"`` waits for these positions; partitions that no lane mirrors do not count."""
+    def set_goals(self, goals: Mapping[SourcePartition, int]) -> None:
+        """Sets the positions that ``until="caught-up"`` waits for, without partitions that no lane mirrors."""
         self._goals = {source: goal for source, goal in goals.items() if source in self._lane_of}
 
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
-        """A new attempt starts; its counters begin at 0."""
+        """Records the start of an attempt; its counters begin at 0."""
         self._lane(lane).begin(epoch, attempt)
 
     def wait(self, reason: str) -> None:
         """
-        Note that the link waits for a cluster, or goes on where it was.
+        Records that the link waits for a cluster, or has resumed.
 
         Args:
-            reason: What it waits for; empty when it goes on.
+            reason: Error that the link waits for; empty when it resumes.
         """
         if self.state != "failed":
             self._state_before = self._state_before if self.waiting else self.state
             self.state = "waiting" if reason else self._state_before
         self.waiting = reason
 
-    def say(self, lane: int, state: str) -> None:
-        """The driver knows the lane's state better than the lane, because no worker runs it."""
+    def set_lane_state(self, lane: int, state: str) -> None:
+        """Sets the state of a lane that no worker runs."""
         self._lane(lane).state = state
         self._lane(lane).resting = state in _AT_REST
 
-    def take(self, progress: LaneProgress, *, attempt: int, now: float) -> None:
+    def update(self, progress: LaneProgress, *, attempt: int, now: float) -> None:
         """
-        A lane's sign of life.
+        Records a lane's progress.
 
         Args:
-            progress: What it says.
-            attempt: Attempt that says it; an older one than the present is ignored but for its positions.
+            progress: Report of the lane.
+            attempt: Attempt that reports; of an earlier attempt than the current one, only positions and counters are
+                used.
             now: Monotonic seconds.
         """
         lane = self._lane(progress.lane)
@@ -122,12 +123,12 @@ class Progress:
             known = self._positions.get(source)
             if present or (progress.epoch, attempt) >= lane.attempt_id:
                 self._note_end(source, lane)
-                # whoever has failed knows its positions, but not any more where the source ends
-                self._positions[source] = _Heard(item if present else _endless(item), now)
+                # the positions of a failed attempt are true, but its end offsets are outdated
+                self._positions[source] = _LastProgress(item if present else _without_end(item), now)
             elif known is None or item.position > known.item.position:
-                # positions are committed facts and only grow, but for a source that was recreated and adopted
+                # committed positions only grow, except for a recreated source that was adopted
                 self._note_end(source, lane)
-                self._positions[source] = _Heard(_endless(item), now)
+                self._positions[source] = _LastProgress(_without_end(item), now)
         if present:
             lane.heard = now
         for topic, reason in progress.stopped_topics.items():
@@ -140,9 +141,9 @@ class Progress:
             copied_headers=progress.copied_headers,
         )
         if (progress.epoch, attempt) != lane.attempt_id:
-            lane.hear_last(progress.epoch, attempt, counters)
+            lane.update_earlier(progress.epoch, attempt, counters)
             return
-        lane.spoken = True
+        lane.reported = True
         if not lane.resting:
             lane.state = progress.state
         lane.commit_ms = progress.commit_ms
@@ -154,11 +155,11 @@ class Progress:
 
     def end(self, report: LaneReport, *, failure: str = "", now: float) -> None:
         """
-        An attempt ended with a report.
+        Records the report of an ended attempt.
 
         Args:
-            report: The report; its totals are final.
-            failure: Why it ended early; empty if it did not.
+            report: Report of the attempt; its totals are final.
+            failure: Reason of an early end; else empty.
             now: Monotonic seconds.
         """
         lane = self._lane(report.lane)
@@ -178,13 +179,13 @@ class Progress:
         self._remember(now)
 
     def resume(self, topics: Collection[str]) -> None:
-        """These topics, which were stopped, are mirrored again, or are about to be."""
+        """Removes the stops of topics that are to be retried."""
         for topic in topics:
             self._stopped.pop(topic, None)
             self.stopped_codes.pop(topic, None)
 
     def fail_attempt(self, lane: int, failure: str) -> None:
-        """An attempt ended early: where its sources end is not known until the next one has seen it."""
+        """Records an early end of an attempt; end offsets are unknown until the next attempt reports."""
         failed = self._lane(lane)
         failed.retries += 1
         failed.last_failure = failure
@@ -192,36 +193,36 @@ class Progress:
         for source, known in self._positions.items():
             if self._lane_of.get(source) == lane:
                 self._note_end(source, failed)
-                known.item = _endless(known.item)
+                known.item = _without_end(known.item)
 
     @property
     def lanes(self) -> dict[SourcePartition, int]:
-        """The lane of every partition that is mirrored."""
+        """Lane of every mirrored partition."""
         return dict(self._lane_of)
 
     @property
     def stopped(self) -> frozenset[str]:
-        """Topics that are not mirrored any more."""
+        """Stopped topics."""
         return frozenset(self._stopped)
 
-    # -- what follows from it --------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def caught_up(self) -> bool:
-        """Whether every goal is reached, or its topic is stopped."""
+        """True if every goal is reached or its topic is stopped."""
         return all(self._reached(source, goal) for source, goal in self._goals.items())
 
     def committed(self, lane: int) -> bool:
-        """Whether the lane's present attempt has committed anything."""
+        """Returns True if the lane's current attempt has committed a transaction."""
         return self._lane(lane).current.transactions > 0
 
     @property
     def retries(self) -> int:
-        """Attempts that ended early."""
+        """Number of attempts that ended early."""
         return sum(lane.retries for lane in self._lanes.values())
 
     def snapshot(self, now: float) -> LinkSnapshot:
-        """The picture at ``now`` (monotonic seconds)."""
+        """Returns the state of the link at ``now`` (monotonic seconds)."""
         self._remember(now)
         counters = Counters.sum(lane.total for lane in self._lanes.values())
         by_topic: dict[str, list[PartitionSnapshot]] = {}
@@ -229,8 +230,8 @@ class Progress:
             by_topic.setdefault(source.topic, []).append(self._partition(source, lane, now))
         topics = tuple(self._topic(topic, tuple(partitions)) for topic, partitions in by_topic.items())
         live = [topic for topic in topics if not topic.stopped]
-        # a link that has not got as far as its topics is not caught up with them
-        looked = bool(self._lane_of) or self.state == "running"
+        # without topics the lag is 0, which is true only once the link runs
+        discovered = bool(self._lane_of) or self.state == "running"
         then, records, size = self._history[0]
         seconds = max(now - then, 1e-3)
         measured = len(self._history) > 1
@@ -244,8 +245,8 @@ class Progress:
             records_per_second=(counters.records - records) / seconds if measured else 0.0,
             bytes_per_second=(counters.bytes - size) / seconds if measured else 0.0,
             commit_ms=sum(commits) / len(commits) if commits else 0.0,
-            lag_records=sum_known([topic.lag_records for topic in live]) if looked else None,
-            lag_seconds=max_known([topic.lag_seconds for topic in live]) if looked else None,
+            lag_records=sum_known([topic.lag_records for topic in live]) if discovered else None,
+            lag_seconds=max_known([topic.lag_seconds for topic in live]) if discovered else None,
             lanes=tuple(lane.snapshot(number) for number, lane in sorted(self._lanes.items())),
             topics=topics,
             goals=len(self._goals),
@@ -286,8 +287,8 @@ class Progress:
         if known is None:
             return PartitionSnapshot(partition=source.partition, lane=number, goal=goal)
         lane = self._lane(number)
-        speaks = lane.speaks(now) or (lane.resting and self.state != "failed")
-        item = known.item if speaks else _endless(known.item)
+        fresh = lane.reports(now) or (lane.resting and self.state != "failed")
+        item = known.item if fresh else _without_end(known.item)
         lag = None if item.lso is None else max(0, item.lso - item.position)
         return PartitionSnapshot(
             partition=source.partition,
@@ -299,8 +300,8 @@ class Progress:
             goal=goal,
         )
 
-    def _behind(self, source: SourcePartition, known: _Heard, now: float) -> float | None:
-        """Upper bound for how long the record behind the position has been on the source."""
+    def _behind(self, source: SourcePartition, known: _LastProgress, now: float) -> float | None:
+        """Returns an upper bound of the time that the record at the position has been on the source."""
         bounds = []
         if known.item.lag_seconds is not None:
             bounds.append(known.item.lag_seconds + (now - known.at))
@@ -309,14 +310,14 @@ class Progress:
         return max(0.0, min(bounds)) if bounds else None
 
     def _note_end(self, source: SourcePartition, lane: _Lane) -> None:
-        """Remember, before something newer is noted, that up to its lane's last word a position was at the end."""
+        """Saves, before a newer report, that the position was at the end until the lane's last report."""
         known = self._positions.get(source)
         if known is not None and known.item.lso is not None and known.item.position >= known.item.lso:
             self._at_end[source] = max(lane.heard, known.at)
 
 
-class _Heard:
-    """What was last said of a partition, and when (monotonic seconds)."""
+class _LastProgress:
+    """Last reported progress of a partition, and its time (monotonic seconds)."""
 
     __slots__ = ("at", "item")
 
@@ -325,23 +326,23 @@ class _Heard:
         self.at = at
 
 
-def _endless(item: PartitionProgress) -> PartitionProgress:
+def _without_end(item: PartitionProgress) -> PartitionProgress:
     return replace(item, lso=None)
 
 
 class _Lane:
-    """A lane's work: what earlier attempts of this run left, and what the present one says."""
+    """Tracks a lane: the work of earlier attempts of this run, and the state of the current one."""
 
     __slots__ = (
         "attempt_id", "before", "commit_ms", "current", "delayed", "failed", "heard", "last_failure", "last_id",
-        "lately", "plane", "plane_reason", "resting", "retries", "spoken", "state", "throttled",
+        "plane", "plane_reason", "recent", "reported", "resting", "retries", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.attempt_id = self.last_id = (0, 0)
-        # long ago, the attempts that may still be heard of, oldest first, and the present one
+        # finished attempts, attempts that may still report (oldest first), and the current one
         self.before = Counters()
-        self.lately: dict[tuple[int, int], Counters] = {}
+        self.recent: dict[tuple[int, int], Counters] = {}
         self.current = Counters()
         self.state = "starting"
         self.commit_ms = 0.0
@@ -349,49 +350,49 @@ class _Lane:
         self.throttled: float | None = None
         self.retries = 0
         self.last_failure = ""
-        # the present attempt has ended early
+        # the current attempt has ended early
         self.failed = False
-        # no worker runs it, and none is wanted; its machine has a state "idle" as well, which is something else
+        # the lane needs no worker; not the same as the state "idle" of its machine
         self.resting = False
-        # the present attempt has said something
-        self.spoken = False
-        # when the present attempt or one before it last said something
+        # the current attempt has reported
+        self.reported = False
+        # time of the last report of the current attempt or an earlier one
         self.heard = float("-inf")
 
     def begin(self, epoch: int, attempt: int) -> None:
         self.last_id = self.attempt_id
-        # a query that begins anew may give an id twice
-        again = self.lately.pop(self.last_id, None)
-        self.lately[self.last_id] = self.current if again is None else self.current.plus(again)
-        while len(self.lately) > _LATELY:
-            self.before = self.before.plus(self.lately.pop(next(iter(self.lately))))
+        # an id may occur twice
+        again = self.recent.pop(self.last_id, None)
+        self.recent[self.last_id] = self.current if again is None else self.current.plus(again)
+        while len(self.recent) > _RECENT:
+            self.before = self.before.plus(self.recent.pop(next(iter(self.recent))))
         self.attempt_id = (epoch, attempt)
         self.current = Counters()
-        self.failed = self.resting = self.spoken = False
+        self.failed = self.resting = self.reported = False
         self.state = "starting"
         self.delayed = ""
 
     def mirrors(self, epoch: int, attempt: int) -> bool:
-        """Whether what this attempt says is true now: the present one, or one that goes on until that has spoken."""
+        """Returns True if this attempt mirrors: it is the current one, or the one before until that has reported."""
         if (epoch, attempt) == self.attempt_id:
             return not self.failed
         # the first attempt of an epoch follows one that ended well
         follows = (epoch, attempt) == self.last_id and self.attempt_id == (epoch + 1, 1)
-        return follows and not self.spoken and not self.failed
+        return follows and not self.reported and not self.failed
 
-    def hear_last(self, epoch: int, attempt: int, counters: Counters) -> None:
-        """An attempt before the present one went on for a while (`eomirror.spark.handover`), whatever failed since."""
-        known = self.lately.get((epoch, attempt))
+    def update_earlier(self, epoch: int, attempt: int, counters: Counters) -> None:
+        """Updates the work of an earlier attempt that mirrored on after its epoch (`eomirror.spark.handover`)."""
+        known = self.recent.get((epoch, attempt))
         if known is not None:
-            self.lately[epoch, attempt] = known.at_least(counters)
+            self.recent[epoch, attempt] = known.at_least(counters)
 
-    def speaks(self, now: float) -> bool:
-        """Whether what it said last may still be true, although the source goes on."""
+    def reports(self, now: float) -> bool:
+        """Returns True if the last report is recent enough to be true."""
         return now - self.heard <= SILENT_SECONDS
 
     @property
     def total(self) -> Counters:
-        return Counters.sum((self.before, *self.lately.values(), self.current))
+        return Counters.sum((self.before, *self.recent.values(), self.current))
 
     def snapshot(self, number: int) -> LaneSnapshot:
         return LaneSnapshot(

@@ -1,4 +1,4 @@
-"""What a link needs of others: its owner and its discovery, the engine, and what all links of a run share."""
+"""Protocols that a link uses (owner, discovery, follower, heartbeats), and values that all links of a run share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class PublishedLayout(Protocol):
-    """What `eomirror.link.owner.Layout` says."""
+    """The parts of `eomirror.link.owner.Layout` that the driver uses."""
 
     @property
     def generation(self) -> int:
@@ -57,19 +57,19 @@ class PublishedLayout(Protocol):
 
     @property
     def provenance_header(self) -> bool:
-        """Whether lanes mark what they copy."""
+        """True if lanes add the provenance header to mirrored records."""
 
     @property
     def stopped(self) -> Sequence[Stopped]:
-        """Topics that control shows as stopped, by earlier runs."""
+        """Topics that earlier runs stopped, as control shows them."""
 
 
 class Owner(Protocol):
     """
-    What the driver needs of `eomirror.link.owner.LinkOwner`.
+    The parts of `eomirror.link.owner.LinkOwner` that the driver uses.
 
     Attributes:
-        published: Whether a layout of this owner was committed.
+        published: True once a layout of this owner is committed.
     """
 
     published: bool
@@ -77,84 +77,84 @@ class Owner(Protocol):
     def acquire(
         self, lanes: int, partitions: Sequence[AssignedPartition], *, stopped: Callable[[], bool]
     ) -> PublishedLayout:
-        """Take the link; raise StoppedError if it is stopped before."""
+        """Takes the link; raises StoppedError if ``stopped`` returns True before."""
 
     def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
-        """Publish a revision."""
+        """Publishes a revision with new partitions; returns those of each lane."""
 
     def check(self) -> None:
-        """Raise SupersededError if another mirror owns the link."""
+        """Raises SupersededError if another mirror owns the link."""
 
     def renew(self, notes: Sequence[MetadataRecord] = ()) -> None:
-        """Renew the claim; ``notes`` are committed with it."""
+        """Renews the claim; ``notes`` are committed with it."""
 
     def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
-        """Give the link up, with ``notes``."""
+        """Releases the link; ``notes`` are committed with it."""
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
 
 
 class Discoverer(Protocol):
-    """What the driver needs of `eomirror.topics.discovery.Discovery`."""
+    """The parts of `eomirror.topics.discovery.Discovery` that the driver uses."""
 
     def prepare(self, *, strict: bool = True) -> tuple[AssignedPartition, ...]:
-        """Check, create, and list what to mirror; unless it is strict, without topics that cannot be served."""
+        """Checks and creates topics; returns the partitions to mirror, if not strict without unusable topics."""
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
-        """List what to mirror now."""
+        """Returns the partitions to mirror now."""
 
     def left_out(self) -> Mapping[str, MirrorError]:
-        """Topics that could not be prepared when they were last looked at, and why."""
+        """Returns topics that the last discovery could not prepare, with the reason."""
 
     def goals(self) -> dict[SourcePartition, int]:
-        """The source's last stable offsets now."""
+        """Returns the current last stable offsets of the source."""
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
 
 
 class Follower(Protocol):
-    """What the driver needs of `eomirror.groups.follower.GroupFollower`."""
+    """The parts of `eomirror.groups.follower.GroupFollower` that the driver uses."""
 
     def round(self, mirrored: Mirrored) -> float:
-        """Look where groups stand and tell lanes; gives the seconds until the next round."""
+        """Reads the groups' offsets and sends them to the lanes; returns the seconds until the next round."""
 
     def heard(self, items: tuple[GroupOffset, ...]) -> None:
-        """What a lane answers."""
+        """Records a lane's translated offsets."""
 
     def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
-        """The lane of these partitions has a new attempt."""
+        """Records that the lane of these partitions has a new attempt."""
 
     def snapshot(self) -> GroupsSnapshot:
-        """Where following stands."""
+        """Returns the state of the followed groups."""
 
     def waits(self) -> bool:
-        """Whether the last round failed, or saw an offset that only waits for the mirror."""
+        """Returns True if the last round failed, or saw an offset that still waits for the mirror."""
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
 
 
 class Heart(Protocol):
-    """What the driver needs of `eomirror.link.heartbeats.Heartbeats`."""
+    """The parts of `eomirror.link.heartbeats.Heartbeats` that the driver uses."""
 
     def beat(self) -> None:
-        """Give a sign of life; never waits."""
+        """Sends a heartbeat; never waits."""
 
     def close(self) -> None:
-        """Close the client."""
+        """Closes the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """
-    What exists once Spark runs.
+    A running Spark context with its channel.
 
     Attributes:
         jobs: Runs attempts.
-        channel: Speaks to them.
-        warm_up: Ends when workers are ready.
+        channel: Connects the driver with attempts.
+        warm_up: Ends when the workers are ready.
     """
 
     jobs: LaneJobs
@@ -164,9 +164,10 @@ class Engine:
 
 class Copies:
     """
-    Which link makes which copy: two links of one run that make the same would write every record twice.  Thread-safe.
+    Tracks the link that mirrors each pair of source and target topic.  Thread-safe.
 
-    Ids, not names: two aliases may mean one cluster, and many sources may share a target topic.
+    Two links of one run with the same pair would write every record twice.  Pairs are topic ids, not names: two aliases
+    may mean one cluster, and many sources may share a target topic.
     """
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class Copies:
         self._links: dict[tuple[str, str], str] = {}
 
     def take(self, link: str, partitions: Iterable[AssignedPartition]) -> dict[str, str]:
-        """Take these copies for a link; gives the topics whose copy another link makes, and that link's name."""
+        """Claims pairs for a link; returns the topics that another link mirrors, with that link's name."""
         taken: dict[str, str] = {}
         with self._lock:
             for item in partitions:
@@ -187,25 +188,24 @@ class Copies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTools:
     """
-    What all links of a run share.
+    Values and callbacks that all links of a run share.
 
     Attributes:
         run: Id of the run.
-        clock: Where time comes from.
-        engine: Done once Spark runs, or cannot.
-        tell: Told in words what is being done.
-        wake: Called when a link's state changed.
+        engine: Completes once Spark runs, or with the error of its start.
+        on_event: Called with a short text for each step.
+        wake: Called when a link's state has changed.
         fail_mirror: Called with an error that ends all links.
-        on_report: Told every report of a lane and its spec.
-        wants_goals: Whether the run ends when it has caught up.
-        identify: Asks a cluster of the configuration, by alias, for its id.
-        copies: Which link makes the copy of a source topic in a target topic, by the ids of both.
+        on_report: Called with each spec and report of a lane.
+        wants_goals: True if the run ends when it has caught up.
+        identify: Returns the id of a cluster, given its alias in the configuration.
+        copies: Link that mirrors each pair of source and target topic.
     """
 
     run: str
     clock: Clock
     engine: Future[Engine]
-    tell: Callable[[str], None]
+    on_event: Callable[[str], None]
     wake: Callable[[], None]
     fail_mirror: Callable[[BaseException], None]
     on_report: Callable[[LaneSpec, LaneReport | None], None] = field(default=lambda _, __: None)
@@ -217,23 +217,23 @@ class LinkTools:
 def without_lane(
     wanted: Iterable[SourcePartition], lanes: Mapping[int, Sequence[AssignedPartition]]
 ) -> dict[str, tuple[int, str]]:
-    """Return the topics that the owner gave to no lane, with the exit code and text of an error for each."""
+    """Returns the topics that the owner gave to no lane, with the exit code and text of an error for each."""
     served = {item.source for items in lanes.values() for item in items}
-    text = "is left out: it is not mirrored\n  fix: see topic_left_out in the mirror's log"
+    text = "is skipped: it is not mirrored\n  fix: see topic_left_out in the mirror's log for the reason"
     return {source.topic: (1, f"topic {source.topic} {text}") for source in wanted if source not in served}
 
 
 def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: PublishedLayout) -> None:
     """
-    Whoever waits for everything to be mirrored must not be told that it is, without some of it.
+    Refuses a run with ``--until caught-up`` if a topic is skipped: it would otherwise report success without it.
 
     Raises:
-        TopicError: The owner left a topic out, and has said in the log why.
+        TopicError: The owner has skipped a topic and logged the reason.
     """
     served = {item.source for items in layout.lanes.values() for item in items}
     if missing := sorted(set(wanted) - served):
         raise TopicError(
-            f"link {link}: topic {missing[0].topic} is left out, so it would not catch up with all that it matches",
-            fix="see topic_left_out in the log; `exclude` the topic to go on without it",
+            f"link {link}: topic {missing[0].topic} is skipped, so the link cannot catch up with all matching topics",
+            fix="see topic_left_out in the log for the reason, or `exclude` the topic from the link",
             topic=missing[0].topic,
         )

@@ -1,27 +1,27 @@
 """
-What follows when an attempt of a lane has ended: one table, and the times between attempts.  Pure.
+Decides what follows when an attempt of a lane has ended: one table, and the backoff between attempts.  Pure.
 
-A lane is a chain of attempts.  An *epoch* is one planned stay on a worker; when it is over the next follows at
-once, so that Spark may place the lane anew.  Everything else is an attempt that ended early:
+A lane is a chain of attempts.  An *epoch* is one planned stay on a worker; the next epoch follows at once, so that
+Spark may place the lane elsewhere.  Every other end of an attempt is early:
 
 ==============  =======================  ==========================================================
-how it ended    what follows             why
+ending          action                   reason
 ==============  =======================  ==========================================================
 EPOCH           next epoch               planned
-STOPPED         retry                    nobody asked: its line to us broke
-                next epoch               another lane stopped a topic of this one
-REBUILD         retry                    recovery heals it (rule 8)
-UNAUTHORIZED    retry                    what was revoked may be granted again, without anybody's restart
-                fail the link            the run ends when it has caught up, and would wait for ever
-SUPERSEDED      check the owner          our own newer attempt, or another mirror (rule 10)
-FAILED          fail the link            only a person can help
-WORKER_DIED     retry                    a crash; positions in the target are the truth (rule 1)
-TASK_RAISED     retry, a few times       a bug: repeat in case it depends on the moment, then say so
-CANCELLED       retry                    somebody cancelled the job; a lane of ours must run
+STOPPED         retry                    no stop was requested: the connection to the driver broke
+                next epoch               another lane stopped a topic of this lane
+REBUILD         retry                    recovery heals it (EO-8)
+UNAUTHORIZED    retry                    a revoked ACL may be granted again
+                fail the link            the run ends when caught up, and would wait without end
+SUPERSEDED      check the owner          our own newer attempt, or another mirror (EO-10)
+FAILED          fail the link            needs the user
+WORKER_DIED     retry                    a crash; the positions on the target are the truth (EO-1)
+TASK_RAISED     retry, a few times       a bug: retry in case it depends on timing, then report it
+CANCELLED       retry                    the job was cancelled from outside
 ENGINE_GONE     fail the mirror          the Spark context has stopped
 ==============  =======================  ==========================================================
 
-Once the driver wants the lane to stop, every ending but FAILED ends the lane; FAILED is still told to the user.
+Once the driver stops the lane, every ending but FAILED ends the lane; FAILED is still reported to the user.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from eomirror.spark.job_errors import Crash
 
 __all__ = ["AFTER", "MAX_RAISES", "Action", "Backoff", "epoch_seconds", "next_action"]
 
-#: How often in a row, without a commit in between, a lane may raise before its link fails.
+#: A link fails after this many consecutive exceptions of a lane without a commit in between.
 MAX_RAISES = 5
 
 _FIRST_SECONDS = 0.2
 _LONGEST_SECONDS = 10.0
 
-# the first epochs end spread over this last part of an epoch, so that lanes do not roll over together
+# the first epochs of a link's lanes end spread over this last part of an epoch, so that lanes do not restart together
 _SPREAD = 0.5
 
 
 class Action(enum.Enum):
-    """What the driver does next with a lane."""
+    """Next action of the driver for a lane."""
 
     NEXT_EPOCH = enum.auto()
     RETRY = enum.auto()
@@ -78,16 +78,15 @@ def next_action(
     patient: bool = True,
 ) -> Action:
     """
-    What follows.
+    Returns the action that follows the end of an attempt.
 
     Args:
-        ended: How the attempt ended.
-        stopping: Whether the driver wants the lane to end.
-        raises: How often in a row the lane has raised, this time included.
-        topics_changed: Whether topics that the attempt had been given were stopped, by itself or by another
-            lane, or stopped ones are to be tried again: the next goes on without or with them, and need not wait,
-            nor fail if there was nothing else.
-        patient: Whether the run waits for rights.
+        ended: Ending of the attempt.
+        stopping: True if the driver wants the lane to end.
+        raises: Consecutive exceptions of the lane, including this one.
+        topics_changed: True if topics of the attempt were stopped, by itself or by another lane, or stopped topics
+            are to be retried.  The next attempt starts at once with other topics, and the link does not fail.
+        patient: True if the run waits for missing ACLs.
     """
     action = AFTER[ended]
     if topics_changed and ended in {Ending.REBUILD, Ending.FAILED, Ending.STOPPED}:
@@ -104,21 +103,21 @@ def next_action(
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """
-    How long to wait before a retry: doubles up to a limit, starts anew once something was committed.
+    Delay before a retry: doubles up to a limit, and starts again after a commit.
 
     Attributes:
-        failures: Retries in a row without a commit.
+        failures: Consecutive retries without a commit.
     """
 
     failures: int = 0
 
     def failed(self, *, progressed: bool) -> Backoff:
-        """After another failed attempt."""
+        """Returns the backoff after another failed attempt."""
         return Backoff(1 if progressed else self.failures + 1)
 
     @property
     def seconds(self) -> float:
-        """To wait before the next attempt, before jitter."""
+        """Delay before the next attempt, without jitter."""
         if self.failures == 0:
             return 0.0
         return float(min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self.failures - 1, 16)))
@@ -126,12 +125,12 @@ class Backoff:
 
 def epoch_seconds(epoch: float, *, lane: int, lanes: int, number: int) -> float:
     """
-    How long an epoch lasts: the first ones are cut so that the lanes of a link roll over at different times.
+    Returns the duration of an epoch; first epochs are shortened so that the lanes of a link restart at other times.
 
     Args:
         epoch: The link's setting, in seconds.
         lane: Number of the lane, from 0.
-        lanes: How many there are.
+        lanes: Number of lanes of the link.
         number: Number of the epoch, from 1.
     """
     if number > 1:

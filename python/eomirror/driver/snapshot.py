@@ -1,4 +1,4 @@
-"""What a running mirror shows of itself, and what a run leaves behind: plain values. Pure."""
+"""Snapshots of a running mirror, and the report of a run: plain values. Pure."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ __all__ = [
     "sum_known",
 ]
 
-#: Rates are averages over the last so many seconds.
+#: Window of rates, in seconds.
 RATE_WINDOW_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """
-    Committed work.
+    Counters of committed work.
 
     Attributes:
-        transactions: Committed transactions.
         records: Mirrored records.
-        bytes: Their keys, values and headers.
-        dropped: Records dropped on purpose.
+        bytes: Size of keys, values and headers of the mirrored records.
+        dropped: Records dropped by configuration.
         copied_headers: Mirrored records that carried the provenance header of another record: an application had
             copied it, and they count as local.
     """
@@ -49,7 +48,7 @@ class Counters:
     copied_headers: int = 0
 
     def at_least(self, other: Counters) -> Counters:
-        """The larger of each: of one attempt that has spoken twice."""
+        """Returns the maximum of each counter; for two reports of one attempt."""
         return Counters(
             transactions=max(self.transactions, other.transactions),
             records=max(self.records, other.records),
@@ -59,7 +58,7 @@ class Counters:
         )
 
     def plus(self, other: Counters) -> Counters:
-        """The sum of both."""
+        """Returns the sum of both."""
         return Counters(
             transactions=self.transactions + other.transactions,
             records=self.records + other.records,
@@ -70,7 +69,7 @@ class Counters:
 
     @staticmethod
     def sum(several: Iterable[Counters]) -> Counters:
-        """The sum of all."""
+        """Returns the sum of all."""
         total = Counters()
         for counters in several:
             total = total.plus(counters)
@@ -80,17 +79,16 @@ class Counters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSnapshot:
     """
-    A source partition.
+    State of a source partition.
 
     Attributes:
-        partition: Its number.
         lane: Lane that mirrors it.
-        position: Next offset to fetch, as committed; None before its lane has said so.
-        lso: Last stable offset of the source as last seen.
-        lag_records: Offsets between both, markers counted; None when not known.
-        lag_seconds: How long the oldest record not mirrored has been on the source, at most; 0 when there is none;
-            None when not known.
-        goal: Offset that ``until="caught-up"`` waits for; None when it waits for none.
+        position: Next offset to fetch, as committed; None until its lane has reported.
+        lso: Last stable offset of the source, as last seen.
+        lag_records: Offsets between position and ``lso``, including control batches; None if unknown.
+        lag_seconds: Upper bound of the time that the oldest unmirrored record has been on the source; 0 if there is
+            none; None if unknown.
+        goal: Offset that ``until="caught-up"`` waits for; None for no wait.
     """
 
     partition: int
@@ -105,15 +103,15 @@ class PartitionSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSnapshot:
     """
-    A source topic.
+    State of a source topic.
 
     Attributes:
-        topic: Its name.
-        target_topic: Where it goes.
-        partitions: One per partition, by number.
-        lag_records: Sum over partitions; None when one is not known.
-        lag_seconds: Largest over partitions; None when one is not known.
-        stopped: Why it is not mirrored any more; empty while it is.
+        topic: Name on the source.
+        target_topic: Name on the target.
+        partitions: States of its partitions, by number.
+        lag_records: Sum over partitions; None if one is unknown.
+        lag_seconds: Maximum over partitions; None if one is unknown.
+        stopped: Reason why the topic is stopped; empty while it is mirrored.
     """
 
     topic: str
@@ -127,22 +125,20 @@ class TopicSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSnapshot:
     """
-    A lane.
+    State of a lane.
 
     Attributes:
-        lane: Its number.
-        state: Of its machine while a worker runs it; ``starting``, ``waiting``, ``idle`` or ``ended`` otherwise.
+        state: State of its machine while a worker runs it; else ``starting``, ``waiting``, ``idle`` or ``ended``.
         epoch: Number of its epoch.
-        attempt: Number of the attempt in it.
+        attempt: Number of the attempt within the epoch.
         retries: Attempts of this run that ended early.
-        last_failure: Why the last of them ended.
-        commit_ms: How long its last commit took.
+        last_failure: Reason of the last early end.
+        commit_ms: Duration of its last commit.
         counters: Its work in this run.
-        plane: Which plane moves its bytes, ``native`` or ``client``; empty before it has said so.
-        plane_reason: Why it is not the native one.
-        throttled_seconds: For how long brokers' quotas have held it back since it opened its plane; None where that
-            is not known.
-        delayed: Which partitions of the source it cannot read for some time now, and why; empty where nothing is known.
+        plane: Data plane of the lane, ``native`` or ``client``; empty until it has reported.
+        plane_reason: Reason why the lane does not use the native plane.
+        throttled_seconds: Time that broker quotas have throttled it since it opened its plane; None if unknown.
+        delayed: Source partitions that it has not been able to read for some time, with the reason; else empty.
     """
 
     lane: int
@@ -162,24 +158,23 @@ class LaneSnapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSnapshot:
     """
-    A link.
+    State of a link.
 
     Attributes:
-        link: Its name.
+        link: Name of the link.
         state: ``preparing``, ``waiting``, ``acquiring``, ``running``, ``stopping``, ``done`` or ``failed``.
-        error: Why it failed.
-        waiting: What it waits for before it can run, with the cluster's alias and address; it is tried again and again.
+        error: Reason of its failure.
+        waiting: Error that it waits for before it can run, with alias and address of the cluster; it is retried.
         counters: Its work in this run.
-        records_per_second: Over the last `RATE_WINDOW_SECONDS`.
-        bytes_per_second: Likewise.
-        commit_ms: Mean over lanes of how long the last commit took.
-        lag_records: Sum over topics that are not stopped; None when one is not known.
-        lag_seconds: Largest over topics that are not stopped; None when one is not known.
-        lanes: Its lanes.
+        records_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
+        bytes_per_second: Mean over the last `RATE_WINDOW_SECONDS`.
+        commit_ms: Mean over lanes of the duration of the last commit.
+        lag_records: Sum over topics that are not stopped; None if one is unknown.
+        lag_seconds: Maximum over topics that are not stopped; None if one is unknown.
         topics: Its topics, by name.
-        goals: How many partitions ``until="caught-up"`` waits for in all.
-        goals_reached: How many of them are there.
-        groups: How it follows consumer groups; None where it does not.
+        goals: Number of partitions that ``until="caught-up"`` waits for.
+        goals_reached: Number of these that have reached their goal.
+        groups: State of the followed consumer groups; None if it follows none.
     """
 
     link: str
@@ -200,18 +195,18 @@ class LinkSnapshot:
 
     @property
     def stopped_topics(self) -> dict[str, str]:
-        """Topics that are not mirrored any more, and why."""
+        """Reason of each stopped topic."""
         return {topic.topic: topic.stopped for topic in self.topics if topic.stopped}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """
-    The whole mirror at one moment.
+    State of the whole mirror.
 
     Attributes:
-        seconds: Since the run began.
-        links: In the order of the configuration.
+        seconds: Time since the start of the run.
+        links: States of the links, in the order of the configuration.
     """
 
     seconds: float
@@ -219,48 +214,48 @@ class Snapshot:
 
     @property
     def counters(self) -> Counters:
-        """Of all links."""
+        """Sum over links."""
         return Counters.sum(link.counters for link in self.links)
 
     @property
     def records_per_second(self) -> float:
-        """Of all links."""
+        """Sum over links."""
         return sum(link.records_per_second for link in self.links)
 
     @property
     def bytes_per_second(self) -> float:
-        """Of all links."""
+        """Sum over links."""
         return sum(link.bytes_per_second for link in self.links)
 
     @property
     def lag_records(self) -> int | None:
-        """Sum over links; None when one is not known."""
+        """Sum over links; None if one is unknown."""
         return sum_known([link.lag_records for link in self.links])
 
     @property
     def lag_seconds(self) -> float | None:
-        """Largest over links; None when one is not known."""
+        """Maximum over links; None if one is unknown."""
         return max_known([link.lag_seconds for link in self.links])
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the fields as JSON-compatible values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkReport:
     """
-    What a link did in a run.
+    Result of a link in a run.
 
     Attributes:
-        link: Its name.
+        link: Name of the link.
         outcome: ``caught up``, ``time over``, ``stopped`` or ``failed``.
-        generation: Lane layout it ran; None if it never got that far.
+        generation: Generation of its lane layout; None if it did not get that far.
         counters: Its work.
-        lag_records: What was left, as last seen; None when not known.
+        lag_records: Lag at the end, as last seen; None if unknown.
         retries: Attempts of lanes that ended early.
-        stopped_topics: Topics that it stopped mirroring, and why.
-        error: Why it failed, or what it still waited for before it could begin.
+        stopped_topics: Reason of each stopped topic.
+        error: Reason of its failure, or the error that it still waited for before its start.
     """
 
     link: str
@@ -276,16 +271,15 @@ class LinkReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """
-    What a run did.
+    Result of a run.
 
     Attributes:
-        run: Its id, as in control and positions.
-        seconds: How long it took.
-        exit_code: 0; or 4 or 1 when a run that had an end to reach (``until``) stopped topics on the way, or ended
-            before a link could begin.
-        aborted: Whether a lane had to be cut off because it did not finish its transaction in time: its open
-            transaction is aborted, nothing is lost.
-        links: One per link.
+        run: Id of the run, as in control and positions.
+        seconds: Duration of the run.
+        exit_code: 0; or 4 or 1 if a run with ``until`` stopped topics, or ended before a link had started.
+        aborted: True if a lane was cancelled because it did not finish its transaction in time; its open transaction
+            is aborted, and no record is lost.
+        links: Results of the links.
     """
 
     run: str
@@ -296,21 +290,21 @@ class RunReport:
 
     @property
     def counters(self) -> Counters:
-        """Of all links."""
+        """Sum over links."""
         return Counters.sum(link.counters for link in self.links)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the fields as JSON-compatible values."""
         return asdict(self)
 
 
 def sum_known(values: Sequence[int | None]) -> int | None:
-    """The sum; None when one is not known."""
+    """Returns the sum; None if a value is None."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 
 def max_known(values: Sequence[float | None]) -> float | None:
-    """The largest; None when one is not known."""
+    """Returns the maximum; None if a value is None."""
     known = [value for value in values if value is not None]
     return max(known, default=0.0) if len(known) == len(values) else None

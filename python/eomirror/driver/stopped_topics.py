@@ -1,13 +1,13 @@
 """
-The stopped topics of one link, and the records that show them in control.
+Tracks the stopped topics of one link, and the records that show them in control.
 
-Only the running driver hears from its lanes that a topic is stopped, and why.  The owner writes it to control together
-with the next renewal of its claim, so that `eomirror status` shows it too, also after the run.  Fencing protects these
-records as it protects the claim: a driver that has lost the link cannot write them (EO-10).
+Lanes report a stopped topic and its reason to the driver only.  The owner writes it to control with the next renewal of
+its claim, so that `eomirror status` shows it, also after the run.  Fencing protects these records like the claim: a
+driver that has lost the link cannot write them (EO-10).
 
-A record is deleted when the topic goes on.  A lane that has just begun does not know yet: it may find the same refused
-record again with its first fetch.  So a topic goes on when each of its partitions has moved in this run or is at its
-end, or when its lanes have had all of them for `SETTLED_SECONDS` without stopping the topic again.
+A record is deleted when the topic resumes.  A lane that has just started may find the same refused record again with
+its first fetch.  So a topic counts as resumed when each of its partitions has advanced in this run or is at its end, or
+when its lanes have had all of them for `SETTLED_SECONDS` without stopping the topic again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTLED_SECONDS", "StopRecords"]
 
-#: A topic whose lanes have fetched it for so long without stopping it goes on.
+#: A topic counts as resumed when its lanes have fetched it for this long without stopping it.
 SETTLED_SECONDS = 5.0
 
-# control is read by every lane that begins: a reason is a screen of text, not a dump
+# every starting lane reads control, so the text of a reason is limited
 _MOST_CHARACTERS = 4_000
 
-_HIDDEN = (
-    "the reason is left out, for it shows a secret\n  fix: take the secret out of the name that shows it"
-)
+_HIDDEN = "the reason is hidden because it contains a secret\n  fix: remove the secret from the name that contains it"
 
-# the way up: what a lane says of its positions then, it has read and not yet compared with the topics
+# states of a starting lane: it has read its positions and not yet compared them with the topics
 _ON_THE_WAY_UP = frozenset(
     {LaneState.STARTING, LaneState.CONTROL, LaneState.POSITIONS, LaneState.COMPARING, LaneState.RESOLVING}
 ) | {LaneState.CLOSED}
@@ -49,11 +47,11 @@ _ON_THE_WAY_UP = frozenset(
 
 class StopRecords:
     """
-    Keeps what control shows of a link's stopped topics in step with what its lanes say.  Thread-safe.
+    Keeps the stopped topics in control up to date with the lanes' reports.  Thread-safe.
 
     Args:
-        spec: Common to all attempts of the link's lanes; names the link, its clusters and the run.
-        clock: Where time comes from.
+        spec: Spec of the link's lanes; names the link, its clusters and the run.
+        clock: Source of timestamps and of `SETTLED_SECONDS`.
     """
 
     def __init__(self, spec: LaneSpec, clock: Clock) -> None:
@@ -62,25 +60,25 @@ class StopRecords:
         self._clusters = (spec.source, spec.target)
         self._clock = clock
         self._lock = threading.Lock()
-        # stopped now, by this run
+        # stopped by this run
         self._stopped: dict[str, Stopped] = {}
-        # of these, what `left_out` was told
+        # of these, the topics given to `left_out`
         self._left_out: set[str] = set()
-        # what control holds for each topic, as far as this run knows
+        # the record of each topic in control, as far as this run knows
         self._written: dict[str, Stopped] = {}
-        # of topics that control shows as stopped and that may go on: where each partition stood when a lane had begun
-        # with it, None before that; what has gone on is taken out
+        # topics that control shows as stopped and that may resume: per partition the position at which a lane started
+        # it, None before; partitions that have resumed are removed
         self._waiting: dict[str, dict[int, int | None]] = {}
-        # when lanes had begun with all of them
+        # time at which lanes had started all of these partitions
         self._begun: dict[str, float] = {}
 
     def inherit(self, stopped: Iterable[Stopped], mirrored: Collection[SourcePartition]) -> None:
         """
-        Take over what control shows when the link is taken.
+        Records the stopped topics in control when the link is taken.
 
         Args:
-            stopped: The records, of earlier runs.
-            mirrored: Everything that this run mirrors; what it does not mirror is not stopped.
+            stopped: Records of earlier runs.
+            mirrored: All partitions that this run mirrors; a topic without any is not stopped any more.
         """
         with self._lock:
             for record in stopped:
@@ -90,10 +88,10 @@ class StopRecords:
 
     def stopped(self, topics: Mapping[str, tuple[int, str]], lane: int | None) -> None:
         """
-        Note that topics are stopped.
+        Records stopped topics.
 
         Args:
-            topics: Exit code and text of each, as `str` of a `MirrorError` gives it.
+            topics: Exit code and text of each topic; the text is `str` of a `MirrorError`.
             lane: Lane that stopped them; None for the owner.
         """
         with self._lock:
@@ -114,15 +112,15 @@ class StopRecords:
                     timestamp=self._clock.wall_ms(),
                 )
                 known = self._written.get(topic)
-                # tried again, by this run or by a later one, and stopped by the same: it has been since the first time
-                self._stopped[topic] = known if known is not None and known.told_alike(stop) else stop
+                # retried and stopped again for the same reason: keep the record of the first time
+                self._stopped[topic] = known if known is not None and known.same_reason(stop) else stop
 
     def left_out(self, topics: Mapping[str, MirrorError]) -> None:
         """
-        Note which topics are left out before any lane has them.
+        Records the topics that discovery skips before a lane has them.
 
         Args:
-            topics: All of them, and why; one that is not among them any more is about to be mirrored.
+            topics: All skipped topics with the reason; an earlier one that is missing here is about to be mirrored.
         """
         with self._lock:
             for topic in self._left_out - topics.keys():
@@ -132,19 +130,19 @@ class StopRecords:
         self.stopped({topic: (error.exit_code, str(error)) for topic, error in topics.items()}, None)
 
     def tried_again(self, topics: Iterable[str], mirrored: Collection[SourcePartition]) -> None:
-        """Note that topics that were stopped are mirrored again, or are about to be."""
+        """Records that stopped topics are retried."""
         with self._lock:
             for topic in topics:
                 if self._stopped.pop(topic, None) is not None and topic in self._written:
                     self._await(topic, mirrored)
 
-    def heard(self, progress: LaneProgress, stopped: Collection[str]) -> None:
+    def update(self, progress: LaneProgress, stopped: Collection[str]) -> None:
         """
-        Note what a lane has begun with, and what it has stopped.
+        Records the partitions that a lane has started, and the topics that it has stopped.
 
         Args:
-            progress: A sign of life of the lane.
-            stopped: Those of its stopped topics that it did not stop before it was told to try them again.
+            progress: Report of the lane.
+            stopped: Its stopped topics, without those that are to be retried.
         """
         codes, texts = progress.stopped_codes, progress.stopped_topics
         self.stopped({topic: (codes.get(topic, 1), texts[topic]) for topic in stopped}, progress.lane)
@@ -165,9 +163,9 @@ class StopRecords:
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """
-        Let the owner commit what control does not show yet, with a record of its own; none may be due.
+        Passes the records that control lacks to ``commit``, possibly none.
 
-        What ``commit`` raises is raised, and the same records are due again then.
+        If ``commit`` raises, the error is raised and the same records are due again.
         """
         with self._lock:
             due = self._due()
@@ -186,7 +184,7 @@ class StopRecords:
                 else:
                     self._written[topic] = stop
                     if topic not in self._stopped:
-                        # tried again while it was being written: the next write takes it back
+                        # retried during the write: the next write deletes the record
                         self._waiting.setdefault(topic, {})
 
     # -- inside ----------------------------------------------------------------------------------
@@ -201,7 +199,7 @@ class StopRecords:
         }
         now = self._clock.monotonic()
         for topic, waiting in self._waiting.items():
-            # also empty: the link does not mirror the topic any more
+            # empty if the link does not mirror the topic any more
             settled = now - self._begun.get(topic, now) >= SETTLED_SECONDS
             if topic in self._written and (not waiting or settled):
                 due[topic] = None

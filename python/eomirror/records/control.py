@@ -260,8 +260,8 @@ class Stopped:
         """Key of the record."""
         return self.key_of(self.topic)
 
-    def told_alike(self, other: Stopped) -> bool:
-        """Return whether both name the same reason, fix and exit code, whenever it was and whichever run."""
+    def same_reason(self, other: Stopped) -> bool:
+        """Returns true if both have the same reason, fix and exit code, whatever their times and runs."""
         return (self.reason, self.fix, self.exit_code) == (other.reason, other.fix, other.exit_code)
 
     @staticmethod

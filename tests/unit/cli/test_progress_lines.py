@@ -35,11 +35,11 @@ def progress() -> Progress:
 def test_lag_is_summed_over_partitions_and_not_guessed() -> None:
     """A topic whose partitions are not all known has no lag yet; age is the oldest."""
     made = progress()
-    made.take(said(0, ("orders", 0, 10, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 10, 15), ("pay", 0, 7, 7)), attempt=1, now=1)
     before = made.snapshot(1)
     assert [topic.lag_records for topic in before.topics] == [None, 0]
     assert before.lag_records is None
-    made.take(said(1, ("orders", 1, 100, 103)), attempt=1, now=1)
+    made.update(said(1, ("orders", 1, 100, 103)), attempt=1, now=1)
     after = made.snapshot(1)
     assert (after.lag_records, after.lag_seconds) == (8, 1.5)
     assert [topic.lag_seconds for topic in after.topics] == [1.5, 0.0]
@@ -52,13 +52,13 @@ def test_lag_is_summed_over_partitions_and_not_guessed() -> None:
 def test_counters_go_on_over_attempts() -> None:
     """A lane counts from 0 in each attempt; the run's totals never fall."""
     made = progress()
-    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
+    made.update(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
     report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD, records=12, transactions=3)
     made.end(report, failure="rebuild: lost", now=2)
     made.begin(0, epoch=1, attempt=2)
     assert made.snapshot(2).counters.records == 12
-    made.take(said(0, records=5, transactions=1, bytes=50), attempt=2, now=3)
-    made.take(said(0, records=11, transactions=2), attempt=1, now=3)
+    made.update(said(0, records=5, transactions=1, bytes=50), attempt=2, now=3)
+    made.update(said(0, records=11, transactions=2), attempt=1, now=3)
     found = made.snapshot(3)
     assert (found.counters.records, found.counters.transactions, found.counters.bytes) == (17, 4, 150)
     assert (found.lanes[0].retries, found.lanes[0].last_failure, found.lanes[0].attempt) == (
@@ -72,14 +72,14 @@ def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
     """Once, whichever of the two lines is heard first."""
     made = progress()
     made.begin(0, epoch=1, attempt=1)
-    made.take(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
+    made.update(said(0, records=10, transactions=2, bytes=100, dropped=1, copied_headers=2), attempt=1, now=1)
     made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.EPOCH, records=10, transactions=2), now=2)
-    made.take(said(0, records=13, transactions=3, bytes=130, dropped=1, copied_headers=2), attempt=1, now=2)
+    made.update(said(0, records=13, transactions=3, bytes=130, dropped=1, copied_headers=2), attempt=1, now=2)
     made.begin(0, epoch=2, attempt=1)
     assert made.snapshot(2).counters.records == 13
-    made.take(said(0, epoch=2, records=5, transactions=1, bytes=50), attempt=1, now=3)
-    made.take(said(0, records=15, transactions=4, bytes=150, dropped=1, copied_headers=2), attempt=1, now=3)
-    made.take(said(0, records=14, transactions=3, bytes=140, dropped=1, copied_headers=2), attempt=1, now=3)
+    made.update(said(0, epoch=2, records=5, transactions=1, bytes=50), attempt=1, now=3)
+    made.update(said(0, records=15, transactions=4, bytes=150, dropped=1, copied_headers=2), attempt=1, now=3)
+    made.update(said(0, records=14, transactions=3, bytes=140, dropped=1, copied_headers=2), attempt=1, now=3)
     assert made.snapshot(3).counters == Counters(
         transactions=5, records=20, bytes=200, dropped=1, copied_headers=2
     )
@@ -88,35 +88,35 @@ def test_an_epoch_that_goes_on_behind_its_report_is_counted() -> None:
 def test_an_epoch_that_goes_on_while_the_next_one_fails_is_counted() -> None:
     """It does not hear of that, and commits; what is said by an attempt of long ago is not believed."""
     made = progress()
-    made.take(said(0, records=10, transactions=2), attempt=1, now=1)
+    made.update(said(0, records=10, transactions=2), attempt=1, now=1)
     for attempt in (1, 2, 3):
         made.begin(0, epoch=2, attempt=attempt)
         made.fail_attempt(0, "no worker")
-    made.take(said(0, records=13, transactions=3), attempt=1, now=2)
+    made.update(said(0, records=13, transactions=3), attempt=1, now=2)
     assert made.snapshot(2).counters == Counters(transactions=3, records=13)
     made.begin(0, epoch=2, attempt=4)
-    made.take(said(0, epoch=2, records=5, transactions=1), attempt=4, now=3)
+    made.update(said(0, epoch=2, records=5, transactions=1), attempt=4, now=3)
     assert made.snapshot(3).counters == Counters(transactions=4, records=18)
     for epoch in range(3, 20):
         made.begin(0, epoch=epoch, attempt=1)
-    made.take(said(0, records=99, transactions=9), attempt=1, now=4)
+    made.update(said(0, records=99, transactions=9), attempt=1, now=4)
     assert made.snapshot(4).counters == Counters(transactions=4, records=18)
 
 
 def test_an_epoch_that_goes_on_knows_the_lag_until_the_next_one_speaks() -> None:
     """A change of epochs shows no hole; what an attempt says behind its successor's first word is old."""
     made = progress()
-    made.take(said(1, ("orders", 1, 5, 5)), attempt=1, now=1)
-    made.take(said(0, ("orders", 0, 10, 12), ("pay", 0, 1, 1)), attempt=1, now=1)
+    made.update(said(1, ("orders", 1, 5, 5)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 10, 12), ("pay", 0, 1, 1)), attempt=1, now=1)
     made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.EPOCH), now=1)
     made.begin(0, epoch=2, attempt=1)
-    made.take(said(0, ("orders", 0, 11, 14)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 11, 14)), attempt=1, now=1)
     assert made.snapshot(1).lag_records == 3
-    made.take(said(0, ("orders", 0, 14, 15), epoch=2), attempt=1, now=1)
-    made.take(said(0, ("orders", 0, 13, 99)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 14, 15), epoch=2), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 13, 99)), attempt=1, now=1)
     assert made.snapshot(1).lag_records == 1
-    made.say(0, "idle")
-    made.take(said(0, epoch=2), attempt=1, now=1)
+    made.set_lane_state(0, "idle")
+    made.update(said(0, epoch=2), attempt=1, now=1)
     assert made.snapshot(1).lanes[0].state == "idle"
 
 
@@ -125,7 +125,7 @@ def test_rates_are_averages_over_the_window() -> None:
     made = progress()
     assert made.snapshot(0).records_per_second == 0
     for second in range(1, 21):
-        made.take(said(0, records=1000 * second, bytes=5000 * second), attempt=1, now=second)
+        made.update(said(0, records=1000 * second, bytes=5000 * second), attempt=1, now=second)
     steady = made.snapshot(20)
     assert 900 <= steady.records_per_second <= 1100
     assert 4500 <= steady.bytes_per_second <= 5500
@@ -137,8 +137,10 @@ def test_rates_are_averages_over_the_window() -> None:
 def test_goals_are_reached_by_positions_or_given_up_with_their_topic() -> None:
     """Caught up means every goal, but a stopped topic cannot hold the run."""
     made = progress()
-    made.aim({SourcePartition("orders", 0): 10, SourcePartition("pay", 0): 5, SourcePartition("other", 9): 1})
-    made.take(said(0, ("orders", 0, 10, 20)), attempt=1, now=1)
+    made.set_goals(
+        {SourcePartition("orders", 0): 10, SourcePartition("pay", 0): 5, SourcePartition("other", 9): 1}
+    )
+    made.update(said(0, ("orders", 0, 10, 20)), attempt=1, now=1)
     assert not made.caught_up
     assert (made.snapshot(1).goals, made.snapshot(1).goals_reached) == (2, 1)
     report = LaneReport(
@@ -156,8 +158,8 @@ def test_an_older_attempt_cannot_move_a_position_back() -> None:
     """Late words of a worker that was given up are history."""
     made = progress()
     made.begin(0, epoch=2, attempt=1)
-    made.take(said(0, ("orders", 0, 50, 50), epoch=2), attempt=1, now=1)
-    made.take(said(0, ("orders", 0, 40, 50)), attempt=1, now=2)
+    made.update(said(0, ("orders", 0, 50, 50), epoch=2), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 40, 50)), attempt=1, now=2)
     assert made.snapshot(2).topics[0].partitions[0].position == 50
 
 
@@ -177,10 +179,10 @@ def aged(position: int, lso: int | None, age: float | None) -> LaneProgress:
 def test_lag_in_seconds_is_how_long_a_partition_has_been_behind() -> None:
     """The last record of an idle topic is days old; a new one is not, before it is mirrored."""
     made = progress()
-    made.take(aged(10, 10, 0.0), attempt=1, now=1)
-    made.take(said(0), attempt=1, now=100)
+    made.update(aged(10, 10, 0.0), attempt=1, now=1)
+    made.update(said(0), attempt=1, now=100)
     assert lag_of(made, 100) == (0, 0.0)
-    made.take(aged(10, 11, 86_400.0), attempt=1, now=100.25)
+    made.update(aged(10, 11, 86_400.0), attempt=1, now=100.25)
     assert lag_of(made, 100.25) == (1, 0.25)
     assert lag_of(made, 103) == (1, 3.0)
 
@@ -188,33 +190,33 @@ def test_lag_in_seconds_is_how_long_a_partition_has_been_behind() -> None:
 def test_lag_in_seconds_is_never_more_than_the_age_by_timestamp() -> None:
     """A busy partition is never seen at its end, but mirrors records of a moment ago."""
     made = progress()
-    made.take(aged(10, 10, 0.0), attempt=1, now=1)
-    made.take(aged(500, 520, 0.05), attempt=1, now=90)
+    made.update(aged(10, 10, 0.0), attempt=1, now=1)
+    made.update(aged(500, 520, 0.05), attempt=1, now=90)
     assert lag_of(made, 90) == (20, 0.05)
 
 
 def test_lag_in_seconds_before_the_end_was_ever_seen() -> None:
     """The age by timestamp is all that is known; without a mirrored record not even that."""
     made = progress()
-    made.take(aged(10, 500, None), attempt=1, now=1)
+    made.update(aged(10, 500, None), attempt=1, now=1)
     assert lag_of(made, 1) == (490, None)
-    made.take(aged(20, 500, 3600.0), attempt=1, now=2)
+    made.update(aged(20, 500, 3600.0), attempt=1, now=2)
     assert lag_of(made, 2) == (480, 3600.0)
 
 
 def test_an_attempt_that_ended_early_leaves_no_lag_behind() -> None:
     """Nobody looks at the source while a lane stands: "lag 0" would be a guess; late words change nothing."""
     made = progress()
-    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.update(aged(10, 10, 0.0), attempt=1, now=1)
     made.end(LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD), failure="no commit", now=2)
     assert lag_of(made, 2) == (None, None)
-    made.take(aged(10, 10, 0.0), attempt=1, now=2.1)
+    made.update(aged(10, 10, 0.0), attempt=1, now=2.1)
     assert lag_of(made, 2.1) == (None, None)
     assert made.snapshot(2.1).lag_records is None
     made.begin(0, epoch=1, attempt=2)
-    made.take(aged(10, None, 500.0), attempt=2, now=8)
+    made.update(aged(10, None, 500.0), attempt=2, now=8)
     assert lag_of(made, 8) == (None, None)
-    made.take(aged(10, 40, 500.0), attempt=2, now=9)
+    made.update(aged(10, 40, 500.0), attempt=2, now=9)
     # it has been behind since it was last seen at the end, in the attempt before
     assert lag_of(made, 9) == (30, 8.0)
 
@@ -222,7 +224,7 @@ def test_an_attempt_that_ended_early_leaves_no_lag_behind() -> None:
 def test_a_lost_worker_leaves_no_lag_behind() -> None:
     """The same without a report."""
     made = progress()
-    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.update(aged(10, 10, 0.0), attempt=1, now=1)
     made.fail_attempt(0, "the worker was lost")
     assert lag_of(made, 2) == (None, None)
 
@@ -230,21 +232,21 @@ def test_a_lost_worker_leaves_no_lag_behind() -> None:
 def test_a_silent_lane_has_no_lag_unless_it_is_at_rest() -> None:
     """A commit that hangs says nothing for seconds; a lane that ended in order left its last word."""
     made = progress()
-    made.take(aged(10, 10, 0.0), attempt=1, now=1)
+    made.update(aged(10, 10, 0.0), attempt=1, now=1)
     assert lag_of(made, 1 + SILENT_SECONDS) == (0, 0.0)
     assert lag_of(made, 1.1 + SILENT_SECONDS) == (None, None)
-    made.say(0, "ended")
+    made.set_lane_state(0, "ended")
     assert lag_of(made, 1.1 + SILENT_SECONDS) == (0, 0.0)
 
 
 def test_a_link_that_failed_has_no_lag_while_other_links_go_on() -> None:
     """Its lanes have ended in good order, at the end of their sources; since then nobody looks at these."""
     made = progress()
-    made.take(said(0, ("orders", 0, 10, 10), ("pay", 0, 7, 7)), attempt=1, now=1)
-    made.take(said(1, ("orders", 1, 100, 100)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 10, 10), ("pay", 0, 7, 7)), attempt=1, now=1)
+    made.update(said(1, ("orders", 1, 100, 100)), attempt=1, now=1)
     made.state, made.error = "failed", "another mirror owns the link"
     for lane in (0, 1):
-        made.say(lane, "ended")
+        made.set_lane_state(lane, "ended")
     shown = made.snapshot(1000)
     assert (shown.lag_records, shown.lag_seconds) == (None, None)
     assert [topic.lag_records for topic in shown.topics] == [None, None]
@@ -253,11 +255,11 @@ def test_a_link_that_failed_has_no_lag_while_other_links_go_on() -> None:
 def test_a_line_says_how_many_topics_are_stopped() -> None:
     """A link that goes on without a topic does not look healthy."""
     made = progress()
-    made.take(said(0, ("orders", 0, 10, 10)), attempt=1, now=1)
+    made.update(said(0, ("orders", 0, 10, 10)), attempt=1, now=1)
     assert "stopped" not in progress_line(made.snapshot(1))
-    made.take(said(0, stopped_topics={"pay": "recreated"}), attempt=1, now=1)
+    made.update(said(0, stopped_topics={"pay": "recreated"}), attempt=1, now=1)
     assert ", 1 topic stopped" in progress_line(made.snapshot(1))
-    made.take(said(0, stopped_topics={"orders": "gone"}), attempt=1, now=1)
+    made.update(said(0, stopped_topics={"orders": "gone"}), attempt=1, now=1)
     assert ", 2 topics stopped" in progress_line(made.snapshot(1))
 
 
@@ -273,8 +275,8 @@ def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> No
     """For people in a line, for programs in the snapshot."""
     made = progress()
     assert lanes_line(made.snapshot(1)) == ""
-    made.take(said(0, plane="native", throttled=2.0), attempt=1, now=1)
-    made.take(said(1, plane="client", plane_reason="the link says so"), attempt=1, now=1)
+    made.update(said(0, plane="native", throttled=2.0), attempt=1, now=1)
+    made.update(said(1, plane="client", plane_reason="the link says so"), attempt=1, now=1)
     snapshot = made.snapshot(1)
     assert [lane.throttled_seconds for lane in snapshot.lanes] == [2.0, None]
     assert lanes_line(snapshot) == (
@@ -286,15 +288,15 @@ def test_a_lane_says_which_plane_serves_and_how_long_quotas_held_it_back() -> No
 def test_a_lane_says_what_it_cannot_read_for_as_long_as_it_runs() -> None:
     """The line of a link names it; an attempt that has ended waits for nothing."""
     made = progress()
-    made.take(
+    made.update(
         said(0, plane="native", delayed="orders-3 cannot be read for 12 s: no leader"), attempt=1, now=1
     )
     assert lanes_line(made.snapshot(1)) == (
         "lane 0 on the native plane; lane 0: orders-3 cannot be read for 12 s: no leader"
     )
-    made.take(said(0, plane="native"), attempt=1, now=2)
+    made.update(said(0, plane="native"), attempt=1, now=2)
     assert lanes_line(made.snapshot(2)) == "lane 0 on the native plane"
-    made.take(said(0, plane="native", delayed="orders-3 cannot be read"), attempt=1, now=3)
+    made.update(said(0, plane="native", delayed="orders-3 cannot be read"), attempt=1, now=3)
     report = LaneReport(lane=0, epoch=1, attempt=1, ending=Ending.REBUILD)
     made.end(report, failure="rebuild: lost", now=4)
     assert "orders-3" not in lanes_line(made.snapshot(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from eomirror.cli.verify import parse_since, rest, verify
+from eomirror.cli.verify import parse_since, verify, wait_for_round
 from eomirror.errors import UsageError
 from support.clocks import PlayedClock
 
@@ -64,7 +64,7 @@ def test_options_that_exclude_each_other_are_refused(arguments: list[str]) -> No
 def test_who_follows_rests_longer_than_it_looks(looked: float, rested: float) -> None:
     """An offset map of gigabytes is not read from its beginning second after second."""
     clock = PlayedClock()
-    rest(looked, [], clock)
+    wait_for_round(looked, [], clock)
     assert clock.now == pytest.approx(rested)
 
 
@@ -78,5 +78,5 @@ def test_a_signal_ends_a_long_rest_within_a_second() -> None:
             caught.append(15)
 
     clock = Interrupted()
-    rest(60.0, caught, clock)
+    wait_for_round(60.0, caught, clock)
     assert clock.now <= 1.0

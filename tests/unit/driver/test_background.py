@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eomirror.driver import background as module
-from eomirror.driver.background import Helpers
+from eomirror.driver.background import Background
 from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
 
 
@@ -49,7 +49,7 @@ def raising(error: Exception) -> Any:
 def test_what_passes_fails_no_link(error: Exception, *, patient: bool, fails: bool) -> None:
     """Another owner and bugs do; a right does where nobody waits for it."""
     link = Link(patient=patient)
-    Helpers(link, threading.Event()).guard("event", raising(error))
+    Background(link, threading.Event()).guard("event", raising(error))
 
     assert link.errors == ([error] if fails else [])
 
@@ -58,7 +58,7 @@ def test_a_stop_that_closes_clients_is_no_failure() -> None:
     """Whoever uses one then meets whatever it says."""
     over, link = threading.Event(), Link()
     over.set()
-    Helpers(link, over).guard("event", raising(ZeroDivisionError("closed")))
+    Background(link, over).guard("event", raising(ZeroDivisionError("closed")))
 
     assert link.errors == []
 
@@ -74,7 +74,7 @@ def test_what_a_helper_works_with_is_made_again(monkeypatch: pytest.MonkeyPatch)
             raise answer
         return answer
 
-    helpers = Helpers(Link(), threading.Event())
+    helpers = Background(Link(), threading.Event())
     assert helpers.obtained("event", make, until=threading.Event()) == "made"
 
     ended = SimpleNamespace(is_set=lambda: True)

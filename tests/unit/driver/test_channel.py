@@ -199,12 +199,12 @@ def test_progress_goes_up_and_orders_come_down(driver: Driver) -> None:
     until(lambda: driver.heard)
     assert driver.heard[0][0] == ("a->b", 3, 1, 1)
     assert driver.heard[0][1].partitions[0].position == 10
-    driver.channel.tell("a->b", 3, encode_added([added(1)]))
+    driver.channel.send("a->b", 3, encode_added([added(1)]))
     got: list[AssignedPartition] = []
     until(lambda: got.extend(mailbox.added()) or got)
     assert got == [added(1)]
     assert mailbox.added() == ()
-    driver.channel.tell("a->b", 3, [{"type": "stop", "reason": "reconfigure"}])
+    driver.channel.send("a->b", 3, [{"type": "stop", "reason": "reconfigure"}])
     until(lambda: mailbox.stop() is StopReason.RECONFIGURE)
     mailbox.close()
 
@@ -278,7 +278,7 @@ def test_a_later_attempt_takes_the_line_and_an_earlier_one_cannot(driver: Driver
     until(lambda: old.stop() is StopReason.SHUTDOWN)
     with pytest.raises(NoLineError):
         driver.connect(attempt=1)
-    driver.channel.tell("a->b", 3, encode_added([added()]))
+    driver.channel.send("a->b", 3, encode_added([added()]))
     until(lambda: new.added() == (added(),))
     new.close()
 
@@ -287,19 +287,19 @@ def test_an_epoch_that_goes_on_keeps_its_line(driver: Driver) -> None:
     """Orders go to the next epoch; what the one before still says is heard."""
     old = driver.connect(epoch=1)
     new = driver.connect(epoch=2)
-    driver.channel.tell("a->b", 3, encode_added([added()]))
+    driver.channel.send("a->b", 3, encode_added([added()]))
     until(lambda: new.added() == (added(),))
     assert old.added() == ()
     old.report(progress(records=7))
     until(lambda: 7 in [said.records for _, said in driver.heard])
     assert old.stop() is None
-    driver.channel.tell("a->b", 3, [{"type": "stop", "reason": "shutdown"}], everybody=True)
+    driver.channel.send("a->b", 3, [{"type": "stop", "reason": "shutdown"}], all_attempts=True)
     until(lambda: old.stop() is new.stop() is StopReason.SHUTDOWN)
-    assert not driver.channel.await_silence("a->b", 3, 0.05)
+    assert not driver.channel.wait_disconnected("a->b", 3, 0.05)
     new.close()
-    assert not driver.channel.await_silence("a->b", 3, 0.05)
+    assert not driver.channel.wait_disconnected("a->b", 3, 0.05)
     old.close()
-    assert driver.channel.await_silence("a->b", 3, 10)
+    assert driver.channel.wait_disconnected("a->b", 3, 10)
 
 
 def test_a_channel_that_closes_hangs_up_on_everybody(driver: Driver) -> None:

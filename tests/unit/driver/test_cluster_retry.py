@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from eomirror.driver.cluster_retry import Reaching
+from eomirror.driver.cluster_retry import ClusterRetry
 from eomirror.errors import (
     AuthorizationError,
     BrokerFailedError,
@@ -42,7 +42,7 @@ class Rig:
         self.clock = PlayedClock()
         self.over = PlayedEvent(self.clock)
         self.said: list[str] = []
-        self.reaching = Reaching("a->b", self.over, clock=self.clock, say=self.said.append)
+        self.reaching = ClusterRetry("a->b", self.over, clock=self.clock, say=self.said.append)
 
     def do(self, *errors: MirrorError) -> Any:
         """The answer after these failures."""

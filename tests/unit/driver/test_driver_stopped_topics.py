@@ -69,7 +69,7 @@ class Rig:
             PartitionProgress(topic=topic, partition=number, position=at, lso=lso)
             for topic, number, at, lso in positions
         )
-        self.stops.heard(LaneProgress(lane=0, epoch=1, state=state, partitions=items), ())
+        self.stops.update(LaneProgress(lane=0, epoch=1, state=state, partitions=items), ())
 
 
 def test_any_error_is_carried_with_its_exit_code_and_fix() -> None:
@@ -78,7 +78,7 @@ def test_any_error_is_carried_with_its_exit_code_and_fix() -> None:
     progress = LaneProgress(
         lane=3, epoch=1, state="idle", stopped_topics={"orders": str(LOSS)}, stopped_codes={"orders": 4}
     )
-    rig.stops.heard(progress, ["orders"])
+    rig.stops.update(progress, ["orders"])
     assert rig.write()["orders"] == Stopped(
         topic="orders", reason=LOSS.message, fix=LOSS.fix, exit_code=4, lane=3, run="r7", timestamp=100_000
     )

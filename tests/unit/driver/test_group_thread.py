@@ -1,4 +1,4 @@
-"""Following groups: rounds without a pause while somebody waits for them, and an end of that."""
+"""GroupThread groups: rounds without a pause while somebody waits for them, and an end of that."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
-from eomirror.driver.background import Helpers
-from eomirror.driver.group_thread import Following
+from eomirror.driver.background import Background
+from eomirror.driver.group_thread import GroupThread
 from eomirror.groups.followed_groups import GroupsSnapshot
 from support.records import wait_for
 
@@ -59,9 +59,9 @@ def over() -> Iterator[threading.Event]:
     made.set()
 
 
-def following(follower: Any, over: threading.Event) -> Following:
+def following(follower: Any, over: threading.Event) -> GroupThread:
     """It, in a thread of its own."""
-    made = Following(Helpers(Link(), over), lambda: follower, object, over=over, clock=SYSTEM_CLOCK)  # type: ignore[arg-type,return-value]
+    made = GroupThread(Background(Link(), over), lambda: follower, object, over=over, clock=SYSTEM_CLOCK)  # type: ignore[arg-type,return-value]
     threading.Thread(target=made.run, daemon=True).start()
     return made
 

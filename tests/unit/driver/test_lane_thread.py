@@ -53,7 +53,7 @@ class Host:
         for message in messages:
             self.told.put({"lane": lane, **message, "to": "all"})
 
-    def await_silence(self, _lane: int) -> None:
+    def wait_disconnected(self, _lane: int) -> None:
         self.silent.wait(_SECONDS)
 
     def attempt_ended(self, _spec: LaneSpec, _report: LaneReport | None, failure: str) -> None:

@@ -19,7 +19,7 @@ def link(*, silent: bool) -> LinkThread:
     )
     nobody: Any = lambda *_: None  # noqa: E731  of five kinds
     made = LinkThread(spec, discovery=nobody, owner=nobody, heart=nobody, follower=nobody, tools=tools)
-    channel: Any = SimpleNamespace(await_silence=lambda *_: silent)
+    channel: Any = SimpleNamespace(wait_disconnected=lambda *_: silent)
     made._engine = SimpleNamespace(channel=channel)  # type: ignore[assignment]
     return made
 
@@ -29,6 +29,6 @@ def test_a_lane_that_does_not_rest_is_told_like_one_that_is_cut_off(*, silent: b
     """EO-10: a run that says that it ended well has nothing left that may still commit."""
     made = link(silent=silent)
 
-    made.await_silence(0)
+    made.wait_disconnected(0)
 
     assert made.aborted is not silent

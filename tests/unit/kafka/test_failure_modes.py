@@ -221,8 +221,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     2: (_NATIVE + "test_an_outcome_that_is_not_known_in_time_is_known_later", _KINDS),
     3: (
-        _COORDINATOR
-        + "a_timed_out_transaction_is_not_committed",
+        _COORDINATOR + "a_timed_out_transaction_is_not_committed",
         _NATIVE + "test_a_transaction_that_the_coordinator_gave_up_is_not_committed",
     ),
     4: (
