@@ -97,7 +97,7 @@ def test_a_position_beyond_the_log_and_a_topic_that_is_created_anew_stop_with_th
         create_topic(properties, topic_name, 1)
         said = reader.line()
     # a topic that is gone for longer than brokers may take to learn of one is another outcome
-    assert said.startswith("stopped the topic was created anew, its id is ") or said == (
+    assert said.startswith("stopped the topic was recreated, its id is ") or said == (
         "stopped the partition does not exist"
     )
 

@@ -278,7 +278,7 @@ def test_an_outcome_that_is_not_known_in_time_is_known_later(
     assert program.ask("commit 300").startswith("error Unreachable committing a transaction took longer")
     assert (
         program.ask("abort 300")
-        == "error Bug abort does not fit: a commit is in progress and must be finished"
+        == "error Bug abort is not possible: a commit is in progress and must be finished"
     )
     program.do("commit 30000")
 
@@ -321,7 +321,7 @@ def test_a_batch_that_the_topic_refuses_is_named(
 
     answer = program.ask("commit 20000")
     assert answer == (
-        f"error Abortable the transaction must be aborted: {topic_name}-0 does not take source offsets 2 to 501: "
+        f"error Abortable the transaction must be aborted: {topic_name}-0 refuses source offsets 2 to 501: "
         "MESSAGE_TOO_LARGE (10)"
     )
     program.do("abort 20000", "begin", f"send {topic_name} 0 2 fine", "commit 20000")
@@ -340,7 +340,7 @@ def test_a_bit_that_changes_in_memory_does_not_reach_a_log(
 
     answer = program.ask("commit 20000")
     assert answer == (
-        f"error Abortable the transaction must be aborted: {topic_name}-0 does not take source offsets 2 to 4: "
+        f"error Abortable the transaction must be aborted: {topic_name}-0 refuses source offsets 2 to 4: "
         "CORRUPT_MESSAGE (2)"
     )
     program.do("abort 20000", "begin", f"send {topic_name} 0 2 fine", "commit 20000")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 RUST = Path(__file__).resolve().parents[2] / "rust"
-CRATES = ("fuzz", "kafka", "plane", "py", "witness")
+CRATES = ("core", "fuzz", "kafka", "plane", "py", "witness")
 
 Name = tuple[str, ...]
 

@@ -3,8 +3,8 @@
 //! Properties are lines `name=value` on standard input, because passwords do not belong on a command line. Each line of
 //! output is `partition base_offset last_offset bytes producer_id producer_epoch flags sha256`, where flags are `t` for
 //! transactional and `c` for control batches, and the sum is over the whole batch as it arrived. Reads from the first
-//! offset to the high watermark of every partition, open and aborted transactions included. Ends with a line
-//! `# partition high_watermark log_start_offset topic_id` per partition. `! partition reason` says that one stopped.
+//! offset to the high watermark of every partition, open and aborted transactions included. Ends with a line `#
+//! partition high_watermark log_start_offset topic_id` per partition. `! partition reason` reports a stopped one.
 
 #![allow(clippy::print_stdout)] // it is what it is for
 

@@ -1,8 +1,8 @@
 //! Follows one partition of a topic: `cargo run --example follow -- TOPIC OFFSET [LEADER_EPOCH] < PROPERTIES`
 //!
-//! Properties are lines `name=value`. Reads partition 0 of the topic from an offset on, for a position whose last record
-//! was written in that leader epoch, until the partition stops or a minute is over. Writes a line
-//! `records BASE LAST SOURCE` for each batch, with the broker that it was read from, and `stopped REASON`.
+//! Properties are lines `name=value`. Reads partition 0 of the topic from an offset on, with the leader epoch of the
+//! record before it, until the partition stops or a minute has passed. Writes a line `records BASE LAST SOURCE` for
+//! each batch, where SOURCE is the broker that it was read from, and `stopped REASON`.
 
 #![allow(clippy::print_stdout)] // it is what it is for
 

@@ -1,8 +1,9 @@
-//! What it costs to wait for records: `cargo run --release --example idle -- TOPIC SECONDS [without] < PROPERTIES`
+//! Measures the cost of waiting for records: `cargo run --release --example idle -- TOPIC SECONDS [without] <
+//! PROPERTIES`
 //!
-//! Reads all partitions of a topic from their ends, where nothing comes, with fetch sessions (KIP-227) or `without`.
-//! Properties are lines `name=value`; `fetch.wait.max.ms` says how often a leader answers. Writes one line of JSON: bytes
-//! sent and received and microseconds of processor time per answer. The time is user and system time
+//! Reads all partitions of a topic from their ends, where no records arrive, with fetch sessions (KIP-227) or
+//! `without`. Properties are lines `name=value`; `fetch.wait.max.ms` sets how often a leader answers. Writes one line
+//! of JSON: bytes sent and received and microseconds of processor time per answer. The time is user and system time
 //! after the first answers.
 
 #![allow(clippy::print_stdout)] // it is what it is for
@@ -38,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut fetcher = Fetcher::new(client, level, limits);
     fetcher.keep_sessions(sessions);
     fetcher.assign(&assignments);
-    // the first answers tell all watermarks
+    // the first answers have all watermarks
     pass(&mut fetcher, limits.wait * 3)?;
     let before = (fetcher.network().traffic(), processor_time());
     let answers = pass(&mut fetcher, Duration::from_secs(seconds))?;
@@ -53,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Waits so long, and counts answers by the bytes that arrive.
+/// Waits for a time, and counts answers by the bytes that arrive.
 fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_kafka::Error> {
     let until = Instant::now() + time;
     let mut answers = 0;
@@ -69,7 +70,7 @@ fn pass(fetcher: &mut Fetcher, time: Duration) -> Result<u64, eomirror_kafka::Er
     Ok(answers)
 }
 
-/// Of the only thread, to the nanosecond, as the scheduler of Linux counts it.
+/// Returns the CPU time of the only thread, in nanoseconds, from the scheduler of Linux.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|word| word.parse().ok());

@@ -1,9 +1,10 @@
-//! What the bytes cost: `cargo run --release --example relay -- SOURCE TARGET TOPIC TARGET_TOPIC [COMMIT_MS]`
+//! Measures the cost of relaying batches: `cargo run --release --example relay -- SOURCE TARGET TOPIC TARGET_TOPIC
+//! [COMMIT_MS]`
 //!
-//! Fetches all partitions of TOPIC from the first offset to the last stable one, passes whole batches on to the same
-//! partitions of `TARGET_TOPIC` in transactions of `COMMIT_MS` (200), and writes records, bytes, commits, seconds, CPU
+//! Fetches all partitions of TOPIC from the first offset to the last stable one, and sends whole batches to the same
+//! partitions of `TARGET_TOPIC` in transactions of `COMMIT_MS` (200). Writes records, bytes, commits, seconds, CPU
 //! seconds of the process and CPU microseconds per record. SOURCE and TARGET are bootstrap servers. Aborted and control
-//! batches are left out; a batch that cannot be passed as it is ends the run.
+//! batches are left out; a batch that cannot be sent as it is ends the run.
 
 #![allow(clippy::print_stdout)] // it is what it is for
 #![allow(clippy::cast_precision_loss)] // figures for people
@@ -30,14 +31,14 @@ fn main() {
     }
 }
 
-/// What was passed on.
+/// Totals of a run.
 #[derive(Default)]
 struct Tally {
     records: i64,
     bytes: usize,
     batches: u32,
     commits: u32,
-    /// How long commits took.
+    /// Durations of the commits.
     pauses: Vec<Duration>,
 }
 
@@ -107,7 +108,7 @@ fn relay() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A fetcher on all partitions, and where each of them ends.
+/// Returns a fetcher on all partitions, and their end offsets.
 fn reader(
     servers: &str,
     topic: &str,
@@ -141,7 +142,7 @@ fn reader(
     Ok((fetcher, open))
 }
 
-/// Passes on what was fetched; gives the position and the leader epoch behind it.
+/// Sends a fetched answer; returns the next position and its leader epoch.
 fn pass(
     fetched: &FetchedPartition,
     target_topic: &str,
@@ -187,7 +188,7 @@ fn pass(
     Ok((next, epoch))
 }
 
-/// Time that the one thread of this process has run, from the scheduler's account.
+/// Returns the CPU time of this process's only thread, from the scheduler's account.
 fn cpu_seconds() -> Result<f64, Failure> {
     let account = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanoseconds: f64 = account

@@ -1,7 +1,8 @@
-//! How fast a topic can be read raw: `cargo run --release --example throughput -- BOOTSTRAP TOPIC ROUNDS [PROPERTY=VALUE]...`
+//! Measures the speed of reading a topic raw: `cargo run --release --example throughput -- BOOTSTRAP TOPIC ROUNDS
+//! [PROPERTY=VALUE]...`
 //!
-//! Reads all partitions from the first offset to the high watermark, ROUNDS times, looks at each batch's header, and
-//! writes `round seconds records bytes`. CPU is for the caller to measure (`time`).
+//! Reads all partitions from the first offset to the high watermark, ROUNDS times, parses each batch's header, and
+//! writes `round seconds records bytes`. The caller measures CPU (`time`).
 
 #![allow(clippy::print_stdout)] // it is what it is for
 
@@ -92,7 +93,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
                 }
                 fetcher.advance(&fetched.partition, next, -1);
             }
-            // the broker works on the next answer while this one would be worked on
+            // the broker prepares the next answer while this one would be processed
             fetcher.step()?;
         }
         let seconds = (clock.now() - begun).as_secs_f64();

@@ -1,4 +1,4 @@
-//! Writes transactions as told, line by line: `cargo run --example transact < COMMANDS`
+//! Writes transactions as commanded, line by line: `cargo run --example transact < COMMANDS`
 //!
 //! Properties come first, lines `name=value` up to an empty line. Then commands, each answered by one line on standard
 //! output, `ok ...` or `error KIND message`:
@@ -6,15 +6,15 @@
 //! ```text
 //! open TRANSACTIONAL_ID TRANSACTION_TIMEOUT_MS
 //! begin
-//! send TOPIC PARTITION RECORDS PREFIX    one batch of records PREFIX-0, PREFIX-1, ...; sends nothing by itself
-//! damage TOPIC PARTITION RECORDS PREFIX  the same, but a bit of the last value has changed in memory meanwhile
-//! pump MS                                until all is acknowledged
+//! send TOPIC PARTITION RECORDS PREFIX    one batch of records PREFIX-0, PREFIX-1, ...; queues only
+//! damage TOPIC PARTITION RECORDS PREFIX  the same, with a flipped bit in the last value
+//! pump MS                                until every batch is acknowledged
 //! commit MS
 //! abort MS
 //! identity                               producer id and epoch
 //! ```
 //!
-//! `ok` of pump and commit is followed by `TOPIC-PARTITION:FIRST..LAST@OFFSET` for each batch that was acknowledged;
+//! `ok` of pump and commit is followed by `TOPIC-PARTITION:FIRST..LAST@OFFSET` for each acknowledged batch;
 //! FIRST and LAST count the records that were sent to the partition.
 
 #![allow(clippy::print_stdout)] // it is what it is for
@@ -112,7 +112,7 @@ impl Driver {
                 let first = *self.sent.get(&target).unwrap_or(&0);
                 let mut batch = written(count, prefix)?;
                 if *verb == "damage" {
-                    // behind the value there is one more byte, the number of headers
+                    // the byte behind the value is the number of headers
                     let place = batch.len() - 2;
                     batch[place] ^= 1;
                 }

@@ -1,21 +1,21 @@
-//! How long to wait before the same is asked again: backoff double while it is of no use. Pure.
+//! Exponential backoff between attempts. Pure.
 
 use std::time::{Duration, Instant};
 
-/// The first pause, and the longest.
+/// The first pause and the longest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BackoffLimits {
     pub(crate) first: Duration,
     pub(crate) longest: Duration,
 }
 
-/// Backoff between questions.
+/// Pauses between attempts, which double while the attempts fail.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     limits: BackoffLimits,
     asked: Option<Instant>,
     pause: Duration,
-    /// How often it was asked since all was well.
+    /// Attempts since the last success.
     times: u32,
 }
 
@@ -29,12 +29,12 @@ impl Backoff {
         }
     }
 
-    /// When it may be asked again; None for at once.
+    /// Returns the time of the next attempt; None for at once.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.asked.map(|asked| asked + self.pause)
     }
 
-    /// It is asked now. `spread` stretches the pause that follows, so that the lanes of a mirror do not come back in step.
+    /// Notes an attempt. `spread` stretches the pause after it, so that the lanes of a mirror do not retry in step.
     pub(crate) fn asked(&mut self, spread: f64, now: Instant) {
         let doubled = self.limits.first.saturating_mul(1 << self.times.min(16));
         self.asked = Some(now);
@@ -42,7 +42,8 @@ impl Backoff {
         self.times = self.times.saturating_add(1);
     }
 
-    /// All is well, or it is something else that is wrong now: the backoff begin anew, and that one is cut which is on.
+    /// Notes a success, or another kind of failure: the next pause is the first one again, and the current one is cut
+    /// to it.
     pub(crate) fn begin_anew(&mut self) {
         self.times = 0;
         self.pause = self.pause.min(self.limits.first);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_spread_and_a_first_one_beyond_the_longest_is_the_longest() {
+    fn pauses_are_spread_and_never_exceed_the_longest() {
         let now = Instant::now();
         let mut backoff = Backoff::new(BACKOFF);
         backoff.asked(1.2, now);

@@ -1,4 +1,4 @@
-//! Calls that ask and wait for the answer: metadata and offsets. What a [`crate::Fetcher`] builds on.
+//! Blocking calls to a cluster: metadata, offsets, and any other request. The base of [`crate::Fetcher`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
 use crate::protocol::metadata::{ClusterMetadata, MetadataRequest};
 use crate::protocol::{self, IsolationLevel, Request};
 
-/// How long one peer may take to connect before another one is tried beside it.
+/// Time that one peer may take to connect before the next one is tried in parallel.
 const STAGGER: Duration = Duration::from_secs(1);
 
-/// How long one broker may take to be there, and to answer, before it is asked anew who should be asked.
+/// Time that one broker may take to connect, and to answer, before the responsible broker is looked up again.
 const REACH: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(12);
 
-/// How long to pause before a broker is asked the same again.
+/// Pause before a broker is asked the same again.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
 
-/// The answer to the first of two requests, and what came of the second.
+/// The answer to the first of two requests, and the result of the second.
 type Both<A, B> = (
     <A as Request>::Answer,
     Result<<B as Request>::Answer, Error>,
 );
 
-/// Which offset is asked for.
+/// An offset to look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffsetSpec {
-    /// The first that can be read.
+    /// The first offset that can be read.
     Earliest,
-    /// One past the last that can be read: the high watermark, or the last stable offset for
+    /// The end of what can be read: the high watermark, or the last stable offset for
     /// [`IsolationLevel::ReadCommitted`].
     Latest,
-    /// The first whose timestamp is at least this many milliseconds since the epoch.
+    /// The first offset whose timestamp is at least this many milliseconds since the epoch.
     At(i64),
 }
 
@@ -60,26 +60,26 @@ pub struct ListedOffset {
     pub topic: String,
     /// Partition.
     pub partition: i32,
-    /// The offset; -1 where no record has the asked time.
+    /// The offset; -1 when no record has that timestamp.
     pub offset: i64,
-    /// Leader epoch of the record there, -1 when it is not known.
+    /// Leader epoch of the record there, -1 when unknown.
     pub leader_epoch: i32,
 }
 
-/// A connection to a cluster.
+/// Connections to one cluster, with blocking calls.
 pub struct Client {
     network: Network,
     metadata: Metadata,
     clock: Arc<dyn Clock>,
-    /// Answers that the last waiting call was not waiting for.
+    /// Answers to requests of other callers.
     inbox: Vec<Answer>,
     last_opened: Option<Instant>,
-    /// Whom [`Client::any_ready`] has named last.
+    /// The peer that [`Client::any_ready`] returned last.
     last_named: Option<Peer>,
 }
 
 impl Client {
-    /// Connects, and proves it by asking who the brokers are.
+    /// Connects, and verifies the connection by a Metadata request.
     pub fn connect(
         properties: Properties,
         clock: Arc<dyn Clock>,
@@ -90,7 +90,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The same without waiting: connects when it is first used.
+    /// Returns a client that connects with its first request.
     pub fn unconnected(properties: Properties, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Ok(Self {
             network: Network::new(properties)?,
@@ -102,16 +102,16 @@ impl Client {
         })
     }
 
-    /// What is known of the cluster.
+    /// Returns what is known of the cluster, without asking it.
     #[must_use]
     pub fn cached_metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The finalized level of a feature of the cluster, such as `transaction.version`; 0 when it is not finalized.
+    /// Returns the finalized level of a cluster feature such as `transaction.version`; 0 when it is not finalized.
     pub fn feature(&mut self, name: &str, deadline: Instant) -> Result<i16, Error> {
         if self.network.feature(name).is_none() {
-            // connects to somebody
+            // connects
             self.metadata(&[], deadline)?;
         }
         Ok(self.network.feature(name).unwrap_or(0))
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Asks about topics, and adds the answer to what is known. A topic that does not exist is a fact, and no error.
+    /// Requests metadata of topics, and merges it into the known metadata. A topic that does not exist is no error.
     pub fn metadata(&mut self, topics: &[&str], deadline: Instant) -> Result<&Metadata, Error> {
         const WHAT: &str = "asking for metadata";
         let request = MetadataRequest {
@@ -149,7 +149,8 @@ impl Client {
         }
     }
 
-    /// Where partitions begin or end, asked of their leaders; again while leaders change, until the deadline.
+    /// Returns the first or the end offsets of partitions, from their leaders. Retries leader changes until the
+    /// deadline.
     pub fn list_offsets(
         &mut self,
         isolation: IsolationLevel,
@@ -195,7 +196,7 @@ impl Client {
             .collect())
     }
 
-    /// Asks whoever is there, one after the other until one answers.
+    /// Sends a request to one reachable broker after the other until one answers.
     pub(crate) fn call_any<R: Request>(
         &mut self,
         request: &R,
@@ -220,7 +221,7 @@ impl Client {
         }
     }
 
-    /// Asks one broker.
+    /// Sends a request to one broker and waits for its answer.
     pub(crate) fn call<R: Request>(
         &mut self,
         peer: Peer,
@@ -234,7 +235,7 @@ impl Client {
         self.answer::<R>(peer, asked, what, started, deadline)
     }
 
-    /// The same, of a broker that may not be the right one any more: a part of the time has to be left for another one.
+    /// Like [`Client::call`], for a broker that may have lost its role: it leaves time to ask another one.
     pub(crate) fn call_for_now<R: Request>(
         &mut self,
         peer: Peer,
@@ -247,8 +248,8 @@ impl Client {
         self.call(peer, request, what, deadline.min(now + ANSWER))
     }
 
-    /// Asks one broker two things, the second before the first is answered. It does what comes over one connection in the
-    /// order in which it comes, so the second finds the first done or refused, also when we are gone by then.
+    /// Sends two requests to one broker without waiting for the first answer. A broker processes a connection's
+    /// requests in order, so the second finds the first one done or refused, also when this client is killed meanwhile.
     pub(crate) fn call_both<A: Request, B: Request>(
         &mut self,
         peer: Peer,
@@ -266,7 +267,7 @@ impl Client {
         Ok((answer?, next))
     }
 
-    /// Waits until one broker can be asked, and tells when that is.
+    /// Waits until a broker is connected. Returns the time of that.
     fn ready(
         &mut self,
         peer: Peer,
@@ -276,7 +277,7 @@ impl Client {
         let started = self.clock.now();
         loop {
             let now = self.clock.now();
-            // first, so that a connection that is ready now is used now
+            // first, so that a connection that is ready by now is used
             self.receive(now);
             let until = match self.network.open(peer, now) {
                 State::Ready => return Ok(now),
@@ -293,7 +294,7 @@ impl Client {
         }
     }
 
-    /// Waits for an answer.
+    /// Waits for the answer to a request.
     fn answer<R: Request>(
         &mut self,
         peer: Peer,
@@ -317,10 +318,10 @@ impl Client {
         }
     }
 
-    /// Somebody who can be asked right away; else when to look again. Begins to connect to one peer after the other.
+    /// Returns a peer that can be asked at once, or else the time to look again. Opens connections one by one.
     ///
-    /// Those that are connected are named in turn: one that is cut off from its controller goes on to answer, with what
-    /// it knew before, and must not be the only one that is listened to. One that is silent would be asked in vain.
+    /// Connected peers are returned in turn: a broker that is cut off from its controller keeps answering with old
+    /// metadata, and must not be the only source. An unresponsive peer is skipped.
     #[allow(clippy::type_complexity)] // the inner Result is no failure, only "not yet"
     pub(crate) fn any_ready(&mut self, now: Instant) -> Result<Result<Peer, Instant>, Error> {
         let peers = self.network.peers();
@@ -340,7 +341,7 @@ impl Client {
             .is_some_and(|opened| now < opened + STAGGER);
         for peer in peers {
             if self.network.is_ready(peer, now) {
-                // what it owes ends its connection in the end, or shows that it is there again
+                // its overdue answer closes its connection in the end, or shows that it works again
                 silent = true;
                 continue;
             }
@@ -365,7 +366,7 @@ impl Client {
             }
         }
         match hopeless {
-            // whoever answers nonsense need not be a broker at all: those that are only away may come back
+            // a peer that answers nonsense may be no broker at all, and those that are only down may come back
             Some(error) if hope && error.kind() == Kind::Protocol => Ok(Err(again)),
             Some(error) if !silent && !self.network.any_opening() => Err(error),
             _ => Ok(Err(again)),
@@ -377,7 +378,7 @@ impl Client {
         &mut self.network
     }
 
-    /// The last thing that went wrong anywhere, for messages.
+    /// Returns the last error of any connection, for messages.
     #[must_use]
     pub fn last_trouble(&self) -> Option<&Error> {
         self.network.last_trouble()
@@ -391,7 +392,7 @@ impl Client {
         &mut self.metadata
     }
 
-    /// Reads an answer; one that makes no sense ends the connection it came over. A broker that asks to be left alone is.
+    /// Decodes an answer. A malformed one closes its connection; a throttled broker gets its pause.
     pub(crate) fn read<R: Request>(
         &mut self,
         peer: Peer,
@@ -428,17 +429,17 @@ impl Client {
                 code,
             };
             if code == ErrorCode::REBOOTSTRAP_REQUIRED {
-                // whom we know is not the cluster any more, and would say so again and again
+                // the known brokers are not the cluster any more, and would repeat this
                 self.metadata.forget_brokers();
                 self.network.begin_anew(&error, self.clock.now());
             }
             return Err(error);
         }
         if metadata.brokers.is_empty() {
-            // of a broker that is starting: it knows of no topic either, and nothing of that is a fact
+            // the broker is starting: it knows no topics either, and none of that is a fact
             return Err(Error::Unreachable {
                 peer: "the cluster".to_owned(),
-                reason: "the broker that was asked knows of no broker yet".to_owned(),
+                reason: "the broker knows of no broker yet".to_owned(),
             });
         }
         self.metadata.apply(metadata, self.clock.now());
@@ -446,13 +447,13 @@ impl Client {
         Ok(())
     }
 
-    /// Puts what has arrived into the inbox.
+    /// Moves arrived answers into the inbox.
     pub(crate) fn receive(&mut self, now: Instant) {
         let answers = self.network.service(now);
         self.inbox.extend(answers);
     }
 
-    /// Everything in the inbox.
+    /// Takes all answers in the inbox.
     pub(crate) fn take_inbox(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.inbox)
     }
@@ -478,7 +479,7 @@ impl Client {
     }
 }
 
-/// The one behind the last one; of peers in their order, the first where there is none.
+/// Returns the peer behind `last`, or the first one. `ready` is sorted.
 fn in_turn(mut ready: impl Iterator<Item = Peer>, last: Option<Peer>) -> Option<Peer> {
     let first = ready.next()?;
     let behind = |peer: &Peer| last.is_none_or(|last| *peer > last);

@@ -1,13 +1,13 @@
-//! Where time comes from. Pure code takes `now` as an argument; only the edge asks a [`Clock`].
+//! The source of time. Pure code takes `now` as an argument; only I/O code asks a [`Clock`].
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A clock: one that never goes back, and the wall clock.
+/// A monotonic clock, and the wall clock.
 pub trait Clock: Send + Sync {
-    /// The present moment.
+    /// Returns the current monotonic time.
     fn now(&self) -> Instant;
 
-    /// Time since 1970 as the system has it: for what others check by their clocks, and for nothing else.
+    /// Returns the wall-clock time since 1970, only for values that other systems compare with their clocks.
     #[allow(clippy::disallowed_methods)] // this is the one place that may ask
     fn unix_time(&self) -> Duration {
         SystemTime::now()
@@ -16,7 +16,7 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// The machine's monotonic clock.
+/// The system's clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

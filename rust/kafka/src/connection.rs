@@ -1,4 +1,4 @@
-//! A connection to one broker: opening, handshake, then requests and answers. Does what can be done without waiting.
+//! A connection to one broker: connect, handshake, then requests and answers. Never blocks.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -20,16 +20,16 @@ use crate::protocol::Request;
 use crate::protocol::api_versions::SupportedApis;
 use crate::socket::{self, Stream};
 
-/// An answer that has arrived, not read yet.
+/// An answer that is not decoded yet.
 pub(crate) struct Arrived<Id> {
     pub(crate) pending: Pending<Id>,
     pub(crate) body: Bytes,
 }
 
-/// What one handshake needs to prove who we are.
+/// Credentials for one handshake.
 pub(crate) struct Login {
     pub(crate) sasl: Option<Sasl>,
-    /// Fresh; used by SCRAM.
+    /// Fresh random text for SCRAM.
     pub(crate) nonce: String,
 }
 
@@ -39,13 +39,13 @@ enum Stage {
     Ready,
 }
 
-/// One connection.
+/// A connection to one address of a broker.
 pub(crate) struct Connection<Id> {
     peer: String,
     host: String,
     properties: Arc<Properties>,
     tls: Option<Arc<ClientConfig>>,
-    /// Addresses that were not tried yet.
+    /// Addresses that are left to try.
     addresses: VecDeque<SocketAddr>,
     stream: Stream,
     stage: Stage,
@@ -56,17 +56,17 @@ pub(crate) struct Connection<Id> {
     frames: FrameReader,
     in_flight: InFlight<Id>,
     supported: SupportedApis,
-    /// Credentials end soon after: no new requests, and a new connection when all are answered.
+    /// Time before the credentials expire: then it takes no new requests, and closes when all are answered.
     retires: Option<Instant>,
-    /// What poll(2) said, until it was acted on.
+    /// poll(2) reported an event that is not handled yet.
     woken: bool,
-    /// Since when the broker owes us something, while it does: bytes that arrive begin that anew.
+    /// Start of the wait for an answer; arriving bytes reset it.
     owes_since: Instant,
 }
 
 impl<Id: Copy> Connection<Id> {
-    /// Begins to connect. `turn` says with which of the host's addresses: each attempt begins with another one. Frames
-    /// that arrive are counted in `held`.
+    /// Starts to connect. `turn` selects the address of the host that is tried first, so that each attempt uses another
+    /// one. `held` counts the frames that arrive.
     pub(crate) fn open(
         endpoint: &Endpoint,
         turn: usize,
@@ -110,54 +110,54 @@ impl<Id: Copy> Connection<Id> {
         self.stream.fd()
     }
 
-    /// Whether to wake up when the connection can be read.
+    /// Returns whether poll(2) should wait for input.
     pub(crate) fn wants_read(&self) -> bool {
         !matches!(self.stage, Stage::Opening)
     }
 
-    /// Whether to wake up when the connection can be written.
+    /// Returns whether poll(2) should wait for output.
     pub(crate) fn wants_write(&self) -> bool {
         matches!(self.stage, Stage::Opening) || !self.outbox.is_empty() || self.stream.wants_write()
     }
 
-    /// Notes that poll(2) saw something.
+    /// Notes an event of poll(2).
     pub(crate) fn wake(&mut self) {
         self.woken = true;
     }
 
-    /// Whether requests can be sent.
+    /// Returns whether requests can be sent.
     pub(crate) fn is_ready(&self, now: Instant) -> bool {
         matches!(self.stage, Stage::Ready) && self.retires.is_none_or(|retires| now < retires)
     }
 
-    /// Whether it cannot take requests yet.
+    /// Returns whether it is still connecting or in the handshake.
     pub(crate) fn is_opening(&self) -> bool {
         !matches!(self.stage, Stage::Ready)
     }
 
-    /// Whether the connection has served its time and is idle.
+    /// Returns whether the credentials expire soon and no request is in flight.
     pub(crate) fn is_retired(&self, now: Instant) -> bool {
         self.in_flight.is_empty() && self.retires.is_some_and(|retires| now >= retires)
     }
 
-    /// Whether answers are outstanding.
+    /// Returns whether requests are in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// Since when nothing has come although something should: an answer, or the end of the handshake. Later than now where
-    /// the broker may hold an answer back for a while.
+    /// Returns the start of the wait for an answer or for the end of the handshake. It is in the future while the
+    /// broker may hold an answer back.
     pub(crate) fn unanswered_since(&self) -> Option<Instant> {
         let owes = self.is_busy() || self.is_opening();
         owes.then(|| self.owes_since + self.in_flight.held())
     }
 
-    /// Whether it was opened lately, and nothing was ever asked over it.
+    /// Returns whether it was opened recently and never used.
     pub(crate) fn is_new(&self, now: Instant) -> bool {
         self.in_flight.is_unused() && now < self.setup_deadline
     }
 
-    /// When something has to happen at the latest.
+    /// Returns the next deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Ready => self.in_flight.deadline(),
@@ -165,12 +165,12 @@ impl<Id: Copy> Connection<Id> {
         }
     }
 
-    /// What the broker said that it speaks; nothing before the handshake is done.
+    /// Returns the API versions and features of the broker; empty before the handshake is done.
     pub(crate) fn supported(&self) -> &SupportedApis {
         &self.supported
     }
 
-    /// Sends a request, and tells its size; its answer counts as lost when it is not there by `deadline`.
+    /// Sends a request and returns its size. Without an answer by `deadline` the connection fails.
     pub(crate) fn ask<R: Request>(
         &mut self,
         id: Id,
@@ -191,12 +191,12 @@ impl<Id: Copy> Connection<Id> {
         Ok(u64::try_from(size).unwrap_or(0))
     }
 
-    /// Gives up what was asked.
+    /// Drops all in-flight requests and returns their ids.
     pub(crate) fn abandon(&mut self) -> Vec<Id> {
         self.in_flight.abandon().map(|pending| pending.id).collect()
     }
 
-    /// Does what can be done now, and adds answers to `arrived`. An error ends the connection.
+    /// Does all non-blocking work, and adds answers to `arrived`. An error ends the connection.
     pub(crate) fn service(
         &mut self,
         now: Instant,
@@ -213,7 +213,7 @@ impl<Id: Copy> Connection<Id> {
                 if before != (self.frames.partial(), arrived.len()) {
                     self.owes_since = now;
                 }
-                // TLS may have something to say to what it has read, and the handshake has
+                // TLS and the handshake may have to respond to what was read
                 self.flush()?;
             }
         }
@@ -223,11 +223,11 @@ impl<Id: Copy> Connection<Id> {
         Ok(())
     }
 
-    /// The attempt to connect has an outcome: go on with the handshake, or with the next address.
+    /// Handles the result of connecting: begins the handshake, or tries the next address.
     fn opened(&mut self) -> Result<(), Error> {
         let failed = match self.stream.tcp().take_error() {
             Ok(None) => {
-                // poll(2) may wake without cause; a connection without a peer is none yet
+                // poll(2) may wake up without cause, and a socket without a peer is not connected yet
                 if self.stream.tcp().peer_addr().is_err() {
                     return Ok(());
                 }
@@ -251,7 +251,7 @@ impl<Id: Copy> Connection<Id> {
             self.tls.as_ref(),
         )
         .map_err(
-            // the last address's refusal says more than that there are no more
+            // the last address's error says more than that no address is left
             |_| Error::Unreachable {
                 peer: self.peer.clone(),
                 reason: failed.to_string(),
@@ -342,7 +342,7 @@ impl<Id: Copy> Connection<Id> {
 
     fn failed(&self, error: &io::Error) -> Error {
         let in_tls = error.kind() == ErrorKind::InvalidData;
-        // later on it is the connection that is damaged, not the agreement
+        // later it is the connection that is damaged, and not the agreement
         if in_tls && !matches!(self.stage, Stage::Ready) {
             return Error::Tls {
                 peer: self.peer.clone(),
@@ -354,7 +354,7 @@ impl<Id: Copy> Connection<Id> {
 
     fn lost(&self, reason: String) -> Error {
         let during = match self.stage {
-            Stage::Opening => "while it was opened",
+            Stage::Opening => "while connecting",
             Stage::Greeting(_) => "in the handshake",
             Stage::Ready if self.is_busy() => "before it answered",
             Stage::Ready => "while it was idle",
@@ -367,7 +367,8 @@ impl<Id: Copy> Connection<Id> {
     }
 }
 
-/// Well before credentials end, so that no request is refused because of it.
+/// Returns the time after which a connection retires: well before its credentials expire, so that no request is
+/// refused.
 fn retirement(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.85)
 }

@@ -1,4 +1,4 @@
-//! Everything that this crate refuses or cannot do, and what to do about it.
+//! Errors of this crate, each with its kind and a fix.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use thiserror::Error as ThisError;
 
 use crate::topic::TopicPartition;
 
-/// What an [`Error`] means for the caller, so that an adapter can map it without listing variants.
+/// The meaning of an [`Error`] for the caller, for adapters that do not list variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The native plane cannot do what the configuration asks for; librdkafka may.
+    /// The native plane does not support the configuration; librdkafka may.
     Unhonoured,
-    /// The configuration is wrong for every client.
+    /// The configuration is invalid for every client.
     Configuration,
-    /// A broker does not know us, or a right is missing; only a person can help.
+    /// The credentials are unknown to a broker, or a right is missing. An operator has to act.
     Unauthorized,
-    /// No answer, or a broken connection: the same again may work.
+    /// A broker did not answer, or the connection broke. A retry may succeed.
     Unreachable,
-    /// The transaction cannot be committed; it must be aborted, and can be made again.
+    /// The transaction must be aborted and can be repeated.
     Abortable,
-    /// Another producer has taken over.
+    /// Another producer has the transactional id.
     Superseded,
-    /// A call or an argument that makes no sense here: a fault of the caller.
+    /// A call or an argument that is invalid here: a bug of the caller.
     Bug,
-    /// A broker that this release cannot talk to, or that answers nonsense.
+    /// The broker is incompatible, or violates the protocol.
     Protocol,
 }
 
-/// A property that this plane cannot honour.
+/// A property that the native plane does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its name.
+    /// Name of the property.
     pub property: String,
-    /// Why.
+    /// The reason, for messages.
     pub reason: String,
 }
 
@@ -43,111 +43,112 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A refusal or a failure. Messages are lower case and name what and where; [`Error::fix`] says what to do.
+/// An error of a connection, a request or a transaction. Messages are lower case and name the place; [`Error::fix`]
+/// names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// Properties that only another client can serve; all of them.
+    /// Properties that only another client supports; all of them.
     #[error("native plane cannot honour {}", joined(refusals))]
     Unhonoured {
-        /// Which, and why.
+        /// The properties, with reasons.
         refusals: Vec<Refusal>,
     },
 
-    /// A property's value is wrong for every client.
+    /// A property's value is invalid for every client.
     #[error("property {property}: {reason}")]
     BadProperty {
         /// Name of the property.
         property: String,
-        /// What is wrong with it; never holds the value of a secret.
+        /// The problem; never contains the value of a secret.
         reason: String,
     },
 
-    /// A file that a property names cannot be read or used now: somebody may be about to replace it.
+    /// A file named by a property cannot be read or used at the moment; it may be being replaced.
     #[error("property {property}: {reason}")]
     BadFile {
         /// Name of the property.
         property: String,
-        /// What is wrong with the file; never holds what it says.
+        /// The problem; never contains the file's content.
         reason: String,
     },
 
-    /// No connection.
+    /// A broker cannot be connected to.
     #[error("{peer}: no connection: {reason}")]
     Unreachable {
         /// host:port.
         peer: String,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
 
-    /// The connection ended, or did not answer in time.
+    /// The connection ended, or the broker did not answer in time.
     #[error("{peer}: the connection was lost {during}: {reason}")]
     Lost {
         /// host:port.
         peer: String,
-        /// What was going on.
+        /// The phase of the connection.
         during: &'static str,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
 
-    /// TLS could not be agreed on.
+    /// The TLS handshake failed.
     #[error("{peer}: no secure connection: {reason}")]
     Tls {
         /// host:port.
         peer: String,
-        /// What the TLS library says.
+        /// The TLS library's message.
         reason: String,
     },
 
-    /// The broker refuses our credentials, or failed to prove that it knows them.
+    /// The broker rejects the credentials, or failed to prove that it knows them.
     #[error("{peer}: {mechanism} authentication failed: {reason}")]
     Authentication {
         /// host:port.
         peer: String,
         /// SASL mechanism.
         mechanism: &'static str,
-        /// What the broker says, or what is wrong with its proof.
+        /// The broker's message, or the flaw in its proof.
         reason: String,
     },
 
-    /// The broker speaks no version of a request that we speak.
+    /// The broker supports no version of a request that this client supports.
     #[error("{peer}: the broker has {api} {}, this release speaks it {}", versions(*theirs), versions(Some(*ours)))]
     Unsupported {
         /// host:port.
         peer: String,
         /// Name of the request.
         api: &'static str,
-        /// Our lowest and highest version.
+        /// Lowest and highest version of this client.
         ours: (i16, i16),
-        /// The broker's, or None when it does not have the request at all.
+        /// The broker's; None when it lacks the request.
         theirs: Option<(i16, i16)>,
     },
 
-    /// An answer that does not follow the protocol.
+    /// An answer violates the protocol.
     #[error("{peer}: malformed {what}: {reason}")]
     Malformed {
         /// host:port.
         peer: String,
-        /// What was read.
+        /// The kind of answer.
         what: &'static str,
-        /// What is wrong.
+        /// The violation.
         reason: &'static str,
     },
 
-    /// A frame over `receive.message.max.bytes`.
+    /// A frame is larger than `receive.message.max.bytes`.
     #[error("{peer}: an answer of {size} bytes is larger than receive.message.max.bytes ({limit})")]
     TooLarge {
         /// host:port.
         peer: String,
-        /// Its size.
+        /// Its size in bytes.
         size: u64,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
 
-    /// An answer holds an error code.
+    /// An answer has an error code.
     #[error("{what}: {code}")]
     Refused {
         /// Request and resource.
@@ -156,19 +157,19 @@ pub enum Error {
         code: ErrorCode,
     },
 
-    /// The target's transactions are of an older protocol.
+    /// The target's transactions use an older protocol.
     #[error(
         "native plane cannot write to a cluster with transaction.version {level}: it needs level 2 (KIP-890)"
     )]
     OldTransactions {
-        /// The finalized level of the feature; 0 where the cluster does not know it.
+        /// The finalized level of the feature; 0 when the cluster does not know it.
         level: i16,
     },
 
-    /// Another producer has this transactional id. Whether a commit that was under way has succeeded is not known.
+    /// Another producer has this transactional id. The outcome of an in-flight commit is unknown.
     #[error("transactional.id {transactional_id} is used by another producer: {code}")]
     Fenced {
-        /// Whose transactions they are.
+        /// The id.
         transactional_id: String,
         /// The coordinator's code.
         code: ErrorCode,
@@ -177,9 +178,9 @@ pub enum Error {
     /// The open transaction was refused, by a partition's leader or by the coordinator.
     #[error("the transaction must be aborted: {what}: {code}")]
     MustAbort {
-        /// What was refused, with the partition and the source offsets where it is a batch.
+        /// The refused item, with the partition and the source offsets of a batch.
         what: String,
-        /// Target partition and number of the source partition where it is a batch.
+        /// Target partition and source range, if a batch was refused.
         batch: Option<(TopicPartition, eomirror_core::transaction::SourceRange)>,
         /// The broker's code.
         code: ErrorCode,
@@ -197,16 +198,16 @@ pub enum Error {
     Unsendable {
         /// Target partition.
         target: TopicPartition,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 
-    /// A call at the wrong time.
-    #[error("{call} does not fit: {state}")]
+    /// A call that the current state does not allow.
+    #[error("{call} is not possible: {state}")]
     InvalidState {
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// Why it does not fit.
+        /// The state.
         state: &'static str,
     },
 
@@ -215,15 +216,15 @@ pub enum Error {
     TimedOut {
         /// The operation.
         what: &'static str,
-        /// How long it was tried.
+        /// Time since the operation began.
         waited: Duration,
-        /// The last thing that went wrong.
+        /// The last error.
         last: String,
     },
 }
 
 impl Error {
-    /// What it means for the caller.
+    /// Returns the meaning for the caller.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -236,7 +237,7 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::Lost { .. }
             | Self::TimedOut { .. } => Kind::Unreachable,
-            // a certificate that is refused once is refused again
+            // a rejected certificate stays rejected
             Self::Tls { .. } | Self::Authentication { .. } => Kind::Unauthorized,
             Self::Unsupported { .. } | Self::Malformed { .. } | Self::TooLarge { .. } => {
                 Kind::Protocol
@@ -251,38 +252,36 @@ impl Error {
         }
     }
 
-    /// Whether only a person can help, so that trying again makes no sense.
+    /// Returns whether a retry cannot succeed before an operator acts.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         !matches!(self.kind(), Kind::Unreachable)
     }
 
-    /// Passes on an error that a retry cannot resolve, and drops any other: for `Result::or_else`.
+    /// Returns an error that a retry cannot resolve, and drops any other: for `Result::or_else`.
     pub(crate) fn unless_final(self) -> Result<(), Self> {
         if self.is_final() { Err(self) } else { Ok(()) }
     }
 
-    /// What to do about it, as an imperative.
+    /// Returns the remedy, as an imperative.
     #[must_use]
     pub const fn fix(&self) -> &'static str {
         match self {
             Self::Unhonoured { .. } => "use plane: client, or remove these properties",
             Self::BadProperty { .. } => "correct the property in the cluster's section",
-            Self::BadFile { .. } => {
-                "put the file of that property back; a mirror that runs tries again by itself"
-            }
+            Self::BadFile { .. } => "restore the file of that property; a running mirror retries",
             Self::Unreachable { .. } => {
                 "check bootstrap.servers, the broker's advertised.listeners, and the network"
             }
             Self::Lost { .. } => {
-                "look into the broker's log; security.protocol may be another than the listener's"
+                "check the broker's log, and that security.protocol is the listener's"
             }
             Self::Tls { .. } => {
                 "check ssl.ca.location, the host name in the broker's certificate, and that the port speaks TLS"
             }
             Self::Authentication { mechanism, .. } => match mechanism.as_bytes() {
                 b"OAUTHBEARER" => {
-                    "check where the tokens come from, and what the broker wants of them"
+                    "check the token source, and the broker's requirements for tokens"
                 }
                 _ => "check sasl.mechanism, sasl.username and sasl.password",
             },
@@ -295,23 +294,23 @@ impl Error {
             Self::TooLarge { .. } => "raise receive.message.max.bytes, or lower fetch.max.bytes",
             Self::Refused { code, .. } => match code.meaning() {
                 Meaning::Refused => "grant the right to this user",
-                _ => "look into the broker's log",
+                _ => "check the broker's log",
             },
             Self::OldTransactions { .. } => {
                 "use plane: client, or raise the level with kafka-features.sh upgrade --feature transaction.version=2"
             }
             Self::Fenced { .. } => {
-                "let the other mirror of this link run, or stop it and start this one again"
+                "keep the other mirror of this link, or stop it and restart this one"
             }
             Self::MustAbort { code, .. } => match code.meaning() {
-                Meaning::Refused => "grant the right to this user, abort, and write it again",
-                _ => "abort, and write it again from the last committed position",
+                Meaning::Refused => "grant the right to this user, abort, and retry",
+                _ => "abort, and resume from the last committed position",
             },
             Self::NotCommitted { .. } => {
-                "write it again from the last committed position; raise transaction_timeout if it happens again"
+                "resume from the last committed position; raise transaction_timeout if it happens again"
             }
             Self::Unsendable { .. } => "re-encode the batch",
-            Self::InvalidState { .. } => "this is a fault of eomirror; report it",
+            Self::InvalidState { .. } => "this is a bug of eomirror; report it",
             Self::TimedOut { .. } => "check that the brokers run and can be reached",
         }
     }
@@ -329,24 +328,24 @@ fn versions(range: Option<(i16, i16)>) -> String {
     )
 }
 
-/// What an error code asks for.
+/// The reaction to an error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// No error.
     Fine,
-    /// Somebody else leads, or what we know is old: ask for metadata, then again.
+    /// Another broker leads, or the metadata is old: refresh it, then retry.
     Moved,
-    /// The broker does not know the topic (yet, or any more): ask for metadata, and believe it after a while.
+    /// The broker does not know the topic, perhaps not yet: refresh metadata, and believe it after a while.
     Unknown,
-    /// Passing trouble of the broker: again, after a pause.
+    /// A temporary error of the broker: retry after a pause.
     Later,
-    /// The broker cannot read its log, or does not say what it cannot do: again, and believe it after a while.
+    /// The broker cannot read its log, or reports an unknown error: retry, and believe it after a while.
     Failing,
-    /// The offset is outside of the log.
+    /// The offset is not in the log.
     OutOfRange,
     /// A right or a credential is missing.
     Refused,
-    /// Everything else: again would give the same.
+    /// Any other code: a retry would return it again.
     Final,
 }
 
@@ -361,22 +360,22 @@ impl ErrorCode {
     pub const OFFSET_OUT_OF_RANGE: Self = Self(1);
     /// The broker does not host this topic or partition.
     pub const UNKNOWN_TOPIC_OR_PARTITION: Self = Self(3);
-    /// We may not do that with this topic.
+    /// The user lacks a right on the topic.
     pub const TOPIC_AUTHORIZATION_FAILED: Self = Self(29);
-    /// The broker speaks no such version.
+    /// The broker does not support the version.
     pub const UNSUPPORTED_VERSION: Self = Self(35);
     /// The broker does not host this topic id.
     pub const UNKNOWN_TOPIC_ID: Self = Self(100);
-    /// The cluster is to be looked for at the bootstrap servers (KIP-1102).
+    /// The client must return to its bootstrap servers (KIP-1102).
     pub const REBOOTSTRAP_REQUIRED: Self = Self(129);
 
-    /// Whether there is none.
+    /// Returns whether there is no error.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Kafka's name of the code, for the codes that a reader or a transaction meets.
+    /// Returns Kafka's name of the code, for codes that a reader or a transaction meets.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
@@ -437,16 +436,16 @@ impl ErrorCode {
         }
     }
 
-    /// What the code asks a reader to do.
+    /// Returns the reaction of a reader to the code.
     #[must_use]
     pub const fn meaning(self) -> Meaning {
         match self.0 {
             0 => Meaning::Fine,
             1 => Meaning::OutOfRange,
             7 | 78 | 89 => Meaning::Later,
-            // the log of this replica may be read while it changes, and then it passes
+            // the replica may read its log while it changes, and a retry succeeds
             -1 | 2 => Meaning::Failing,
-            // 75: the broker has older metadata than we do; it will learn, or metadata will show that we were wrong
+            // 75: the broker's metadata is older than ours; it will catch up, or newer metadata will correct us
             5 | 6 | 8 | 9 | 13 | 56 | 74 | 75 | 103 | 106 | 129 => Meaning::Moved,
             3 | 100 => Meaning::Unknown,
             29..=31 | 53 | 58 => Meaning::Refused,
@@ -454,8 +453,8 @@ impl ErrorCode {
         }
     }
 
-    /// Whether it is about who we are or what we may do at all, also where it is said of a partition: a leader says it
-    /// of all that a request names.
+    /// Returns whether the error is about the user's identity or cluster-wide rights, even when it is reported for a
+    /// partition: a leader reports it for every partition of the request.
     #[must_use]
     pub const fn concerns_everything(self) -> bool {
         matches!(self.meaning(), Meaning::Refused) && self.0 != Self::TOPIC_AUTHORIZATION_FAILED.0

@@ -1,4 +1,4 @@
-//! Reading whole record batches from the leaders of partitions.
+//! Fetching whole record batches from the leaders of partitions.
 
 mod broker_session;
 mod fetcher;
@@ -20,26 +20,26 @@ use crate::topic::{TopicId, TopicPartition};
 
 pub use fetcher::Fetcher;
 
-/// A partition to read, and where to begin.
+/// A partition to fetch, and its first offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Which partition.
+    /// The partition.
     pub partition: TopicPartition,
-    /// First offset to read; any value, also within a batch.
+    /// First offset to read; it may lie within a batch.
     pub offset: i64,
-    /// Leader epoch of the last record before `offset`. With it a log that was truncated and written anew is noticed
-    /// (KIP-320); None when it is not known, and then it is not.
+    /// Leader epoch of the record before `offset`, for detecting a truncated log (KIP-320). None when unknown: then
+    /// truncation is not detected.
     pub leader_epoch: Option<i32>,
-    /// The topic that is meant. With it a topic that was deleted and created again is noticed; without it the first
-    /// one that is seen is the one.
+    /// The intended topic, for detecting a topic that was deleted and recreated. None accepts the first id that is
+    /// seen.
     pub topic_id: Option<TopicId>,
-    /// Base offset of the batch before `offset`, for the reader to compare ([`FetchedPartition::compares`]); None where
+    /// Base offset of the batch before `offset`, which the reader compares ([`FetchedPartition::compares`]). None when
     /// there is nothing to compare.
     pub compare_from: Option<i64>,
 }
 
 impl Assignment {
-    /// A partition from an offset, of which nothing else is known.
+    /// Returns an assignment without epoch, topic id or comparison.
     pub fn new(topic: impl Into<String>, partition: i32, offset: i64) -> Self {
         Self {
             partition: TopicPartition::new(topic, partition),
@@ -51,34 +51,34 @@ impl Assignment {
     }
 }
 
-/// How much is asked for.
+/// Limits of Fetch requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a broker holds a request back until `min_bytes` are there.
+    /// Longest time that a broker holds a request back until `min_bytes` are available.
     pub wait: Duration,
     /// See `wait`.
     pub min_bytes: i32,
-    /// Bytes in one answer. A broker exceeds it by the first batch, if that alone is larger.
+    /// Bytes in one answer. A broker exceeds it only by a first batch that is larger.
     pub answer_bytes: i32,
     /// Bytes of one partition in one answer, with the same exception.
     pub partition_bytes: i32,
-    /// Bytes that the answers of all leaders together may have: each leader gets an equal share of it, but at least
-    /// `partition_bytes`. Records that are handed out and not advanced past may have as much again, before leaders are
-    /// asked for less; so twice the budget is the most, but for a single batch that is larger than it may be.
+    /// Bytes of the answers of all leaders together. Each leader gets an equal share, but at least `partition_bytes`.
+    /// Records that are handed out and not yet advanced past may take as much again before leaders are asked for less.
+    /// So memory is bounded by twice the budget, except for a single larger batch.
     pub budget: u64,
-    /// A broker is not asked again before the reader has gone on, while what is held of it is not more than this: a
-    /// reader that keeps up then gets all partitions in one answer, and none of them has to wait until a request that
-    /// was made without it is answered. 0 for a reader that may hold some partitions and wait for others.
+    /// While at most this many bytes of a broker are held, it is not asked again before the reader advances. A reader
+    /// that keeps up then gets all partitions in one answer, and no partition waits for a request that was sent without
+    /// it. 0 for a reader that may hold some partitions while it waits for others.
     pub patience_bytes: u64,
-    /// Pause before a partition is asked for again that a broker could not serve.
+    /// Pause before a partition is fetched again after a temporary error.
     pub retry: Duration,
-    /// How long a topic may be unknown to the cluster before it counts as gone, for brokers learn of new topics late; and
-    /// how long a leader may fail to read a partition before that counts.
+    /// Time that a topic may be unknown before it counts as deleted, because brokers learn of new topics late. Also the
+    /// time that a leader may fail to read a partition before that is reported.
     pub patience: Duration,
 }
 
 impl Limits {
-    /// What the properties say (`fetch.*`, librdkafka's defaults), and one full answer as budget.
+    /// Returns the limits of the properties (`fetch.*` with librdkafka's defaults), with one full answer as budget.
     #[must_use]
     pub fn from_properties(properties: &Properties) -> Self {
         let sizes = properties.fetch;
@@ -95,90 +95,90 @@ impl Limits {
     }
 }
 
-/// What became of a partition.
+/// The result of fetching a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedPartition {
-    /// Which partition.
+    /// The partition.
     pub partition: TopicPartition,
-    /// Its topic's identity.
+    /// Id of its topic.
     pub topic_id: TopicId,
-    /// The offset that was asked for: the position, which stays there until [`Fetcher::advance`].
+    /// The fetched offset. The position stays there until [`Fetcher::advance`].
     pub offset: i64,
-    /// Whether the records begin with the batch at [`Assignment::compare_from`], which is before `offset`: the first
-    /// answer of a connection does, because the log may have been replaced while there was none.
+    /// The records begin with the batch at [`Assignment::compare_from`], before `offset`. So does the first answer of
+    /// each connection, because the log may have been replaced in between.
     pub compares: bool,
-    /// Records, or why there will be none.
+    /// Records, or the reason that there will be none.
     pub outcome: Outcome,
 }
 
-/// Records, or why there will be none.
+/// Records, or the reason that there will be none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The broker's answer.
     Records(FetchedRecords),
-    /// The partition is not read any more until it is assigned again.
+    /// The partition is not fetched before it is assigned again.
     Stopped(Stop),
 }
 
-/// A broker's answer about a partition.
+/// A broker's answer for one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedRecords {
-    /// End of what is replicated: one past the last offset that anybody can read.
+    /// The high watermark: end of the replicated log.
     pub high_watermark: i64,
-    /// End of what is decided: no open transaction lies before it.
+    /// The last stable offset: no open transaction lies before it.
     pub last_stable_offset: i64,
     /// First offset of the log.
     pub log_start_offset: i64,
-    /// Leader epoch under which the partition was read.
+    /// Leader epoch of the request.
     pub leader_epoch: i32,
-    /// Transactions to leave out, by first offset; None when the isolation level is read uncommitted.
+    /// Aborted transactions, by first offset; None for read uncommitted.
     pub aborted: Option<Vec<AbortedTransaction>>,
-    /// Record batches one after the other, as they lie in the log, control batches too. The first may begin before
-    /// `offset` and has to be trimmed; the last may be cut off and has to be left. Empty when there is nothing new but
-    /// the watermarks. Shares the memory of the whole answer, which goes when the last of its parts is dropped.
+    /// Record batches as they lie in the log, including control batches. The first one may begin before `offset`, and
+    /// the last one may be cut off. Empty when only the watermarks have changed. The bytes share the memory of the
+    /// whole answer.
     pub records: Bytes,
 }
 
-/// Where a log begins and ends.
+/// The offsets of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogBounds {
     /// First offset that exists.
     pub start: i64,
-    /// The high watermark: one past the last offset that anybody can read.
+    /// The high watermark: one past the last offset that can be read.
     pub end: i64,
 }
 
-/// Why a partition is not read any more.
+/// The reason that a partition stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The position is not within the log.
+    /// The position is not in the log.
     OutOfRange {
-        /// Where the log begins and ends, as its leader said afterwards; None where it did not say.
+        /// The log as its leader described it afterwards; None when it did not.
         log: Option<LogBounds>,
     },
-    /// The log was truncated: in `epoch` it ended at `end_offset`, which is before the position; or it is another log,
-    /// written on from an older state of this one, that has never had the epoch before the position.
+    /// The log was truncated: `epoch` ended at `end_offset`, before the position. Or it is another log that was
+    /// restored from an older state and written further, and never had the epoch before the position.
     Truncated {
         /// The largest epoch that the leader has at or below ours.
         epoch: i32,
-        /// Where that epoch ends.
+        /// End of that epoch.
         end_offset: i64,
     },
-    /// The topic was deleted and created again.
+    /// The topic was deleted and recreated.
     Replaced {
-        /// The topic that is there now.
+        /// The id of the new topic.
         found: TopicId,
     },
     /// The topic, or this partition of it, does not exist.
     Gone,
-    /// For a while now its leader has said that it cannot read the log there.
+    /// The leader has failed to read the log there for a while.
     Unreadable {
-        /// The broker's words.
+        /// The broker's code.
         code: ErrorCode,
     },
-    /// A right is missing, or the broker cannot serve this at all.
+    /// A right is missing, or the broker cannot serve the request at all.
     Refused {
-        /// The broker's words.
+        /// The broker's code.
         code: ErrorCode,
     },
 }
@@ -199,21 +199,21 @@ impl fmt::Display for Stop {
                     "the log was truncated: leader epoch {epoch} ended at offset {end_offset}"
                 )
             }
-            Self::Replaced { found } => write!(f, "the topic was created anew, its id is {found}"),
+            Self::Replaced { found } => write!(f, "the topic was recreated, its id is {found}"),
             Self::Gone => write!(f, "the partition does not exist"),
             Self::Unreadable { code } => write!(f, "its leader cannot read it: {code}"),
-            Self::Refused { code } => write!(f, "the broker refuses: {code}"),
+            Self::Refused { code } => write!(f, "the broker refuses the request: {code}"),
         }
     }
 }
 
-/// A partition that cannot be read at the moment, though it may be soon.
+/// A partition that cannot be read at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StalledPartition {
-    /// Which partition.
+    /// The partition.
     pub partition: TopicPartition,
-    /// Since when.
+    /// Start of the stall.
     pub since: Instant,
-    /// What was said last.
+    /// The last error.
     pub reason: String,
 }

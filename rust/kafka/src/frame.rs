@@ -1,4 +1,4 @@
-//! Frames: four bytes of length, then a request or an answer.
+//! Frames: a length of four bytes, then a request or an answer.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-/// Why no frame can be read any more.
+/// The reason that no further frame can be read.
 #[derive(Debug)]
 pub(crate) enum FrameError {
-    /// The other side closed the connection; `within` says whether in the middle of a frame.
+    /// The peer closed the connection; `within` says whether in the middle of a frame.
     Closed { within: bool },
     /// The length is negative or beyond the limit.
     TooLarge { size: u64 },
-    /// The system refuses.
+    /// A system error.
     Io(io::Error),
 }
 
-/// How many bytes of frames that have arrived are in memory. A frame is there as long as any part of it is.
+/// Counts the bytes of received frames in memory. A frame is counted as long as any part of it exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Held(Arc<AtomicUsize>);
 
 impl Held {
-    /// Bytes of all frames.
+    /// Returns the bytes of all frames.
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -38,7 +38,7 @@ impl Held {
     }
 }
 
-/// A frame that is counted.
+/// A counted frame.
 struct Counted {
     frame: Vec<u8>,
     held: Held,
@@ -56,15 +56,14 @@ impl Drop for Counted {
     }
 }
 
-/// A stream that does not block.
+/// A non-blocking stream.
 pub(crate) trait Arriving {
-    /// Adds what has arrived to `into`, which has room for it, `most` bytes at most, and tells how much that was: 0 when
-    /// the other side has closed the connection. [`ErrorKind::WouldBlock`] when nothing is there.
+    /// Appends at most `most` arrived bytes to `into`, which has room for them, and returns their number: 0 when the
+    /// peer has closed the connection, [`ErrorKind::WouldBlock`] when nothing is available.
     fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize>;
 }
 
-/// Puts frames together from what arrives. Each frame gets memory of its own, so that records can be handed out
-/// without copying them.
+/// Assembles frames. Each frame has its own memory, so that records are handed out without a copy.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: usize,
@@ -83,12 +82,12 @@ impl FrameReader {
         }
     }
 
-    /// How much of the next frame has arrived.
+    /// Returns the bytes of the next frame that have arrived.
     pub(crate) fn partial(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |(_, body)| 4 + body.len())
     }
 
-    /// The next whole frame, or None when more has to arrive.
+    /// Returns the next whole frame, or None when more has to arrive.
     pub(crate) fn read(&mut self, source: &mut impl Arriving) -> Result<Option<Bytes>, FrameError> {
         let (size, body) = if let Some(body) = &mut self.body {
             body
@@ -107,7 +106,7 @@ impl FrameReader {
                 _ => return Err(FrameError::TooLarge { size: size.into() }),
             };
             self.head.clear();
-            // not touched before it is filled, so a wrong length costs address space and no memory
+            // the memory is touched as it is filled, so a wrong length costs address space only
             self.body.insert((size, Vec::with_capacity(size)))
         };
         if !fill(source, body, *size).map_err(|error| closed(error, true))? {
@@ -141,7 +140,7 @@ fn fill(source: &mut impl Arriving, into: &mut Vec<u8>, size: usize) -> io::Resu
     Ok(true)
 }
 
-/// Bytes that wait to be sent, in chunks that are never copied together. No `Debug`: credentials pass through it.
+/// Bytes to send, in chunks that are never copied together. No `Debug`: credentials pass through it.
 #[derive(Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Bytes>,
@@ -158,7 +157,7 @@ impl Outbox {
         self.chunks.is_empty()
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends as much as possible without blocking.
     pub(crate) fn flush(&mut self, mut sink: impl io::Write) -> io::Result<()> {
         while !self.chunks.is_empty() {
             let slices: Vec<io::IoSlice<'_>> = self
@@ -175,7 +174,7 @@ impl Outbox {
                 Err(error) => return Err(error),
             }
         }
-        // TLS holds records back until they are flushed
+        // TLS buffers records until they are flushed
         match sink.flush() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             result => result,
@@ -203,7 +202,7 @@ mod tests {
 
     use super::{Arriving, FrameError, FrameReader, Held, Outbox};
 
-    /// A connection on which bytes arrive in pieces, with nothing to read in between.
+    /// A stream on which bytes arrive in pieces, with nothing to read in between.
     struct Pieces {
         pieces: Vec<Vec<u8>>,
         dry: bool,
@@ -238,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A connection that takes a few bytes at a time.
+    /// A stream that accepts a few bytes at a time.
     struct Narrow {
         sent: Vec<u8>,
         width: usize,

@@ -1,4 +1,4 @@
-//! What happens on a new connection before anything else: versions, then authentication.
+//! The handshake of a new connection: versions, then authentication.
 //!
 //! ```text
 //! ApiVersions 4 --UNSUPPORTED_VERSION--> ApiVersions at the broker's best, once
@@ -7,7 +7,7 @@
 //!      +-- SaslHandshake --> SaslAuthenticate (PLAIN, OAUTHBEARER: 1 message, SCRAM: 2) --> ready
 //! ```
 //!
-//! Pure: frames in, frames out; the nonce comes from outside.
+//! Pure: frames in, frames out; the caller passes the nonce.
 
 use std::time::{Duration, Instant};
 
@@ -22,21 +22,21 @@ use crate::protocol::{self, Api, Request};
 use crate::scram::{Hash, Proof, Scram};
 use crate::wire::DecodeError;
 
-/// What a finished handshake tells.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Greeted {
-    /// What the broker speaks.
+    /// API versions and features of the broker.
     pub(crate) supported: SupportedApis,
-    /// How long the credentials hold (KIP-368); None for as long as the connection.
+    /// Validity of the credentials (KIP-368); None for the life of the connection.
     pub(crate) lifetime: Option<Duration>,
 }
 
-/// What to do next.
+/// The next step of the caller.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Send this, and come back with the answer.
+    /// Send this, and return with the answer.
     Send(Bytes),
-    /// Done.
+    /// The handshake is done.
     Ready(Greeted),
 }
 
@@ -46,7 +46,7 @@ enum Stage {
     },
     Mechanism,
     Plain,
-    /// With the reason why the token was refused, once the broker has told it.
+    /// The reason that the token was rejected, once the broker has sent it.
     Bearer(Option<String>),
     ScramFirst(Scram),
     ScramLast(Proof),
@@ -64,7 +64,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Begins, and gives the first frame. `nonce` must be fresh; it is used by SCRAM.
+    /// Returns the handshake and its first frame. `nonce` must be fresh; SCRAM uses it.
     pub(crate) fn begin(
         peer: String,
         client_id: String,
@@ -87,13 +87,13 @@ impl Handshake {
         (handshake, first)
     }
 
-    /// Takes an answer.
+    /// Takes an answer and returns the next step.
     pub(crate) fn answer(&mut self, frame: Bytes) -> Result<Next, Error> {
         let (pending, body) = self
             .in_flight
             .answer(frame)
             .map_err(|error| self.malformed("answer", error))?;
-        // left in place only until the arm has decided: an error ends the connection
+        // a placeholder until the arm has decided: an error ends the connection
         match std::mem::replace(&mut self.stage, Stage::Mechanism) {
             Stage::Versions { again } => self.versions(pending.version, again, body),
             Stage::Mechanism => self.mechanism(pending.version, body),
@@ -121,7 +121,7 @@ impl Handshake {
     }
 
     fn versions(&mut self, version: i16, again: bool, body: Bytes) -> Result<Next, Error> {
-        // a broker that does not know the version answers in the oldest form, and says what it knows
+        // a broker that does not know the version answers in the oldest format, with the versions that it knows
         let refused = body.starts_with(&ErrorCode::UNSUPPORTED_VERSION.0.to_be_bytes());
         let read_as = if refused { 0 } else { version };
         let supported = protocol::read::<ApiVersions>(read_as, body)
@@ -130,7 +130,7 @@ impl Handshake {
             let best = supported
                 .common(ApiVersions::API, ApiVersions::API.versions.1)
                 .unwrap_or(0);
-            // versions 1 and 2 are those that we do not speak
+            // this client does not encode versions 1 and 2
             let best = if best < 3 { 0 } else { best };
             self.stage = Stage::Versions { again: true };
             let frame = self.in_flight.ask((), &ApiVersions, best, self.deadline);
@@ -181,7 +181,7 @@ impl Handshake {
         };
         let nonce = std::mem::take(&mut self.nonce);
         if nonce.is_empty() {
-            // with a nonce that others know, an old exchange could be replayed to us
+            // with a known nonce, an old exchange could be replayed
             return Err(self.unproven("this machine gives no random numbers"));
         }
         let (scram, first) = Scram::begin(hash, &sasl.username, sasl.password, nonce);
@@ -189,7 +189,7 @@ impl Handshake {
         self.authenticate(first.into_bytes())
     }
 
-    /// A token that is taken is answered with nothing. Another one is answered with the reason, which a client has to
+    /// Handles an OAUTHBEARER answer: empty for an accepted token. A rejection has the reason, which the client must
     /// confirm before the broker ends the exchange (RFC 7628, section 3.2.3).
     fn bearer(
         &mut self,
@@ -273,12 +273,12 @@ impl Handshake {
     }
 }
 
-/// A frame in one piece; the requests of a handshake are small.
+/// Joins a frame; the requests of a handshake are small.
 fn whole(frame: &[Bytes]) -> Bytes {
     frame.concat().into()
 }
 
-/// The version in which to ask a broker, or who lacks what.
+/// Returns the version for a request to a broker, or the side that lacks it.
 pub(crate) fn choose(
     peer: &str,
     supported: &SupportedApis,

@@ -1,9 +1,10 @@
-//! What a transactional id left open in partitions, and how it is ended: docs/adr/0012.
+//! Hanging transactions: finding and ending transactions that a transactional id left open in partitions
+//! (docs/adr/0012).
 //!
-//! A coordinator that left the marker of a transaction out never makes it (Kafka 4.3, partitions without a leader). The
-//! partition's leader knows that something is open and whose it is (`DescribeProducers`, KIP-664). Any end of a
-//! transaction of that producer which the partition is part of ends it, also one that wrote nothing there: partitions
-//! are added by request (`AddPartitionsToTxn` of transaction protocol V1, KIP-98), so nobody ever reads a record of ours.
+//! A coordinator that left out the marker of a transaction never writes it (Kafka 4.3, partitions without a leader).
+//! The partition's leader knows the open transaction and its producer (`DescribeProducers`, KIP-664). It ends with any
+//! later transaction of that producer that includes the partition, even one that wrote nothing there. Partitions are
+//! added by `AddPartitionsToTxn` of transaction protocol V1 (KIP-98), so readers never see an extra record.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,57 +30,57 @@ use crate::protocol::{IsolationLevel, Request, by_topic};
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 
-/// `OPERATION_NOT_ATTEMPTED`: of the other partitions of a request in which one was refused.
+/// `OPERATION_NOT_ATTEMPTED`: reported for the other partitions of a request in which one was refused.
 const NOT_ATTEMPTED: i16 = 55;
 
-/// What is read at a time of what stands behind an offset.
+/// Bytes per Fetch when committed records are searched.
 const STRETCH: i32 = 4 * 1024 * 1024;
 
 /// `TRANSACTIONAL_ID_NOT_FOUND`.
 const ID_NOT_FOUND: i16 = 105;
 
-/// The name of a request, and the code that it was refused with.
+/// A refused request: its name and error code.
 type Refusal = (&'static str, i16);
 
 /// An open transaction in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenProducer {
-    /// Where.
+    /// The partition.
     pub partition: TopicPartition,
-    /// Whose.
+    /// Its producer.
     pub producer_id: i64,
-    /// The newest epoch that this producer has written there with.
+    /// The newest epoch with which this producer has written there.
     pub epoch: i32,
-    /// Its first record.
+    /// Offset of its first record.
     pub open_from: i64,
 }
 
-/// What became of a record that was acknowledged.
+/// The state of an acknowledged record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordState {
-    /// Who reads committed records gets it, unless it was compacted away since.
+    /// Visible to read-committed consumers, unless it was compacted away since.
     Committed,
-    /// Some transaction around it was aborted; it may be its own.
+    /// A transaction around it was aborted, possibly its own.
     Unknown,
-    /// It is behind the last stable offset.
+    /// After the last stable offset.
     Pending,
-    /// It is not in the log any more.
+    /// Not in the log any more.
     Deleted,
-    /// We may not read the topic.
+    /// The user may not read the topic.
     Unreadable,
 }
 
-/// Who wrote a batch.
+/// The writer of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// A producer; one that is not idempotent has the id -1.
+    /// A producer; the id is -1 for one that is not idempotent.
     Producer(Identity),
     /// A transaction coordinator: the batch is a marker.
     Coordinator,
 }
 
 impl Client {
-    /// Open transactions in partitions, asked of their leaders; again while leaders change, until the deadline.
+    /// Returns the open transactions in partitions, from their leaders. Retries leader changes until the deadline.
     pub fn open_producers(
         &mut self,
         partitions: &[(&str, i32)],
@@ -107,11 +108,11 @@ impl Client {
             .collect())
     }
 
-    /// What became of acknowledged records, one in each partition, and the last stable offset there.
+    /// Returns the state of acknowledged records, one for each partition, and the partition's last stable offset.
     ///
-    /// Costs no more than a batch in each answer, because a broker says which transactions were aborted also where it has
-    /// no room for records. It is asked for what stands behind each record, which is the marker of its transaction at the
-    /// latest: asked for the record itself, without room for it, it leaves out a transaction that begins there.
+    /// Each answer has at most one batch, because a broker lists aborted transactions even without room for records. It
+    /// is asked for the offset behind each record, which is at the latest the marker of its transaction: asked for the
+    /// record itself, it would omit a transaction that begins there.
     pub fn record_states(
         &mut self,
         offsets: &BTreeMap<(&str, i32), i64>,
@@ -136,9 +137,10 @@ impl Client {
             .collect())
     }
 
-    /// Whether the record at an offset was written by this producer with this epoch.
+    /// Returns whether the record at an offset was written by this producer with this epoch.
     ///
-    /// [`RecordState::Committed`] does not tell: nothing aborted is around a marker either, nor around what others wrote.
+    /// [`RecordState::Committed`] does not prove that: markers and records of other producers are not in aborted
+    /// transactions either.
     pub fn is_written_by(
         &mut self,
         record: (&str, i32, i64),
@@ -149,9 +151,8 @@ impl Client {
         Ok(found == Some(Writer::Producer(writer)))
     }
 
-    /// Who wrote the batch that holds an offset; None where no batch does: it was deleted or compacted away, or never
-    /// written. Reads that one batch. A broker keeps its header also when all of its records were compacted away, if it
-    /// is the last batch of its producer.
+    /// Returns the writer of the batch that contains an offset; None when no batch does. Reads that one batch. A broker
+    /// keeps the header of a batch whose records were all compacted away if it is the last one of its producer.
     pub fn writer_of(
         &mut self,
         (topic, partition, offset): (&str, i32, i64),
@@ -175,8 +176,8 @@ impl Client {
         }
     }
 
-    /// Whether committed records of these producers stand behind an offset. Looks no further than `most` bytes, and no
-    /// longer than until the deadline: how much others have written there says nothing of the target.
+    /// Returns whether committed records of these producers follow an offset. Reads at most `most` bytes, and not past
+    /// the deadline: the volume of other producers says nothing of the target.
     pub fn has_committed_behind(
         &mut self,
         (topic, partition, offset): (&str, i32, i64),
@@ -199,7 +200,7 @@ impl Client {
                 return Ok(false);
             };
             if said.error != 0 {
-                // deleted, or not ours to read
+                // deleted, or the user may not read it
                 return Ok(false);
             }
             seen += said.records.len();
@@ -215,7 +216,7 @@ impl Client {
         Ok(false)
     }
 
-    /// The producer id of a transactional id; None where its coordinator knows none.
+    /// Returns the producer id of a transactional id; None when its coordinator knows none.
     pub fn producer_id(
         &mut self,
         transactional_id: &str,
@@ -239,9 +240,9 @@ impl Client {
         Ok((described.error == 0).then_some(described.producer_id))
     }
 
-    /// Takes over a transactional id, and ends what its producer has open in these partitions. Gives the identity that
-    /// it was done with; whoever had the id before is fenced. Who has the id gives his identity as `held`, and is refused
-    /// where somebody else has taken it since (KIP-360); -1 and -1 for none.
+    /// Takes over a transactional id, and ends its producer's open transactions in these partitions. Returns the
+    /// identity that was used; the previous owner is fenced. The owner passes its identity as `held`, and is refused if
+    /// another producer has taken the id since (KIP-360); -1 and -1 for none.
     pub fn end_hanging(
         &mut self,
         transactional_id: &str,
@@ -275,9 +276,9 @@ impl Client {
             epoch,
             commit,
         });
-        // Whoever is gone between the two has opened a transaction that the next InitProducerId aborts, and with it what
-        // hangs there: so the end is on its way before anybody has answered.  Where nothing could be added there is
-        // nothing to end, and it is refused.
+        // A client that is killed between the two requests has opened a transaction that the next InitProducerId
+        // aborts, and with it the hanging records.  So both are sent before either is answered.  If no partition could
+        // be added there is nothing to end, and the coordinator refuses it.
         let mut added = false;
         self.at_coordinator(
             &transactional_id,
@@ -302,7 +303,7 @@ impl Client {
         Ok(Identity { producer_id, epoch })
     }
 
-    /// Asks whoever coordinates a transactional id, again while that passes; `code` reads the answer's error.
+    /// Sends a request to the coordinator of a transactional id, with retries; `code` returns the answer's error code.
     fn coordinated<R: Request>(
         &mut self,
         transactional_id: &str,
@@ -317,7 +318,7 @@ impl Client {
         })
     }
 
-    /// Asks whoever coordinates a transactional id, again while that passes; `ask` gives what was refused, and why.
+    /// Calls `ask` with the coordinator of a transactional id, with retries; `ask` returns the refused request, if any.
     fn at_coordinator<T>(
         &mut self,
         transactional_id: &str,
@@ -337,7 +338,7 @@ impl Client {
             };
             let mut trouble = refused(FindCoordinator::API.name, found.error);
             if found.error == 0 {
-                // where it listens, if we have not heard of it yet
+                // learns its address, if it is new
                 self.metadata(&[], deadline)?;
                 match ask(self, Peer::Broker(found.broker)) {
                     Ok(Ok(answer)) => return Ok(answer),
@@ -359,7 +360,7 @@ impl Client {
     }
 }
 
-/// An answer, or which request was refused, and why.
+/// Returns an answer, or the refused request.
 fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> i16) -> Result<T, Refusal> {
     match code(&answer) {
         0 => Ok(answer),
@@ -367,7 +368,7 @@ fn said<T>(answer: T, name: &'static str, code: impl Fn(&T) -> i16) -> Result<T,
     }
 }
 
-/// Why partitions could not be added: of one that was refused itself, if any was.
+/// Returns the error code of the partition that was refused itself, if any was.
 fn refused_partition(added: &AddedPartitions) -> i16 {
     let codes = added.partitions.iter().map(|(_, _, code)| *code);
     let mut refused = codes.filter(|code| *code != 0);
@@ -375,7 +376,8 @@ fn refused_partition(added: &AddedPartitions) -> i16 {
     first.or_else(|| refused.next()).unwrap_or(0)
 }
 
-/// A Fetch with so much room in each partition. The first one that has anything brings a batch in any case.
+/// Returns a Fetch with this many bytes for each partition. The first partition with records returns at least one
+/// batch.
 fn fetch(
     metadata: &Metadata,
     partitions: &[(&str, i32)],
@@ -405,7 +407,7 @@ fn fetch(
             .into_iter()
             .map(|(name, partitions)| AskedTopic {
                 name: name.into(),
-                // by name: the answer names it, and nothing of it is believed for longer than this call
+                // by name: the answer repeats it, and it is used for this call only
                 id: TopicId::NONE,
                 partitions,
             })
@@ -415,7 +417,7 @@ fn fetch(
     }
 }
 
-/// What an answer says of each partition; that an offset is not there, or is not ours to read, is an answer too.
+/// Returns the answer for each partition. A missing offset or right is an answer, too.
 fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
     let topics = answer.topics.into_iter();
     let said = topics.flat_map(|topic| {
@@ -434,7 +436,7 @@ fn answered(answer: FetchAnswer) -> Vec<(String, i32, i16, AnsweredPartition)> {
     said.collect()
 }
 
-/// Who wrote the batch at an offset.
+/// Returns the writer of the batch at an offset.
 fn holder(said: &AnsweredPartition, offset: i64) -> Result<Option<Writer>, Error> {
     for batch in Batches::new(&said.records) {
         let batch = batch.map_err(|_| unreadable())?;
@@ -460,7 +462,7 @@ fn unreadable() -> Error {
     }
 }
 
-/// Whether a batch of an answer is committed and of one of these producers, and where the whole batches end.
+/// Returns whether a batch is committed and written by one of these producers, and the end of the whole batches.
 fn judged(
     said: &AnsweredPartition,
     producer_ids: &HashSet<i64>,
@@ -495,7 +497,7 @@ fn state_of(said: &AnsweredPartition, offset: i64) -> RecordState {
         return RecordState::Pending;
     }
     let aborted = said.aborted.iter().flatten();
-    // of transactions that end behind it: the broker tells no others
+    // transactions that end later: the broker lists no others
     if aborted.clone().any(|one| one.first_offset <= offset) {
         RecordState::Unknown
     } else {
@@ -503,7 +505,7 @@ fn state_of(said: &AnsweredPartition, offset: i64) -> RecordState {
     }
 }
 
-/// What a coordinator says for a while.
+/// Returns whether the coordinator reports a temporary state.
 fn passes(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Requests in flight on one connection. A broker answers them in the order in which they came.
+//! In-flight requests of one connection. A broker answers them in order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,22 +8,20 @@ use bytes::Bytes;
 use crate::protocol::{self, Api, Request};
 use crate::wire::{DecodeError, Reader};
 
-/// A request that has been sent.
+/// A request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pending<Id> {
-    /// Who asked.
+    /// Id of the request.
     pub(crate) id: Id,
-    /// What was asked.
     pub(crate) api: Api,
-    /// In which version.
     pub(crate) version: i16,
     correlation: i32,
-    /// How long the broker may hold the answer back.
+    /// Time for which the broker may hold the answer back.
     held: Duration,
     deadline: Instant,
 }
 
-/// Pairs answers with requests.
+/// Matches answers to requests.
 #[derive(Debug)]
 pub(crate) struct InFlight<Id> {
     client_id: String,
@@ -40,7 +38,7 @@ impl<Id: Copy> InFlight<Id> {
         }
     }
 
-    /// Writes a request, and expects its answer until `deadline`.
+    /// Encodes a request, and expects its answer until `deadline`.
     pub(crate) fn ask<R: Request>(
         &mut self,
         id: Id,
@@ -61,14 +59,14 @@ impl<Id: Copy> InFlight<Id> {
         protocol::frame(request, version, correlation, &self.client_id)
     }
 
-    /// Which request a frame answers, and the answer's body. On an error nothing counts as answered: whoever waits for the
-    /// request in front is told with all the others ([`Self::abandon`]), and would otherwise wait for ever.
+    /// Returns the request that a frame answers, and the answer's body. After an error the request at the front stays
+    /// in flight: [`Self::abandon`] then reports it with all others.
     pub(crate) fn answer(&mut self, frame: Bytes) -> Result<(Pending<Id>, Bytes), DecodeError> {
         let mut reader = Reader::new(frame);
         let correlation = reader.int32()?;
         let Some(pending) = self.pending.front().copied() else {
             return Err(DecodeError {
-                reason: "nothing was asked",
+                reason: "no request is in flight",
             });
         };
         if pending.correlation != correlation {
@@ -87,23 +85,23 @@ impl<Id: Copy> InFlight<Id> {
         self.pending.is_empty()
     }
 
-    /// Whether nothing was ever asked.
+    /// Returns whether no request was ever sent.
     pub(crate) const fn is_unused(&self) -> bool {
         self.next == 0
     }
 
-    /// The earliest deadline. Later requests may have an earlier one: nothing makes them wait for each other.
+    /// Returns the earliest deadline. Later requests may have an earlier one: they do not depend on each other.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.iter().map(|pending| pending.deadline).min()
     }
 
-    /// How long the broker may hold the next answer back because there is no news.
+    /// Returns the time for which the broker may hold the next answer back.
     pub(crate) fn held(&self) -> Duration {
         let front = self.pending.front();
         front.map_or(Duration::ZERO, |pending| pending.held)
     }
 
-    /// All requests that will not be answered any more.
+    /// Removes and returns all requests, which will not be answered.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Pending<Id>> {
         self.pending.drain(..)
     }
@@ -143,7 +141,7 @@ mod tests {
     #[test]
     fn answers_go_to_requests_in_order() {
         let mut in_flight = asked();
-        // ApiVersions has no tags in its answer's header, other flexible answers have
+        // the answer to ApiVersions has no tagged fields in its header, other flexible answers have
         let (first, body) = in_flight.answer(answer(0, &[0, 1])).unwrap();
         assert_eq!((first.id, &body[..]), (7, &[0, 1][..]));
         let (second, body) = in_flight.answer(answer(1, &[0, 1])).unwrap();
@@ -158,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_whose_answer_is_refused_is_among_those_that_will_not_be_answered() {
-        // another number; and of a flexible answer, tags that are cut
+    fn a_request_with_a_refused_answer_is_abandoned_with_the_rest() {
+        // another correlation id; and truncated tagged fields in a flexible answer
         for (frame, left) in [(answer(1, &[]), vec![7, 8]), (answer(1, &[1]), vec![8])] {
             let mut in_flight = asked();
             if left.len() == 1 {
@@ -176,7 +174,7 @@ mod tests {
         let mut in_flight: InFlight<u64> = InFlight::new(String::new());
         assert_eq!(
             in_flight.answer(answer(0, &[])).unwrap_err().reason,
-            "nothing was asked"
+            "no request is in flight"
         );
         assert!(asked().answer(Bytes::from_static(&[0])).is_err());
     }

@@ -1,4 +1,4 @@
-//! Asks the leaders of partitions, and goes on while leaders change.
+//! Requests to the leaders of partitions, with retries while leaders change.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,8 +11,8 @@ use crate::protocol::Request;
 use crate::topic::TopicPartition;
 
 impl Client {
-    /// Asks the leader of each partition, again while leaders change, until the deadline. `read` tells topic, number,
-    /// error code and what was said, of each partition of an answer.
+    /// Sends a request to the leader of each partition, with retries until the deadline. `read` returns topic,
+    /// partition, error code and result for each partition of an answer.
     pub(crate) fn of_leaders<R: Request, T>(
         &mut self,
         partitions: &[(&str, i32)],
@@ -29,7 +29,7 @@ impl Client {
             let mut topics: Vec<&str> = missing.iter().map(|(topic, _)| *topic).collect();
             topics.sort_unstable();
             topics.dedup();
-            // what is known is believed until a broker says otherwise, which saves a round trip
+            // known leaders are tried without a lookup, which saves a round trip
             let known = |(topic, partition): &(&str, i32)| {
                 let leader = self.cached_metadata().leader(topic, *partition);
                 leader.is_some()
@@ -59,7 +59,7 @@ impl Client {
                 };
                 for (topic, partition, code, said) in read(answer) {
                     let Some(at) = asked.iter().position(|it| *it == (&*topic, partition)) else {
-                        // it was not asked about, or is said twice
+                        // not requested, or reported twice
                         continue;
                     };
                     asked.swap_remove(at);
@@ -77,7 +77,7 @@ impl Client {
                     }
                 }
                 if let Some((topic, partition)) = asked.first() {
-                    let silent = format!("broker {leader} says nothing of {topic}-{partition}");
+                    let silent = format!("broker {leader} did not answer for {topic}-{partition}");
                     trouble = Some(silent);
                 }
             }
@@ -89,7 +89,7 @@ impl Client {
         Ok(found)
     }
 
-    /// Waits a little before the same is tried again; an error, with what went wrong last, where the time is over.
+    /// Waits before a retry; returns the last error when the deadline has passed.
     pub(crate) fn rest_before(
         &mut self,
         what: &'static str,

@@ -1,23 +1,24 @@
-//! The Kafka client of eomirror: connections to Kafka brokers, a Fetch client that hands out whole record
-//! batches, and a transactional producer that takes them.
+//! A Kafka client: connections to brokers, a Fetch client that returns whole record batches, and a transactional
+//! producer that sends them.
 //!
-//! # How it is built
+//! # Design
 //!
-//! * **One thread, one poll(2).** No runtime and no thread of its own: a plane lives in a forked Spark worker, which
-//!   must be able to fork, to be killed, and to release the interpreter's lock for a bounded time.
+//! * **One thread, one poll(2).** No runtime and no thread: the client runs in a forked Spark worker, which must be
+//!   able to fork, to be killed, and to release the interpreter's lock for a bounded time.
 //! * **Decide in pure code, act at the edge.** `wire`, `protocol`, `handshake`, `in_flight`, `scram`, [`Metadata`],
-//!   `fetch::state` and `eomirror_core::transaction` take bytes, facts and time, and give bytes and decisions. Only `socket`, `network`, [`Client`],
-//!   [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads time.
-//! * **Every wait has an end.** Operations take a deadline; connections and requests have one of their own.
-//! * **What a broker sends is not trusted.** Lengths are checked before memory is taken, a frame has a largest size,
-//!   and what does not fit is an [`Error`] that says what to do next. Nothing panics on input.
+//!   `fetch::state` and `eomirror_core::transaction` turn bytes, facts and time into bytes and decisions. Only
+//!   `socket`, `network`, [`Client`], [`Fetcher`] and [`TransactionalProducer`] touch sockets, and only [`Clock`] reads
+//!   time.
+//! * **Every wait has an end.** Operations take a deadline; connections and requests have their own.
+//! * **Broker data is not trusted.** Lengths are checked before memory is allocated, frames have a largest size, and a
+//!   violation is an [`Error`] with a fix. No input causes a panic.
 //! * **Secrets stay inside.** [`Secret`] prints as `***`.
 //!
-//! # What it does not do
+//! # Not supported
 //!
-//! Kerberos, tokens of OAUTHBEARER over HTTPS (OIDC), PKCS#12 key stores.
-//! [`Properties::parse`] says so by name where a configuration asks for it, so that the caller can take librdkafka. Transactions
-//! of clusters below `transaction.version` 2 are refused as well ([`Error::OldTransactions`]).
+//! Kerberos, OAUTHBEARER tokens over HTTPS (OIDC) and PKCS#12 key stores: [`Properties::parse`] refuses them by name,
+//! so that the caller can use librdkafka. Transactions of clusters below `transaction.version` 2 are refused, too
+//! ([`Error::OldTransactions`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! What is known of a cluster: brokers, topics, and who leads which partition. Pure: answers in, facts out.
+//! Metadata of a cluster: brokers, topics and partition leaders. Pure.
 //!
-//! Metadata comes from whichever broker answered, and some brokers know less than others. So a leader epoch does not go
-//! back within one topic id (KIP-320): an answer with an older one is out of date. Unless nobody says anything else for a
-//! while: a cluster that was restored from an older state begins with older epochs, and to hold on to the newer one would
-//! be to wait for ever, and never to notice what was lost.
+//! Any broker may answer, and some brokers know less than others. So a leader epoch does not go back within a topic id
+//! (KIP-320): an answer with an older one is out of date. If only older epochs are seen for a while, they are accepted:
+//! a cluster that was restored from an older state restarts with older epochs, and a reader that kept the newer ones
+//! would wait forever and never notice the loss.
 //!
-//! For the same reason a topic or a partition that an answer does not know is not forgotten: it may have been created a
-//! moment ago, or a right may be missing for a while. Nobody leads it then, and when it is named again its epoch is
-//! compared with the one before.
+//! For the same reason a topic or a partition that is missing from an answer is not forgotten: it may be new, or a
+//! right may be missing for a while. It has no leader then. When it is named again, its epoch is compared with the one
+//! before.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::protocol::fetch::NewLeader;
 use crate::protocol::metadata::{ClusterMetadata, PartitionMetadata, TopicMetadata};
 use crate::topic::TopicId;
 
-/// How long an older leader epoch has to be the only one that is heard of before it is believed. Brokers that are out of
-/// date learn within moments.
+/// Time for which an older leader epoch must be the only one seen before it is accepted. Brokers with old metadata
+/// catch up within moments.
 const DISBELIEF: Duration = Duration::from_secs(10);
 
-/// Where a broker is.
+/// Address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Host name or address.
@@ -30,35 +30,35 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What is known of a topic.
+/// Metadata of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicFacts {
-    /// Its identity; [`TopicId::NONE`] where the topic is not known.
+    /// Its id; [`TopicId::NONE`] when the topic is unknown.
     pub id: TopicId,
-    /// Why it is not known; `NONE` when it is.
+    /// The error of the topic; `NONE` when it is known.
     pub error: ErrorCode,
-    /// Since when `error` is what it is.
+    /// Time of the first answer with this error.
     pub since: Instant,
-    /// By number.
+    /// Partitions by number.
     pub partitions: BTreeMap<i32, PartitionFacts>,
-    /// Its identity when it was known last.
+    /// Its last known id.
     last_id: TopicId,
-    /// Partitions of that topic which the last answer did not name.
+    /// Partitions of that topic that are missing from the last answer.
     left_out: BTreeMap<i32, PartitionFacts>,
 }
 
-/// What is known of a partition.
+/// Metadata of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionFacts {
-    /// Broker that leads it, if one does.
+    /// Id of the leader, if there is one.
     pub leader: Option<i32>,
-    /// Since which leader epoch; -1 when it is not known.
+    /// Leader epoch; -1 when unknown.
     pub leader_epoch: i32,
-    /// Since when all that is heard of is an older epoch.
+    /// Time since which only older epochs are seen.
     pub(crate) doubted: Option<Instant>,
 }
 
-/// What is known of a cluster.
+/// Metadata of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Metadata {
     cluster_id: Option<String>,
@@ -69,71 +69,71 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The cluster's id.
+    /// Returns the cluster id.
     #[must_use]
     pub fn cluster_id(&self) -> Option<&str> {
         self.cluster_id.as_deref()
     }
 
-    /// Brokers by id.
+    /// Returns the brokers by id.
     #[must_use]
     pub fn brokers(&self) -> &BTreeMap<i32, Endpoint> {
         &self.brokers
     }
 
-    /// What is known of a topic; None when it was never asked for.
+    /// Returns a topic; None when it was never requested.
     #[must_use]
     pub fn topic(&self, name: &str) -> Option<&TopicFacts> {
         self.topics.get(name)
     }
 
-    /// Who leads a partition, and since which epoch.
+    /// Returns leader and leader epoch of a partition.
     #[must_use]
     pub fn leader(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
         let facts = self.topics.get(topic)?.partitions.get(&partition)?;
         facts.leader.map(|leader| (leader, facts.leader_epoch))
     }
 
-    /// Whether anybody who is there now has told of a topic.
+    /// Returns whether a current broker has described a topic.
     pub(crate) fn tells_of(&self, topic: &str) -> bool {
         !self.brokers.is_empty() && self.topics.contains_key(topic)
     }
 
-    /// Why nobody can be asked about a partition that has no leader, for messages.
+    /// Returns the reason that a partition has no leader, for messages.
     pub(crate) fn why_leaderless(&self, topic: &str, partition: i32) -> String {
         let why = match self.topics.get(topic) {
             Some(facts) if !facts.error.is_none() => format!(": {}", facts.error),
             Some(facts) if !facts.partitions.contains_key(&partition) => {
-                ": the topic is said to have no such partition".to_owned()
+                ": the topic has no such partition".to_owned()
             }
             _ => String::new(),
         };
         format!("no leader is known for {topic}-{partition}{why}")
     }
 
-    /// Grows with whatever changes, so that a reader knows when to look again.
+    /// Returns a number that grows with every change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How often a partition was found to have a leader of a newer epoch than before: in between it may have had none.
+    /// Returns how many times a partition was seen with a newer leader epoch: in between it may have had no leader.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// All topics that were ever asked for.
+    /// Returns all topics that were ever requested.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &String> {
         self.topics.keys()
     }
 
-    /// Whether a partition of a topic that exists has no leader.
+    /// Returns whether a partition of an existing topic has no leader.
     pub(crate) fn lacks_leaders(&self) -> bool {
         let mut topics = self.topics.values();
         topics.any(|topic| topic.partitions.values().any(|it| it.leader.is_none()))
     }
 
-    /// Takes an answer.
+    /// Merges an answer.
     pub(crate) fn apply(&mut self, metadata: ClusterMetadata, now: Instant) {
         self.revision += 1;
         self.cluster_id = metadata.cluster_id.or(self.cluster_id.take());
@@ -159,8 +159,7 @@ impl Metadata {
         }
     }
 
-    /// The brokers that are known are not to be asked any more. What topics are, and how far their leader epochs had
-    /// come, stays: whoever is found next is to be compared with it.
+    /// Forgets all brokers. Topics and their leader epochs stay for comparison with the next answer.
     pub(crate) fn forget_brokers(&mut self) {
         self.revision += 1;
         self.brokers.clear();
@@ -170,9 +169,9 @@ impl Metadata {
         }
     }
 
-    /// A broker that does not lead a partition said who does. False when that is no news, or about a topic that has been
-    /// created anew since: epochs of the old one are larger, and nobody would be believed for a while. `id` is that of the
-    /// topic it was asked of, if it went by id.
+    /// Takes the current leader from a broker that does not lead the partition. False when it is known already, or
+    /// belongs to an earlier topic of the same name, whose epochs are larger. `id` is the id of the requested topic, if
+    /// it went by id.
     pub(crate) fn learn(
         &mut self,
         topic: &str,
@@ -201,7 +200,7 @@ impl Metadata {
     }
 }
 
-/// What is known of a topic behind an answer, and how many of its partitions have a newer leader than before.
+/// Merges an answer about a topic. Also returns the number of partitions with a newer leader epoch.
 fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> (TopicFacts, u64) {
     let error = ErrorCode(topic.error);
     let mut facts = TopicFacts {
@@ -216,7 +215,7 @@ fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> (T
         if before.error == error {
             facts.since = before.since;
         }
-        // who does not know the topic does not say that it is another one
+        // an unknown topic is not a recreated one
         if topic.id.is_none() {
             facts.last_id = before.last_id;
         }
@@ -238,7 +237,7 @@ fn merged(before: Option<TopicFacts>, topic: &TopicMetadata, now: Instant) -> (T
     (facts, moves)
 }
 
-/// What is known of a partition behind an answer that names it.
+/// Merges an answer about a partition.
 fn agreed(
     before: Option<PartitionFacts>,
     partition: &PartitionMetadata,
@@ -263,8 +262,7 @@ fn agreed(
     }
 }
 
-/// Whether a partition has a leader whose epoch is newer than that of the one before. While there is none, nothing is
-/// known yet of the next one's.
+/// Returns whether the leader epoch is newer than before. Without a leader, the next epoch is unknown.
 fn has_moved(before: PartitionFacts, after: PartitionFacts) -> bool {
     after.leader.is_some() && (0..after.leader_epoch).contains(&before.leader_epoch)
 }
@@ -314,13 +312,13 @@ mod tests {
         assert_eq!(metadata.revision(), 2);
         metadata.apply(answer(1, 0, 2, 6), now);
         assert_eq!(metadata.leader("a", 0), Some((2, 6)));
-        // another topic of the same name begins anew
+        // another topic of the same name starts with new epochs
         metadata.apply(answer(2, 0, 1, 0), now);
         assert_eq!(metadata.leader("a", 0), Some((1, 0)));
     }
 
     #[test]
-    fn an_older_leader_epoch_is_believed_when_nothing_else_is_heard_for_a_while() {
+    fn an_older_epoch_is_accepted_when_nothing_newer_is_seen() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut metadata = Metadata::default();
@@ -343,7 +341,7 @@ mod tests {
         assert_eq!(metadata.moves(), 0, "the first one that is heard of");
         assert!(!metadata.lacks_leaders());
         metadata.apply(answer(1, 0, -1, 1), now);
-        assert_eq!(metadata.moves(), 0, "nobody can be asked yet");
+        assert_eq!(metadata.moves(), 0, "no leader is known yet");
         assert!(metadata.lacks_leaders());
         metadata.apply(answer(1, 0, 1, 2), now);
         assert_eq!(metadata.moves(), 1);
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_does_not_know_is_compared_with_what_it_was_before() {
+    fn partitions_missing_from_an_answer_keep_their_epochs() {
         let now = Instant::now();
         let mut of_no_partition = answer(1, 0, 1, 5);
         of_no_partition.topics[0].partitions.clear();
@@ -374,7 +372,7 @@ mod tests {
                 metadata.apply(unknowing.clone(), now);
                 assert_eq!(metadata.leader("a", 0), None);
                 assert!(metadata.topic("a").unwrap().partitions.is_empty());
-                assert!(!metadata.lacks_leaders(), "nobody has to wait for it");
+                assert!(!metadata.lacks_leaders(), "no batch waits for it");
             }
             metadata.apply(answer(1, 0, 2, 4), now);
             assert_eq!(metadata.leader("a", 0), None, "an older epoch");
@@ -389,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn brokers_that_are_forgotten_lead_nothing_and_topics_stay_what_they_were() {
+    fn forgotten_brokers_lead_nothing_and_topics_stay() {
         let start = Instant::now();
         let mut metadata = Metadata::default();
         metadata.apply(answer(1, 0, 1, 5), start);
         assert!(metadata.tells_of("a"));
         metadata.forget_brokers();
-        assert!(!metadata.tells_of("a"), "whoever did is gone");
+        assert!(!metadata.tells_of("a"), "its broker is gone");
         assert!(metadata.brokers().is_empty());
         assert_eq!(metadata.leader("a", 0), None);
         assert_eq!(metadata.topic("a").unwrap().id, TopicId([1; 16]));
@@ -417,7 +415,7 @@ mod tests {
         };
         assert_eq!(why(&metadata, "a", 0), "a-0");
         assert_eq!(why(&metadata, "b", 0), "b-0");
-        let of_no_such = "a-7: the topic is said to have no such partition";
+        let of_no_such = "a-7: the topic has no such partition";
         assert_eq!(why(&metadata, "a", 7), of_no_such);
         metadata.apply(answer(0, 29, -1, -1), Instant::now());
         let forbidden = "a-0: TOPIC_AUTHORIZATION_FAILED (29)";

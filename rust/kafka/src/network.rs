@@ -29,32 +29,32 @@ pub use stats::{Throttled, Traffic};
 pub(crate) use unresponsive::{UNRESPONSIVE_AFTER, UNRESPONSIVE_RECHECK};
 pub use wait::wait;
 
-/// A peer that failed rests for this long at least, whatever `reconnect.backoff.ms` says: where a name has no address or
-/// nobody gives a token, the next attempt would fail at once, and the next.
+/// Shortest pause after a failure, whatever `reconnect.backoff.ms` says: if a name does not resolve or no token is
+/// available, the next attempt would fail at once.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
-/// Somebody to talk to.
+/// A remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
     /// A broker of the cluster's metadata.
     Broker(i32),
-    /// An entry of `bootstrap.servers`; which broker it is does not matter.
+    /// An entry of `bootstrap.servers`; its broker id does not matter.
     Bootstrap(usize),
 }
 
-/// Names a request until its answer has been taken.
+/// Identifies a request until its answer is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestId(u64);
 
 #[cfg(test)]
 impl RequestId {
-    /// One for a test, which sends nothing.
+    /// Returns an id for a test, which sends nothing.
     pub(crate) const fn numbered(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// What became of a request: version and body of the answer, or why there will be none.
+/// The result of a request: version and body of the answer, or an error.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) id: RequestId,
@@ -62,18 +62,18 @@ pub(crate) struct Answer {
     pub(crate) body: Result<(i16, Bytes), Error>,
 }
 
-/// Whether a peer can be asked now.
+/// The availability of a peer.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Yes.
+    /// Requests can be sent.
     Ready,
-    /// Soon, or not.
+    /// Connecting, or in the handshake.
     Opening,
-    /// Not before that time: it failed lately, or it asked to be left alone.
+    /// Unavailable until that time: the connection failed, or the broker throttles us.
     Resting { until: Instant, last: Option<Error> },
 }
 
-/// Connections to the brokers of one cluster. Opened when they are needed, and again after a pause when they fail.
+/// Connections to the brokers of one cluster, opened on demand and reopened with backoff.
 pub struct Network {
     properties: Arc<Properties>,
     tls: Option<Arc<ClientConfig>>,
@@ -84,16 +84,16 @@ pub struct Network {
     held: Held,
     traffic: Traffic,
     throttled: Throttled,
-    /// Connections that were opened.
+    /// Number of opened connections.
     opened: u64,
-    /// Connections that ended although nobody here wanted that.
+    /// Number of connections that the other side ended.
     lost: u64,
-    /// The token that was given last, and until when it is shown to brokers.
+    /// The last token, and the time until which it is used.
     token: Option<(Token, Instant)>,
 }
 
 impl Network {
-    /// Reads certificates; connects nowhere yet.
+    /// Reads certificates; does not connect.
     pub(crate) fn new(properties: Properties) -> Result<Self, Error> {
         let tls = properties
             .tls
@@ -127,30 +127,30 @@ impl Network {
         })
     }
 
-    /// What was sent and received so far.
+    /// Returns the bytes sent and received.
     #[must_use]
     pub const fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Bytes of all answers of which any part is still in memory: a batch that was fetched keeps all that came with it.
+    /// Returns the bytes of all answers of which any part is still in memory: a fetched batch keeps its whole answer.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held.bytes()
     }
 
-    /// How quotas held us back so far.
+    /// Returns the throttling by quotas.
     #[must_use]
     pub const fn throttled(&self) -> Throttled {
         self.throttled
     }
 
-    /// How many connections have ended that we would have kept: whoever was there may be somebody else afterwards.
+    /// Returns the number of connections that were lost: another broker may have taken over.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Number of the connection to a peer; each new one has another. 0 before the first.
+    /// Returns the number of the connection to a peer; each new one has another. 0 before the first.
     pub(crate) fn connection(&self, peer: Peer) -> u64 {
         self.peers.get(&peer).map_or(0, |state| state.number)
     }
@@ -159,12 +159,12 @@ impl Network {
         &self.properties
     }
 
-    /// Everybody who could be asked about the cluster, brokers of its metadata first.
+    /// Returns all peers, brokers of the metadata first.
     pub(crate) fn peers(&self) -> Vec<Peer> {
         self.peers.keys().copied().collect()
     }
 
-    /// host:port of a peer, for messages.
+    /// Returns host:port of a peer, for messages.
     pub(crate) fn name(&self, peer: Peer) -> String {
         self.peers.get(&peer).map_or_else(
             || format!("{peer:?}"),
@@ -172,7 +172,7 @@ impl Network {
         )
     }
 
-    /// Takes over where brokers are. A broker that has gone or moved loses its connection.
+    /// Sets the brokers' addresses. A broker that has gone or moved loses its connection.
     pub(crate) fn set_brokers(&mut self, brokers: &BTreeMap<i32, Endpoint>) {
         let stale: Vec<Peer> = self
             .peers
@@ -188,7 +188,7 @@ impl Network {
                 let error = Error::Lost {
                     peer: format!("{}:{}", state.endpoint.host, state.endpoint.port),
                     during: "before it answered",
-                    reason: "the broker is somewhere else now".to_owned(),
+                    reason: "the broker has another address now".to_owned(),
                 };
                 state.give_up(peer, &error, &mut self.answers);
             }
@@ -200,8 +200,8 @@ impl Network {
         }
     }
 
-    /// Gives up all brokers, and every connection to a bootstrap server: where its name leads to now, and who is there,
-    /// has to be found out anew. Those that were connected rest for a moment, so that others have their turn.
+    /// Drops all brokers and closes the connections to bootstrap servers: their names are resolved anew. Peers that
+    /// were connected pause, so that others are tried first.
     pub(crate) fn begin_anew(&mut self, why: &Error, now: Instant) {
         self.set_brokers(&BTreeMap::new());
         let connected =
@@ -212,20 +212,20 @@ impl Network {
         }
     }
 
-    /// Whether it is known where a peer is.
+    /// Returns whether the address of a peer is known.
     pub(crate) fn is_known(&self, peer: Peer) -> bool {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether a peer is connected, without changing that.
+    /// Returns whether a peer is connected, without opening a connection.
     pub(crate) fn is_ready(&self, peer: Peer, now: Instant) -> bool {
         self.peers
             .get(&peer)
             .is_some_and(|state| state.is_ready(now))
     }
 
-    /// The finalized level of a feature of the cluster (KIP-584), as the first connected broker has it; 0 when it is
-    /// not finalized. None when nobody is connected.
+    /// Returns the finalized level of a cluster feature (KIP-584) as the first connected broker reports it; 0 when it
+    /// is not finalized. None when no broker is connected.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<i16> {
         let mut connected = self.peers.values().filter_map(|state| {
@@ -236,7 +236,7 @@ impl Network {
         Some(supported.features.get(name).copied().unwrap_or(0))
     }
 
-    /// Whether a connection to a peer is on its way.
+    /// Returns whether a connection to a peer is being opened.
     pub(crate) fn is_opening(&self, peer: Peer) -> bool {
         self.peers.get(&peer).is_some_and(|state| {
             state
@@ -246,12 +246,12 @@ impl Network {
         })
     }
 
-    /// Whether any connection is on its way.
+    /// Returns whether any connection is being opened.
     pub(crate) fn any_opening(&self) -> bool {
         self.peers.keys().any(|peer| self.is_opening(*peer))
     }
 
-    /// Whether a peer can be asked; begins to connect if that is what is missing.
+    /// Returns the availability of a peer, and opens a connection if it has none.
     pub(crate) fn open(&mut self, peer: Peer, now: Instant) -> State {
         let Some(state) = self.peers.get_mut(&peer) else {
             return State::Resting {
@@ -306,7 +306,7 @@ impl Network {
         State::Opening
     }
 
-    /// What a new connection proves itself with. Asks for a token where one is needed, which may take a while.
+    /// Returns the credentials for a new connection. Requests a token if one is needed, which may take a while.
     fn login(&mut self, peer: Peer, now: Instant) -> Result<Login, Error> {
         let mut login = Login {
             sasl: self.properties.sasl.clone(),
@@ -321,12 +321,12 @@ impl Network {
         let (token, until) = if let Some(known) = known {
             known
         } else {
-            // whoever gives tokens may be away for a while, as a broker may
+            // a token source may be down for a while, as a broker may
             let token = tokens.0.token().map_err(|reason| Error::Unreachable {
                 peer: self.name(peer),
                 reason: format!("no token: {reason}"),
             })?;
-            // as librdkafka has it
+            // as librdkafka does
             let until = token
                 .lifetime
                 .and_then(|life| now.checked_add(life.mul_f64(0.8)))
@@ -342,7 +342,7 @@ impl Network {
         Ok(login)
     }
 
-    /// Sends a request to a peer that is ready. Whatever happens, there will be one [`Answer`].
+    /// Sends a request to a ready peer. In any case there will be one [`Answer`].
     pub(crate) fn ask<R: Request>(
         &mut self,
         peer: Peer,
@@ -361,13 +361,13 @@ impl Network {
             Some(connection) => connection.ask(id, request, now, deadline),
             None => Err(Error::Lost {
                 peer: self.name(peer),
-                during: "before it was asked",
+                during: "before the request",
                 reason: "there is no connection".to_owned(),
             }),
         };
         match asked {
             Ok(size) => self.traffic.sent += size,
-            // the connection is good, the request cannot be made
+            // the connection is good, and the request cannot be encoded
             Err(error @ Error::Unsupported { .. }) => self.answers.push(Answer {
                 id,
                 peer,
@@ -376,7 +376,7 @@ impl Network {
             Err(error) => {
                 let before = self.answers.len();
                 self.fail(peer, error.clone(), now);
-                // a request that went down with its connection has been answered by that
+                // a request that failed with its connection has an answer already
                 if !self.answers[before..].iter().any(|answer| answer.id == id) {
                     self.answers.push(Answer {
                         id,
@@ -389,8 +389,8 @@ impl Network {
         id
     }
 
-    /// Leaves a peer alone for so long: it said that we ask too much (KIP-219). It has stopped to read from the
-    /// connection, so what we sent would only wait there, and count against its deadline.
+    /// Pauses requests to a peer that throttles us (KIP-219). It has stopped reading from the connection, so requests
+    /// would wait there and count against their deadlines.
     pub(crate) fn throttle(&mut self, peer: Peer, pause: Duration, now: Instant) {
         let until = now + pause;
         self.throttled.answers += 1;
@@ -401,18 +401,18 @@ impl Network {
         }
     }
 
-    /// Ends a connection because of what came over it.
+    /// Closes a connection after an error.
     pub(crate) fn fail(&mut self, peer: Peer, error: Error, now: Instant) {
         let spread = self.spread();
         let Some(state) = self.peers.get_mut(&peer) else {
             return;
         };
         if matches!(error, Error::Authentication { .. }) {
-            // a broker may refuse a token before its time is over
+            // a broker may reject a token before it expires
             self.token = None;
         }
         match &state.connection {
-            // an address may swallow all that is sent there, and another one of the host may not
+            // an address may drop all packets, and another address of the host may not
             Some(opening) if opening.is_opening() => state.turn = state.turn.wrapping_add(1),
             Some(_) => self.lost += 1,
             None => {}
@@ -427,12 +427,12 @@ impl Network {
             .min(self.properties.reconnect_backoff_max)
             .mul_f64(spread);
         let until = now + pause.max(SHORTEST_REST);
-        // a new connection is no way around what a quota asks for
+        // a new connection must not circumvent a quota
         state.rest_until = Some(state.rest_until.map_or(until, |before| before.max(until)));
         state.last = Some(error);
     }
 
-    /// Does what can be done without waiting, and gives the answers that have come.
+    /// Does all non-blocking work, and returns the answers that have arrived.
     pub(crate) fn service(&mut self, now: Instant) -> Vec<Answer> {
         let mut failed = Vec::new();
         for (peer, state) in &mut self.peers {
@@ -442,7 +442,7 @@ impl Network {
             let mut arrived = Vec::new();
             let outcome = connection.service(now, &mut arrived);
             if !arrived.is_empty() {
-                // only an answer shows that the broker works again: one that dies after each handshake rests longer
+                // only an answer proves that the broker works: one that fails after each handshake gets longer pauses
                 state.failures = 0;
                 state.last = None;
             }
@@ -456,7 +456,7 @@ impl Network {
             }
             match outcome {
                 Ok(()) => {}
-                // brokers close connections that nobody uses; one that hangs up behind each handshake has to rest
+                // brokers close idle connections; one that closes directly after the handshake has to pause
                 Err(Error::Lost { .. })
                     if !(connection.is_opening()
                         || connection.is_busy()
@@ -474,7 +474,7 @@ impl Network {
         std::mem::take(&mut self.answers)
     }
 
-    /// When a connection has to be looked at even if nothing arrives.
+    /// Returns the next deadline of any connection.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let connections = self
             .peers
@@ -483,21 +483,21 @@ impl Network {
         connections.filter_map(Connection::deadline).min()
     }
 
-    /// The last thing that went wrong anywhere, for messages.
+    /// Returns the last error of any connection, for messages.
     pub(crate) fn last_trouble(&self) -> Option<&Error> {
         self.peers.values().find_map(|state| state.last.as_ref())
     }
 
     fn nonce(&self) -> String {
         let mut bytes = [0; 24];
-        // the handshake refuses an empty one where it matters
+        // the handshake refuses an empty nonce where it matters
         match self.random.fill(&mut bytes) {
             Ok(()) => STANDARD.encode(bytes),
             Err(_) => String::new(),
         }
     }
 
-    /// 0.8 to 1.2, so that the lanes of a mirror do not come back in step.
+    /// Returns a factor of 0.8 to 1.2, so that the lanes of a mirror do not retry in step.
     pub(crate) fn spread(&self) -> f64 {
         let mut byte = [128];
         let _ = self.random.fill(&mut byte);

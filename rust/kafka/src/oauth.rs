@@ -1,8 +1,8 @@
-//! OAUTHBEARER (RFC 7628, KIP-255): where tokens come from, and how one is shown to a broker.
+//! OAUTHBEARER (RFC 7628, KIP-255): token sources, and the messages that carry a token.
 //!
-//! A [`TokenSource`] is asked when a connection is opened, and again when four fifths of a token's life are over, as
-//! librdkafka does. The broker says how long an authenticated connection may be used (KIP-368); it is replaced before
-//! that, with a newer token.
+//! A [`TokenSource`] is called when a connection is opened, and again after four fifths of a token's lifetime, as in
+//! librdkafka. The broker limits the time of an authenticated connection (KIP-368); it is replaced before that, with a
+//! newer token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::clock::Clock;
 use crate::secret::Secret;
 
-/// A token, and how long it may be shown.
+/// A token and its lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The token itself, as an `Authorization: Bearer` header would have it.
+    /// The token, as in an `Authorization: Bearer` header.
     pub value: Secret,
-    /// From now on; None when it is not known, and then a token is asked for with every connection.
+    /// Time until it expires; None when unknown, and then each connection requests a new one.
     pub lifetime: Option<Duration>,
     /// SASL extensions (KIP-342), such as `logicalCluster`.
     pub extensions: Vec<(String, String)>,
 }
 
-/// Where tokens come from.
+/// A source of tokens.
 pub trait TokenSource: Send + Sync {
-    /// A token that can be used now. May take a while; the reason of a failure must hold no secret.
+    /// Returns a valid token. May take a while; the error must not contain a secret.
     fn token(&self) -> Result<Token, String>;
 }
 
-/// A source that can stand among properties.
+/// A token source as a property.
 #[derive(Clone)]
 pub(crate) struct Tokens(pub(crate) Arc<dyn TokenSource>);
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What a client says first (RFC 7628, section 3.1); the answer to a token that is taken is empty.
+/// Returns the client's first message (RFC 7628, section 3.1). The answer to an accepted token is empty.
 pub(crate) fn first_message(token: &Token) -> Result<Secret, &'static str> {
     let value = token.value.reveal();
     let visible = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -67,7 +67,7 @@ pub(crate) fn first_message(token: &Token) -> Result<Secret, &'static str> {
     Ok(Secret::new(message))
 }
 
-/// Tokens that nobody signed (RFC 7515, appendix A.5), for brokers that are tried out: `sasl.oauthbearer.config` with
+/// Unsigned tokens (RFC 7515, appendix A.5) for test brokers: `sasl.oauthbearer.config` with
 /// `enable.sasl.oauthbearer.unsecure.jwt`.
 pub(crate) struct UnsecuredTokens {
     principal_claim: String,
@@ -80,8 +80,8 @@ pub(crate) struct UnsecuredTokens {
 }
 
 impl UnsecuredTokens {
-    /// Reads librdkafka's form: `principal=NAME` and, each of them optional, `principalClaimName`, `scopeClaimName`,
-    /// `scope` (names with commas between them), `lifeSeconds` and `extension_NAME`, with blanks between them.
+    /// Parses librdkafka's syntax: `principal=NAME`, and optionally `principalClaimName`, `scopeClaimName`, `scope`
+    /// (names separated by commas), `lifeSeconds` and `extension_NAME`, separated by blanks.
     pub(crate) fn parse(text: &str, clock: Arc<dyn Clock>) -> Result<Self, String> {
         let mut tokens = Self {
             principal_claim: "sub".to_owned(),

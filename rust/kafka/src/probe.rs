@@ -1,4 +1,4 @@
-//! Readers of what brokers send, for whoever feeds them broken bytes (eomirror-fuzz). Nothing else needs it.
+//! Decoders of broker data, exposed for fuzzing (eomirror-fuzz) only.
 
 use std::time::Instant;
 
@@ -10,20 +10,20 @@ use crate::properties::{Mechanism, Sasl};
 use crate::protocol::{fetch::FetchRequest, metadata::MetadataRequest, read};
 use crate::secret::Secret;
 
-/// Whether the bytes are the body of a Fetch answer.
+/// Returns whether the bytes are the body of a Fetch answer.
 #[must_use]
 pub fn fetch_answer(version: i16, body: &[u8]) -> bool {
     read::<FetchRequest>(version.clamp(12, 17), Bytes::copy_from_slice(body)).is_ok()
 }
 
-/// Whether the bytes are the body of a Metadata answer.
+/// Returns whether the bytes are the body of a Metadata answer.
 #[must_use]
 pub fn metadata_answer(version: i16, body: &[u8]) -> bool {
     read::<MetadataRequest>(version.clamp(10, 13), Bytes::copy_from_slice(body)).is_ok()
 }
 
-/// Whether frames, each with four bytes of length in front, bring a handshake with OAUTHBEARER (or SCRAM) to its end.
-/// Gives up at the first frame that makes no sense, as a connection does.
+/// Returns whether frames, each with a length of four bytes, complete a handshake with OAUTHBEARER (or SCRAM). Stops at
+/// the first malformed frame, as a connection does.
 #[must_use]
 pub fn handshake(bearer: bool, mut frames: &[u8]) -> bool {
     let sasl = Sasl {
@@ -59,7 +59,7 @@ pub fn handshake(bearer: bool, mut frames: &[u8]) -> bool {
     false
 }
 
-/// Every error says something, and what to do.
+/// Returns whether an error has a message and a fix.
 fn is_told(error: &Error) -> bool {
     !error.to_string().is_empty() && !error.fix().is_empty()
 }

@@ -1,7 +1,8 @@
-//! librdkafka's property names, as far as they make sense here, in types.
+//! librdkafka's properties, parsed into types.
 //!
-//! One section of the configuration serves both planes. A property that this plane cannot honour is refused by name,
-//! so that the caller can take librdkafka and say why; one that cannot matter to it is listed with the reason.
+//! One section of the configuration serves both planes. A property that the native plane does not support is refused by
+//! name, so that the caller can use librdkafka and report the reason. A property without an effect here is listed with
+//! a reason.
 
 mod parse;
 mod support;
@@ -19,23 +20,23 @@ use parse::Given;
 
 pub use support::{Disposition, disposition};
 
-/// What a connection and a reader need to know.
+/// Settings of connections, readers and producers.
 #[derive(Debug, Clone)]
 pub struct Properties {
     pub(crate) bootstrap: Vec<(String, u16)>,
     pub(crate) tls: Option<Tls>,
     pub(crate) sasl: Option<Sasl>,
-    /// Where OAUTHBEARER has its tokens from.
+    /// Source of OAUTHBEARER tokens.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) client_id: String,
-    /// Where this client is; empty when nobody said.
+    /// Location of the client (`client.rack`); empty for none.
     pub(crate) rack: String,
     pub(crate) request_timeout: Duration,
     pub(crate) setup_timeout: Duration,
     pub(crate) reconnect_backoff: Duration,
     pub(crate) reconnect_backoff_max: Duration,
     pub(crate) metadata_refresh: Duration,
-    /// While a leader is not known, or what is known is of no use.
+    /// Backoff of metadata refreshes.
     pub(crate) metadata_backoff: BackoffLimits,
     pub(crate) largest_answer: usize,
     pub(crate) send_buffer: Option<usize>,
@@ -46,7 +47,7 @@ pub struct Properties {
     ignored: Vec<(String, &'static str)>,
 }
 
-/// How much a Fetch asks for.
+/// Sizes of Fetch requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FetchSizes {
     pub(crate) wait: Duration,
@@ -56,7 +57,7 @@ pub(crate) struct FetchSizes {
     pub(crate) error_backoff: Duration,
 }
 
-/// Which addresses of a host name are used.
+/// Address families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Any,
@@ -64,26 +65,26 @@ pub(crate) enum Family {
     V6,
 }
 
-/// Material for TLS: text, or where it lies.
+/// TLS material: text, or the path of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pem {
     Inline(Secret),
     File(PathBuf),
 }
 
-/// Whose certificates are trusted.
+/// Trusted certificate authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// What the system trusts.
+    /// The system's authorities.
     System,
-    /// These authorities only.
+    /// Only these authorities.
     Authorities(Pem),
 }
 
-/// How far the broker's certificate is checked.
+/// Extent of certificate verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verification {
-    /// The chain, and that the certificate is for this host.
+    /// The chain, and the host name.
     Full,
     /// The chain only (`ssl.endpoint.identification.algorithm: none`).
     Chain,
@@ -91,7 +92,7 @@ pub(crate) enum Verification {
     Nothing,
 }
 
-/// TLS as configured.
+/// TLS settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tls {
     pub(crate) trust: Trust,
@@ -100,7 +101,7 @@ pub(crate) struct Tls {
     pub(crate) verification: Verification,
 }
 
-/// A SASL mechanism that this plane speaks.
+/// A supported SASL mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mechanism {
     Plain,
@@ -120,20 +121,20 @@ impl Mechanism {
     }
 }
 
-/// Credentials.
+/// SASL credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sasl {
     pub(crate) mechanism: Mechanism,
     pub(crate) username: String,
-    /// For OAUTHBEARER the whole first message of a handshake, which is made of a new token for each.
+    /// For OAUTHBEARER, the whole first message of a handshake, with a new token each time.
     pub(crate) password: Secret,
 }
 
 impl Properties {
-    /// Takes librdkafka's properties, as a cluster's section and its `consumer` part hold them.
+    /// Parses librdkafka's properties, as a cluster's section and its `consumer` part hold them.
     ///
-    /// Everything that is refused is refused at once: [`Error::Unhonoured`] lists all of it. A value that no client
-    /// could take is [`Error::BadProperty`], which comes first.
+    /// Returns [`Error::Unhonoured`] with all unsupported properties. [`Error::BadProperty`], for a value that is
+    /// invalid for every client, takes precedence.
     pub fn parse<I, K, V>(pairs: I) -> Result<Self, Error>
     where
         I: IntoIterator<Item = (K, V)>,
@@ -143,8 +144,8 @@ impl Properties {
         Self::parse_with(pairs, None)
     }
 
-    /// The same, with a source of tokens for `sasl.mechanism: OAUTHBEARER`. Without one, only unsecured tokens can be
-    /// had (`enable.sasl.oauthbearer.unsecure.jwt`).
+    /// Parses properties with a token source for `sasl.mechanism: OAUTHBEARER`. Without one, only unsecured tokens are
+    /// available (`enable.sasl.oauthbearer.unsecure.jwt`).
     pub fn parse_with<I, K, V>(
         pairs: I,
         tokens: Option<Arc<dyn TokenSource>>,
@@ -182,7 +183,7 @@ impl Properties {
         given.build(tls, sasl)
     }
 
-    /// Properties that were given and change nothing here, with the reason.
+    /// Returns the given properties that have no effect here, with reasons.
     #[must_use]
     pub fn ignored(&self) -> &[(String, &'static str)] {
         &self.ignored

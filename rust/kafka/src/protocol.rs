@@ -1,6 +1,6 @@
-//! The requests that we speak, one file each: what is asked, what is answered, and in which versions.
+//! The supported requests, one file each: request, answer and versions.
 //!
-//! Schemas: `clients/src/main/resources/common/message/*.json` of Apache Kafka 4.3. The tests hold each of them against
+//! Schemas: `clients/src/main/resources/common/message/*.json` of Apache Kafka 4.3. The tests compare each of them with
 //! an independent implementation.
 
 pub(crate) mod api_versions;
@@ -21,48 +21,46 @@ use crate::wire::{DecodeError, Reader, Writer};
 /// The API key of `ApiVersions`.
 const API_VERSIONS: i16 = 18;
 
-/// A kind of request, and how it is numbered.
+/// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Api {
     /// The API key on the wire.
     pub(crate) key: i16,
     /// Kafka's name.
     pub(crate) name: &'static str,
-    /// The lowest and highest version that we speak.
+    /// Lowest and highest supported version.
     pub(crate) versions: (i16, i16),
-    /// The first version with compact types and tagged fields (KIP-482), in the request.
+    /// The first request version with compact types and tagged fields (KIP-482).
     pub(crate) flexible: i16,
 }
 
-/// A request, and how its answer is read.
+/// A request, and the decoder of its answer.
 pub(crate) trait Request {
-    /// What it is.
     const API: Api;
 
-    /// What comes back.
     type Answer;
 
-    /// The highest version that can carry this very request.
+    /// Returns the highest version that can encode this request.
     fn highest(&self) -> i16 {
         Self::API.versions.1
     }
 
-    /// The body of a request, after its header.
+    /// Writes the body of a request, after its header.
     fn write(&self, version: i16, out: &mut Writer);
 
-    /// The body of an answer, after its header.
+    /// Reads the body of an answer, after its header.
     fn read(version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError>;
 
-    /// How long a broker may hold the answer back because there is no news, in milliseconds.
+    /// Returns the time in ms that a broker may hold the answer back.
     fn held_ms(&self) -> i32 {
         0
     }
 
-    /// For how long the broker wants to be left alone (KIP-219), in milliseconds; 0 for not at all.
+    /// Returns the pause in ms that the broker requests (KIP-219).
     fn throttle_ms(answer: &Self::Answer) -> i32;
 }
 
-/// Writes a whole frame: length, request header, body. In pieces, so that records are not copied.
+/// Encodes a whole frame: length, request header, body. The result has pieces, so that records are not copied.
 pub(crate) fn frame<R: Request>(
     request: &R,
     version: i16,
@@ -73,7 +71,7 @@ pub(crate) fn frame<R: Request>(
     out.int16(R::API.key);
     out.int16(version);
     out.int32(correlation);
-    // the client id is a classic string in both header versions, so that a broker can read it before all else
+    // the client id is a classic string in both header versions, so that a broker can read it first
     out.string(client_id);
     if version >= R::API.flexible {
         out.no_tags();
@@ -82,13 +80,13 @@ pub(crate) fn frame<R: Request>(
     out.into_frame()
 }
 
-/// Whether an answer's header has tagged fields. `ApiVersions` never has: a client must be able to read it before it
-/// knows what the broker speaks (KIP-511).
+/// Returns whether an answer's header has tagged fields. That of `ApiVersions` never has: a client reads it before it
+/// knows the broker's versions (KIP-511).
 pub(crate) const fn has_tagged_header(api: Api, version: i16) -> bool {
     version >= api.flexible && api.key != API_VERSIONS
 }
 
-/// Reads the body of an answer, and checks that it ends where it should.
+/// Reads the body of an answer, and checks that no bytes are left.
 pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::Answer, DecodeError> {
     let mut reader = Reader::new(body);
     let answer = R::read(version, &mut reader)?;
@@ -96,12 +94,12 @@ pub(crate) fn read<R: Request>(version: i16, body: bytes::Bytes) -> Result<R::An
     Ok(answer)
 }
 
-/// Which records a reader sees.
+/// The records that a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IsolationLevel {
-    /// Everything up to the high watermark: open and aborted transactions too. For audits.
+    /// Everything up to the high watermark, including open and aborted transactions. For audits.
     ReadUncommitted,
-    /// Up to the last stable offset; aborted transactions are listed, and the reader must leave them out.
+    /// Everything up to the last stable offset. Answers list aborted transactions, which the reader must skip.
     ReadCommitted,
 }
 
@@ -114,7 +112,7 @@ impl IsolationLevel {
     }
 }
 
-/// The partitions of each topic, as requests name them.
+/// Groups partitions by topic.
 pub(crate) fn by_topic(partitions: &[(&str, i32)]) -> Vec<(String, Vec<i32>)> {
     let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
     for (topic, partition) in partitions {
@@ -128,7 +126,7 @@ pub(crate) fn by_topic(partitions: &[(&str, i32)]) -> Vec<(String, Vec<i32>)> {
 
 #[cfg(test)]
 pub(crate) mod oracle {
-    //! The independent implementation of the protocol that ours is held against.
+    //! The independent implementation of the protocol, as a reference.
 
     use bytes::{Bytes, BytesMut};
     use kafka_protocol::protocol::{Decodable, Encodable};
@@ -136,7 +134,7 @@ pub(crate) mod oracle {
     use super::Request;
     use crate::wire::Writer;
 
-    /// What the oracle reads from the body that we write.
+    /// Returns what the reference decodes from our encoding.
     pub(crate) fn read<T: Decodable>(request: &impl Request, version: i16) -> T {
         let mut out = Writer::default();
         request.write(version, &mut out);
@@ -146,14 +144,14 @@ pub(crate) mod oracle {
         read
     }
 
-    /// The body that the oracle writes.
+    /// Returns the reference's encoding.
     pub(crate) fn write(answer: &impl Encodable, version: i16) -> Bytes {
         let mut body = BytesMut::new();
         answer.encode(&mut body, version).unwrap();
         body.freeze()
     }
 
-    /// Cuts and flips must give an error or another answer, never a panic.
+    /// Checks that truncated and flipped bytes give an error or another answer, and never a panic.
     pub(crate) fn survives_damage<R: Request>(version: i16, body: &Bytes) {
         for end in 0..body.len() {
             assert!(

@@ -1,7 +1,7 @@
-//! SCRAM (RFC 5802, RFC 7677) as Kafka speaks it (KIP-84): what we say, and whether the broker knows the password too.
+//! The client side of SCRAM (RFC 5802, RFC 7677) as Kafka uses it (KIP-84), including the check of the broker's proof.
 //!
-//! The user's name and password are used as their UTF-8 bytes: Kafka's own client and broker do not apply `SASLprep`,
-//! so that applying it would lock out users whose password it changes.
+//! Name and password are used as their UTF-8 bytes: Kafka's own client and broker do not apply `SASLprep`, and applying
+//! it would lock out users whose password it changes.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -12,19 +12,21 @@ use ring::{digest, hmac, pbkdf2};
 
 use crate::secret::Secret;
 
-/// The minimum of Kafka's Java client, and of RFC 7677. With fewer, our proof lets an impostor find the password by trying.
+/// The minimum of Kafka's Java client, and of RFC 7677. Fewer iterations would let an impostor find the password from
+/// our proof by trying.
 const FEWEST_ITERATIONS: u32 = 4096;
-/// A broker proves who it is only after we have computed, on each connection. This many rounds take a second or less.
-/// Kafka stores no credential of more than 16,384 (KIP-554); other brokers may follow OWASP, which recommends 600,000.
+/// A broker proves its identity only after we have computed ours, on each connection. This many iterations take a
+/// second or less. Kafka stores no credential of more than 16,384 (KIP-554); other brokers may follow OWASP, which
+/// recommends 600,000.
 const MOST_ITERATIONS: u32 = 1_000_000;
 
-/// Why an exchange ends.
+/// The reason that an exchange ends.
 type Refusal = Cow<'static, str>;
 
-/// GS2 header of a client that does not bind channels: `n,,` in base64.
+/// GS2 header of a client without channel binding: `n,,` in base64.
 const NO_BINDING: &str = "biws";
 
-/// Which hash.
+/// The hash function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
     Sha256,
@@ -54,7 +56,7 @@ impl Hash {
     }
 }
 
-/// An exchange that has begun. No `Debug`: it holds the password.
+/// An exchange before the broker's challenge. No `Debug`: it holds the password.
 pub(crate) struct Scram {
     hash: Hash,
     password: Secret,
@@ -69,7 +71,7 @@ pub(crate) struct Proof {
 }
 
 impl Scram {
-    /// Begins, and gives the first message. `nonce` must be fresh, printable, and hold no comma.
+    /// Returns the exchange and its first message. `nonce` must be fresh, printable, and without a comma.
     pub(crate) fn begin(
         hash: Hash,
         username: &str,
@@ -90,10 +92,10 @@ impl Scram {
         )
     }
 
-    /// Answers the broker's challenge.
+    /// Returns the response to the broker's challenge.
     pub(crate) fn prove(self, server_first: &[u8]) -> Result<(Proof, String), Refusal> {
         let challenge =
-            std::str::from_utf8(server_first).map_err(|_| "its challenge is no text")?;
+            std::str::from_utf8(server_first).map_err(|_| "its challenge is not text")?;
         let nonce = attribute(challenge, 'r').ok_or("its challenge has no nonce")?;
         // a broker that does not extend our nonce replays an old exchange
         if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
@@ -142,9 +144,9 @@ impl Scram {
 }
 
 impl Proof {
-    /// Whether the broker proved that it knows the password, so that it is not just anybody who took it.
+    /// Checks the broker's proof that it knows the password, which an impostor does not.
     pub(crate) fn check(&self, server_last: &[u8]) -> Result<(), &'static str> {
-        let last = std::str::from_utf8(server_last).map_err(|_| "its last message is no text")?;
+        let last = std::str::from_utf8(server_last).map_err(|_| "its last message is not text")?;
         let signature = attribute(last, 'v')
             .and_then(|signature| STANDARD.decode(signature).ok())
             .ok_or("it does not prove that it knows the password")?;
@@ -248,7 +250,7 @@ mod tests {
                 b"r=rOprNGfwEbeRWgbNEkqOx,s=AA==,i=-4096",
                 "its challenge has no number of iterations",
             ),
-            (b"\xff", "its challenge is no text"),
+            (b"\xff", "its challenge is not text"),
         ] {
             assert_eq!(
                 begin("user").0.prove(challenge).err().as_deref(),
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_asks_for_too_few_iterations_gets_no_proof_to_guess_by() {
+    fn too_few_iterations_get_no_proof() {
         for few in ["0", "1", "4095"] {
             let refusal = answer_to(few).unwrap_err();
             assert!(

@@ -1,8 +1,8 @@
-//! Text that must never be seen.
+//! Text that must not be shown.
 
 use std::fmt;
 
-/// A password, a private key, or anything else that no log, error or `Debug` output may hold.
+/// A password, a private key, or other text that no log, error or `Debug` output may contain.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -13,7 +13,7 @@ impl Secret {
         Self(text)
     }
 
-    /// The text itself, for the one place that needs it.
+    /// Returns the text, for the code that needs it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! One TCP connection that never blocks, with TLS or without.
+//! A non-blocking TCP connection, with or without TLS.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::frame::Arriving;
 use crate::properties::{Family, Properties};
 
-/// The TLS library reads 4 KiB at a time from what it is given; this saves it from a system call for each.
+/// The TLS library reads 4 KiB at a time; this buffer saves a system call for each.
 const TLS_READ_AHEAD: usize = 256 * 1024;
 
 /// A byte stream to a broker.
@@ -24,7 +24,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Begins to connect; the socket becomes writable when that has succeeded or failed.
+    /// Starts to connect; the socket becomes writable when that has succeeded or failed.
     pub(crate) fn open(
         address: SocketAddr,
         host: &str,
@@ -74,7 +74,7 @@ impl Stream {
         self.tcp().as_fd()
     }
 
-    /// Whether TLS itself has something to send.
+    /// Returns whether TLS has data to send.
     pub(crate) fn wants_write(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -86,7 +86,7 @@ impl Stream {
 impl Arriving for Stream {
     fn arrive(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         match self {
-            // into memory that was not cleared before, as much as there is in one call
+            // into uninitialized memory, as much as one call returns
             Self::Plain(tcp) if into.capacity() - into.len() <= most => {
                 Ok(rustix::io::read(&*tcp, spare_capacity(into))?)
             }
@@ -96,12 +96,12 @@ impl Arriving for Stream {
     }
 }
 
-/// The same of anything that can be read.
+/// Reads from any source.
 fn some(source: &mut impl Read, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
     let before = into.len();
     let limit = u64::try_from(most).unwrap_or(u64::MAX);
     match source.take(limit).read_to_end(into) {
-        // it keeps what it has read
+        // the read data is kept
         Err(error) if error.kind() == ErrorKind::WouldBlock && into.len() > before => {
             Ok(into.len() - before)
         }
@@ -121,7 +121,7 @@ pub(crate) struct TlsStream {
 }
 
 impl Read for TlsStream {
-    /// Reads from the connection until there is plain text, so that nothing stays behind where poll(2) cannot see it.
+    /// Reads from the connection until plain text is available, so that nothing stays where poll(2) cannot see it.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.session.reader().read(into) {
@@ -130,7 +130,7 @@ impl Read for TlsStream {
             }
             self.session.read_tls(&mut self.tcp)?;
             if let Err(error) = self.session.process_new_packets() {
-                // the alert that tells the other side why; it may not get through any more
+                // the alert with the reason; it may not arrive
                 let _ = self.session.write_tls(self.tcp.get_mut());
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
@@ -156,7 +156,7 @@ impl Write for TlsStream {
     }
 }
 
-/// The addresses of a host, in the resolver's order. Asks the system's resolver, which has its own patience.
+/// Returns the addresses of a host in the resolver's order. Blocks for as long as the system's resolver does.
 pub(crate) fn resolve(host: &str, port: u16, family: Family) -> io::Result<Vec<SocketAddr>> {
     let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()?
@@ -175,8 +175,8 @@ pub(crate) fn resolve(host: &str, port: u16, family: Family) -> io::Result<Vec<S
     Ok(found)
 }
 
-/// The same from another one on with every turn: the first may be one that never answers, such as an IPv6 address
-/// where packets of that kind get lost, and the time for an attempt is over then.
+/// Rotates addresses by `turn`: the first one may never answer, such as an IPv6 address whose packets are dropped, and
+/// use up the time of an attempt.
 pub(crate) fn in_turn(addresses: Vec<SocketAddr>, turn: usize) -> VecDeque<SocketAddr> {
     let mut addresses = VecDeque::from(addresses);
     let first = turn.checked_rem(addresses.len()).unwrap_or(0);
@@ -193,7 +193,7 @@ mod tests {
     use crate::frame::Arriving as _;
 
     #[test]
-    fn what_arrives_is_taken_up_to_what_was_asked_for_whatever_room_there_is() {
+    fn a_read_takes_at_most_the_requested_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, _) = listener.accept().unwrap();

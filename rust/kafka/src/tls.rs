@@ -1,4 +1,4 @@
-//! TLS with rustls on ring: trust, identity, and how far a certificate is checked.
+//! TLS with rustls on ring: trust, client certificate, and verification.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use rustls::{
 use crate::error::Error;
 use crate::properties::{Pem, Tls, Trust, Verification};
 
-/// Reads certificates and keys from where they lie, once for all connections.
+/// Reads certificates and keys, once for all connections.
 pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, Error> {
-    // named here and not installed for the process, which may hold other users of rustls
+    // passed explicitly and not installed for the process, which may have other users of rustls
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let refuse = |property: &str, error: &dyn std::fmt::Display| Error::BadProperty {
         property: property.to_owned(),
@@ -44,7 +44,7 @@ pub(crate) fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// What was given in the configuration stays wrong; a file may be about to be replaced.
+/// Returns the error of invalid material: text stays invalid, but a file may be being replaced.
 fn wrong(property: &str, pem: &Pem, reason: String) -> Error {
     let property = property.to_owned();
     match pem {
@@ -53,7 +53,7 @@ fn wrong(property: &str, pem: &Pem, reason: String) -> Error {
     }
 }
 
-/// Certificates in PEM text, a PEM file, or all PEM files of a folder.
+/// Reads certificates from PEM text, a PEM file, or all PEM files of a folder.
 fn certificates(property: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Error> {
     let bad = |reason: String| wrong(property, pem, reason);
     let found = match pem {
@@ -76,7 +76,7 @@ fn read_certificates(pem: &[u8]) -> Certificates {
         .map_err(|error| format!("its PEM is broken: {error}"))
 }
 
-/// OpenSSL's folders hold other things too (links, revocation lists): what is no certificate is passed over.
+/// Reads a folder as OpenSSL uses them: it holds other files, too (links, revocation lists), which are skipped.
 fn folder(path: &Path) -> std::io::Result<Certificates> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path)? {
@@ -101,7 +101,7 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Error> {
         Pem::Inline(text) => text.reveal().as_bytes().to_vec(),
         Pem::File(path) => read(property, path)?,
     };
-    // the library's own message could quote what it read
+    // the library's own message could quote the key
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         let reason = "there is no unencrypted PEM private key in it";
         wrong(property, pem, reason.to_owned())
@@ -112,7 +112,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     match trust {
         Trust::System => {
-            // systems carry certificates that are out of date or odd: those that can be used are
+            // systems have expired and odd certificates: the usable ones are taken
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Trust::Authorities(pem) => {
@@ -126,7 +126,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Checks as much of a certificate as the configuration asks for, and always the handshake's signature.
+/// Verifies a certificate to the configured extent, and always the handshake's signature.
 #[derive(Debug)]
 struct Verifier {
     full: Option<Arc<WebPkiServerVerifier>>,
@@ -170,7 +170,7 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         match full.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // the name is looked at last, so this says that the chain is good
+            // the name is checked last, so this error means that the chain is good
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.verification == Verification::Chain => Ok(ServerCertVerified::assertion()),

@@ -10,17 +10,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub struct TopicId(pub [u8; 16]);
 
 impl TopicId {
-    /// What brokers say when there is none.
+    /// The id that brokers report when there is none.
     pub const NONE: Self = Self([0; 16]);
 
-    /// Reads what Kafka's tools write.
+    /// Parses the form of Kafka's tools.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         bytes.try_into().ok().map(Self)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no id.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::NONE
@@ -28,7 +28,7 @@ impl TopicId {
 }
 
 impl fmt::Display for TopicId {
-    /// As Kafka's tools write it: URL-safe base64.
+    /// Writes URL-safe base64, as Kafka's tools do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
@@ -50,7 +50,7 @@ pub struct TopicPartition {
 }
 
 impl TopicPartition {
-    /// A partition of a topic.
+    /// Returns a partition of a topic.
     pub fn new(topic: impl Into<String>, partition: i32) -> Self {
         Self {
             topic: topic.into(),

@@ -17,27 +17,28 @@ pub use eomirror_core::transaction::SourceRange;
 pub use producer::TRANSACTIONS_V2;
 pub use producer::TransactionalProducer;
 
-/// A batch that is in the target's log, visible when its transaction is committed.
+/// A batch in the target's log, visible once its transaction is committed.
 pub type Acknowledgement = Acknowledged<TopicPartition>;
 
-/// Whose transactions, and how much at once.
+/// Identity and limits of a producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerSettings {
-    /// Names the producer across restarts: whoever opens it last fences the others.
+    /// Identifies the producer across restarts: the last one to open it fences the others.
     pub transactional_id: String,
-    /// How long the coordinator lets a transaction be open before it aborts it; brokers refuse more than their
+    /// Time after which the coordinator aborts an open transaction; brokers refuse more than
     /// `transaction.max.timeout.ms`.
     pub transaction_timeout: Duration,
-    /// Bytes of batches that may be unacknowledged before [`TransactionalProducer::room`] is used up.
+    /// Bytes of unacknowledged batches at which [`TransactionalProducer::room`] is used up.
     pub budget: usize,
     /// Bytes in one request, beyond its first batch. Brokers refuse more than `socket.request.max.bytes` (100 MiB).
     pub request_bytes: usize,
-    /// How long a leader may wait for its followers before it says so.
+    /// Time that a leader may wait for its followers before it reports an error.
     pub request_timeout: Duration,
 }
 
 impl ProducerSettings {
-    /// 15 s, 16 MiB and 4 MiB. Twice as much takes a tenth less CPU at 1 kB (bench/README), and 15 MiB more of each lane.
+    /// Returns settings of 15 s, 16 MiB and 4 MiB. Twice the budget takes a tenth less CPU at 1 kB (bench/README), and
+    /// 15 MiB more of each lane.
     #[must_use]
     pub fn new(transactional_id: impl Into<String>, properties: &Properties) -> Self {
         Self {

@@ -1,19 +1,19 @@
-//! The primitive types of Kafka's wire protocol: read with bounds, and written.
+//! The primitive types of Kafka's wire protocol: a reader with bounds, and a writer.
 //!
 //! Source: <https://kafka.apache.org/protocol#protocol_types>, KIP-482 for compact types and tagged fields.
 //!
-//! Why not a crate: the generated decoders of `kafka-protocol` 0.18 reserve memory for as many elements as a length
-//! field claims before they read one, so that 8 wrong bytes end the process. A Spark worker that reads from a broker,
-//! through who knows what proxies, must survive them. The crate is the independent encoder of our tests.
+//! No crate is used, because the generated decoders of `kafka-protocol` 0.18 reserve memory for as many elements as a
+//! length field claims before they read one: 8 wrong bytes end the process. A Spark worker that reads from a broker,
+//! perhaps through proxies, must survive them. The crate is the independent encoder of our tests.
 
 use bytes::Bytes;
 
 use crate::topic::TopicId;
 
-/// Bytes that are not what they should be.
+/// Bytes that violate the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeError {
-    /// What is wrong.
+    /// The violation.
     pub(crate) reason: &'static str,
 }
 
@@ -23,7 +23,7 @@ const fn broken<T>(reason: &'static str) -> Read<T> {
     Err(DecodeError { reason })
 }
 
-/// Reads from a frame. What it hands out as [`Bytes`] shares the frame's memory.
+/// Reads a frame. [`Bytes`] that it returns share the frame's memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
     bytes: Bytes,
@@ -38,12 +38,12 @@ impl Reader {
         self.bytes.len()
     }
 
-    /// What has not been read yet.
+    /// Returns the unread bytes.
     pub(crate) fn rest(self) -> Bytes {
         self.bytes
     }
 
-    /// That nothing is left over: an answer that was read by the wrong schema seldom ends where it should.
+    /// Checks that no bytes are left: an answer that was read by the wrong schema seldom ends where it should.
     pub(crate) fn finish(self) -> Read<()> {
         if self.bytes.is_empty() {
             Ok(())
@@ -104,7 +104,7 @@ impl Reader {
         broken("a length does not fit 32 bits")
     }
 
-    /// The length of a compact string, array or byte field; None for null.
+    /// Reads the length of a compact string, array or byte field; None for null.
     fn compact_length(&mut self) -> Read<Option<usize>> {
         let length = self.varint()?;
         match length.checked_sub(1) {
@@ -120,7 +120,7 @@ impl Reader {
         let bytes = self.take(length)?;
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(text.to_owned()),
-            Err(_) => broken("a string is no UTF-8"),
+            Err(_) => broken("a string is not UTF-8"),
         }
     }
 
@@ -170,8 +170,8 @@ impl Reader {
         }
     }
 
-    /// An array whose items take at least `smallest` bytes each on the wire: a length field that claims more than the
-    /// frame holds is refused. Memory beyond the bytes present is allocated only for items that were read.
+    /// Reads an array whose items take at least `smallest` bytes each on the wire. A length that exceeds the frame is
+    /// refused. Memory beyond the frame's size is reserved only for items that were read.
     pub(crate) fn nullable_compact_array<T>(
         &mut self,
         smallest: usize,
@@ -222,14 +222,13 @@ impl Reader {
         Ok(items)
     }
 
-    /// How many items take as much memory as the bytes that are left. An item can be much larger in memory than on the
-    /// wire, so the length field alone must not decide what is reserved.
+    /// Returns the number of items that take as much memory as the unread bytes. An item can be much larger in memory
+    /// than on the wire, so the length field must not decide how much is reserved.
     fn affordable<T>(&self) -> usize {
         self.remaining() / size_of::<T>().max(1)
     }
 
-    /// Tagged fields: `field` gets each tag with a reader of its bytes alone, and may leave unread what it does not
-    /// know.
+    /// Reads tagged fields. `field` gets each tag with a reader of its bytes, and may leave unknown ones unread.
     pub(crate) fn tags(&mut self, mut field: impl FnMut(u32, &mut Self) -> Read<()>) -> Read<()> {
         let count = self.varint()?;
         for _ in 0..count {
@@ -249,19 +248,19 @@ impl Reader {
     }
 }
 
-/// From this size on, bytes are sent from where they are. Below it, copying costs less than one more piece.
+/// Bytes from this size on are sent without a copy. Below, a copy costs less than one more piece.
 const WORTH_A_PIECE: usize = 4096;
 
-/// Writes a frame, in pieces: large bytes stay where they are.
+/// Writes a frame in pieces: large bytes are not copied.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// What comes before `bytes`.
+    /// The pieces before `bytes`.
     pieces: Vec<Bytes>,
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// The whole frame, its length first. Requests are small: one over 2 GiB is a fault here.
+    /// Returns the whole frame, with its length. Requests are small: one over 2 GiB is a bug.
     pub(crate) fn into_frame(mut self) -> Vec<Bytes> {
         self.cut();
         let size: usize = self.pieces.iter().map(Bytes::len).sum();
@@ -329,7 +328,7 @@ impl Writer {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// Compact bytes that lie in two places.
+    /// Writes compact bytes from two slices.
     pub(crate) fn compact_pieces(&mut self, head: &[u8], body: &Bytes) {
         self.compact_length(head.len() + body.len());
         self.bytes.extend_from_slice(head);
@@ -405,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn a_length_field_reserves_no_more_memory_than_the_bytes_that_are_left() {
+    fn a_length_reserves_at_most_the_memory_of_the_bytes_left() {
         type Large = [u64; 8];
         let reader = Reader::new(Bytes::from(vec![0; 3000]));
         assert_eq!(reader.affordable::<Large>(), 3000 / 64);
         assert_eq!(reader.affordable::<()>(), 3000);
-        // 1,000 items of 3 bytes are claimed, and the second is not there
+        // 1,000 items of 3 bytes are claimed, and the second is missing
         let mut claims = Writer::default();
         claims.compact_length(1000);
         claims.bytes.extend([0; 3000]);

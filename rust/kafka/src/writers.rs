@@ -1,7 +1,7 @@
-//! Which transactional ids have written to partitions, as far as brokers remember.
+//! Looks up the transactional ids that have written to partitions, as far as brokers remember.
 //!
-//! A leader remembers a producer for a day (`producer.id.expiration.ms`), a coordinator a transactional id for a week
-//! (`transactional.id.expiration.ms`): what is found is proof, what is not found is none.
+//! A leader remembers a producer for a day (`producer.id.expiration.ms`), and a coordinator a transactional id for a
+//! week (`transactional.id.expiration.ms`). So a result is proof, and an empty one is none.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::protocol::{Request, by_topic};
 use crate::topic::TopicPartition;
 
 impl Client {
-    /// Partitions with the transactional ids that have written there; a producer without one is left out.
+    /// Returns partitions with the transactional ids that have written there; producers without one are left out.
     pub fn writers(
         &mut self,
         partitions: &[(&str, i32)],
@@ -44,7 +44,7 @@ impl Client {
             producer_ids: wrote.keys().copied().collect(),
         };
         let what = ListTransactions::API.name;
-        // each coordinates ids of its own
+        // each coordinator has its own ids
         let brokers: Vec<i32> = self.cached_metadata().brokers().keys().copied().collect();
         let mut writers = Vec::new();
         for broker in brokers {

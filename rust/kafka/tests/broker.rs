@@ -1,8 +1,8 @@
-//! Against a real broker: `EOMIRROR_BOOTSTRAP=host:port EOMIRROR_TOPIC=name cargo test -p eomirror-plane --test broker`,
-//! where the topic has three partitions.
+//! Tests on a real broker: `EOMIRROR_BOOTSTRAP=host:port EOMIRROR_TOPIC=name cargo test -p eomirror-kafka --test
+//! broker`, where the topic has three partitions.
 //!
-//! Without the variables the tests say so and pass; `tests/interop/test_native_fetch.py` starts the brokers, writes the
-//! records and compares them.
+//! Without the variables the tests report that and pass. `tests/interop/test_native_fetch.py` starts the brokers,
+//! writes the records and compares them.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -15,7 +15,7 @@ use eomirror_kafka::{
     Outcome, Properties, Stop, SystemClock,
 };
 
-/// A client, unless no broker is named.
+/// Returns a client, unless no broker is given.
 fn client() -> Option<(Client, Limits)> {
     let Ok(servers) = std::env::var("EOMIRROR_BOOTSTRAP") else {
         eprintln!("skipped: EOMIRROR_BOOTSTRAP names no broker");
@@ -32,7 +32,7 @@ fn client() -> Option<(Client, Limits)> {
     ))
 }
 
-/// A topic without records, unless none is named.
+/// Returns a topic without records, unless none is given.
 fn topic() -> Option<String> {
     let named = std::env::var("EOMIRROR_TOPIC").ok();
     if named.is_none() {
@@ -74,7 +74,7 @@ fn a_topic_that_does_not_exist_is_a_fact_and_is_not_created() {
 }
 
 #[test]
-fn offsets_of_a_topic_that_does_not_exist_time_out_with_the_reason() {
+fn offsets_of_a_missing_topic_time_out_with_the_reason() {
     let Some((mut client, _)) = client() else {
         return;
     };
@@ -96,8 +96,7 @@ fn offsets_of_a_topic_that_does_not_exist_time_out_with_the_reason() {
     );
 }
 
-/// A broker that is told of a partition, and to forget it, in one request of a session does both in this order, and
-/// never speaks of it again.
+/// A broker that is told to add and to forget a partition in one request does both in this order, and never returns it.
 #[test]
 fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
     let Some(((client, limits), topic)) = client().zip(topic()) else {
@@ -121,10 +120,10 @@ fn a_partition_that_is_assigned_anew_beside_others_is_spoken_of() {
     assert!(supported.contains(&0), "{polled:?}");
 }
 
-/// A source that was restored from an older state has older epochs only. Its leader says no more than that the offset is
-/// out of range, though the log has been written on beyond it.
+/// A source restored from an older state has older epochs only. Its leader only reports that the offset is out of
+/// range, although the log has been written beyond it.
 #[test]
-fn a_log_that_has_never_had_the_epoch_before_the_position_is_another_one() {
+fn a_log_without_the_positions_epoch_is_another_log() {
     let Some(((client, limits), topic)) = client().zip(topic()) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What a client makes of peers that do not behave. No broker: each peer is a thread with a script.
+//! The client's reaction to peers that violate the protocol. Each peer is a scripted thread.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use eomirror_kafka::{Client, Clock as _, Error, Kind, Properties, SystemClock};
 
-/// Serves every connection by `script`, and gives the port.
+/// Serves every connection by `script`, and returns the port.
 fn peer(script: impl Fn(TcpStream) + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,7 +64,7 @@ fn a_peer_that_never_answers_costs_the_deadline_and_no_more() {
 }
 
 #[test]
-fn a_name_without_an_address_is_asked_for_again_and_again_also_without_a_pause() {
+fn an_unresolved_name_is_retried_without_a_busy_loop() {
     let nowhere = [
         ("broker.address.family", "v6"),
         ("reconnect.backoff.ms", "0"),
@@ -158,8 +158,8 @@ fn a_listener_that_does_not_speak_tls_is_recognised() {
 }
 
 #[test]
-fn one_that_answers_nonsense_does_not_speak_for_one_that_is_away() {
-    // nobody listens there now
+fn a_malformed_peer_does_not_speak_for_an_unreachable_one() {
+    // a port without a listener
     let away = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -180,7 +180,7 @@ fn one_that_answers_nonsense_does_not_speak_for_one_that_is_away() {
 
 #[test]
 fn one_good_server_is_enough() {
-    // the second one is heard of only because it is tried although the first one hangs
+    // the second one is reached only because it is tried while the first one hangs
     let hangs = peer(|stream| {
         thread::sleep(LONG);
         drop(stream);

@@ -1,6 +1,6 @@
-//! How what was left open is ended by a client that may be gone at any moment (docs/adr/0012).
+//! Ending hanging transactions with a client that may be killed at any moment (docs/adr/0012).
 //!
-//! The coordinator is a thread with a script, as in `scripted`.
+//! The coordinator is a scripted thread.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -33,11 +33,11 @@ const CONCURRENT_TRANSACTIONS: i16 = 51;
 const INVALID_TXN_STATE: i16 = 48;
 const AUTHORIZATION_FAILED: i16 = 29;
 
-/// What the coordinator says to a pair of requests; None: the connection ends instead of that answer.
+/// The coordinator's answers to a pair of requests; None closes the connection instead.
 type Said = (Option<i16>, Option<i16>);
 
-/// A coordinator that answers `AddPartitionsToTxn` when it has been told to end the transaction as well, or to nobody.
-/// Repeats the last line of its script; tells which requests came.
+/// A coordinator that answers `AddPartitionsToTxn` only once the end of the transaction is requested, too. Repeats the
+/// last line of its script; reports the requests.
 fn coordinator(script: &'static [Said]) -> (u16, Receiver<i16>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -138,7 +138,7 @@ fn partitions(code: i16) -> AddPartitionsToTxnResponse {
     AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(vec![topic])
 }
 
-/// Ends what is open in two partitions, and tells which requests that took.
+/// Ends a hanging transaction in two partitions, and returns the requests that took.
 fn end(script: &'static [Said]) -> (Result<Identity, Error>, Vec<i16>) {
     let (port, seen) = coordinator(script);
     let server = format!("127.0.0.1:{port}");
@@ -171,9 +171,9 @@ fn is_ours(ended: &Result<Identity, Error>) -> bool {
         })
 }
 
-/// EO-8: who dies between the two has opened a transaction that is aborted later, and with it what was committed.
+/// EO-8: a client killed between the two leaves a transaction that is aborted later, and with it the committed records.
 #[test]
-fn the_end_of_a_transaction_is_on_its_way_before_its_beginning_is_answered() {
+fn the_end_is_sent_before_the_beginning_is_answered() {
     let (ended, seen) = end(&[(Some(0), Some(0))]);
     assert!(is_ours(&ended), "{ended:?}");
     assert_eq!(seen, [ADD, END]);
@@ -190,7 +190,7 @@ fn both_are_asked_again_while_partitions_cannot_be_added() {
     assert_eq!(seen, [ADD, END, ADD, END, ADD, END]);
 }
 
-/// A second beginning behind an end whose answer was lost would open another transaction.
+/// A second start after an end whose answer was lost would open another transaction.
 #[test]
 fn only_the_end_is_asked_again_once_partitions_were_added() {
     let (ended, seen) = end(&[

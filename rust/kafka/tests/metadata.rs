@@ -1,4 +1,5 @@
-//! What a fetcher does while nobody says who leads, and when it is told to begin anew. Brokers are threads with scripts.
+//! The fetcher's behaviour while leaders are unknown, and when the client has to return to its bootstrap servers.
+//! Brokers are scripted threads.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -31,13 +32,13 @@ const TOPIC_ID: Uuid = Uuid::from_bytes([7; 16]);
 const REBOOTSTRAP_REQUIRED: i16 = 129;
 const NOT_LEADER: i16 = 6;
 
-/// What a broker says.
+/// The broker's answers.
 #[derive(Default)]
 struct Script {
     metadata: Mutex<MetadataResponse>,
-    /// Of each partition that is fetched.
+    /// Error code of each fetched partition.
     code: Mutex<i16>,
-    /// How often it was asked for metadata.
+    /// Number of Metadata requests.
     asked: AtomicUsize,
 }
 
@@ -51,7 +52,7 @@ impl Script {
     }
 }
 
-/// Starts a broker; gives its port.
+/// Starts a broker and returns its port.
 fn broker() -> (u16, Arc<Script>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -91,7 +92,7 @@ fn answer(script: &Script, asked: Asked) -> Bytes {
                     .with_error_code(code)
                     .with_offset(90)
             };
-            // of a partition that nobody has asked about, too
+            // of an unrequested partition, too
             let topic = ListOffsetsTopicResponse::default()
                 .with_name(TopicName(StrBytes::from_static_str("t")))
                 .with_partitions(vec![partition(0, 0), partition(7, 0), partition(8, 42)]);
@@ -157,7 +158,7 @@ fn who_leads_is_asked_for_less_and_less_often_while_nobody_does() {
         .poll(SystemClock.now() + Duration::from_secs(3))
         .unwrap();
     assert!(polled.is_empty());
-    // one of connect(), and pauses of 0.1, 0.2, 0.4, 0.8 and 1 s between the others, which are spread by a fifth
+    // one of connect(), and pauses of 0.1, 0.2, 0.4, 0.8 and 1 s between the others, spread by a fifth
     let asked = script.asked();
     assert!((5..=9).contains(&asked), "{asked} times in 3 s");
     script.says(support::metadata(port, TOPIC_ID, &[0]));
@@ -177,7 +178,7 @@ fn where_the_leader_is_is_asked_again_when_nobody_has_said_it() {
     assert!(polled.is_empty());
     assert_eq!(
         fetcher.stalled()[0].reason,
-        "nobody says where broker 7 is, which leads it"
+        "the address of its leader, broker 7, is not known"
     );
     script.says(support::metadata(port, TOPIC_ID, &[0]));
     let polled = fetcher
@@ -200,7 +201,7 @@ fn a_broker_that_knows_of_no_broker_yet_is_not_believed() {
     let mut fetcher = fetcher(port);
     assert_eq!(fetcher.client().cached_metadata().brokers().len(), 1);
     gives_records(&mut fetcher);
-    // what is known is not lost by it
+    // the known metadata is not lost
     script.says(MetadataResponse::default());
     let error = fetcher
         .client()
@@ -243,9 +244,15 @@ fn why_an_offset_is_not_told_is_named() {
         listed.unwrap_err().to_string()
     };
     let error = why(1);
-    assert!(error.ends_with("broker 1 says nothing of t-1"), "{error}");
+    assert!(
+        error.ends_with("broker 1 did not answer for t-1"),
+        "{error}"
+    );
     let error = why(2);
-    assert!(error.contains("t-2: the topic is said to have"), "{error}");
+    assert!(
+        error.contains("t-2: the topic has no such partition"),
+        "{error}"
+    );
     let mut forbidden = support::metadata(port, Uuid::nil(), &[]);
     forbidden.topics[0].error_code = 29;
     script.says(forbidden);
@@ -254,7 +261,7 @@ fn why_an_offset_is_not_told_is_named() {
 }
 
 #[test]
-fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
+fn a_rebootstrap_request_returns_to_the_bootstrap_servers() {
     let (front, door) = broker();
     let (old, leaving) = broker();
     let (new, staying) = broker();
@@ -262,7 +269,7 @@ fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     leaving.says(support::metadata(old, TOPIC_ID, &[0]));
     let mut fetcher = fetcher(front);
     gives_records(&mut fetcher);
-    // the cluster is somewhere else now, and those that were it say so
+    // the cluster has moved, and the former brokers say so
     let gone = MetadataResponse::default().with_error_code(REBOOTSTRAP_REQUIRED);
     leaving.says(gone.clone());
     *leaving.code.lock().unwrap() = NOT_LEADER;
@@ -278,7 +285,7 @@ fn a_broker_that_has_us_begin_anew_is_left_for_the_bootstrap_servers() {
     door.says(support::metadata(new, TOPIC_ID, &[0]));
     staying.says(support::metadata(new, TOPIC_ID, &[0]));
     gives_records(&mut fetcher);
-    assert_eq!(leaving.asked(), before, "nobody went back there");
+    assert_eq!(leaving.asked(), before, "no request went back there");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! What a fetcher makes of brokers that throttle, fall silent, or die in the middle of an answer.
+//! The fetcher's reaction to brokers that throttle, become unresponsive, or die in the middle of an answer.
 //!
-//! The broker is a thread with a script, because a real one does these things when it likes. It speaks through the
-//! independent implementation of the protocol that the unit tests use.
+//! The broker is a scripted thread, because a real one does these things at random. It uses the independent
+//! implementation of the protocol that the unit tests use.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -31,18 +31,18 @@ use kafka_protocol::protocol::{Decodable as _, StrBytes};
 use support::{Asked, framed};
 use uuid::Uuid;
 
-/// What the broker does with a Fetch.
+/// The broker's reaction to a Fetch.
 #[derive(Clone, Copy)]
 enum Reply {
-    /// Records, and a wish to be left alone for so many milliseconds.
+    /// Records, and a requested pause in ms.
     Records { throttle_ms: i32 },
     /// An error code for the partition.
     Code(i16),
-    /// Nothing, ever.
+    /// No answer, ever.
     Silence,
     /// Half an answer, then the end of the connection.
     Half,
-    /// The answer to a request that nobody has made.
+    /// The answer to a request that was never sent.
     Stray,
 }
 
@@ -52,7 +52,7 @@ struct Seen {
     version: i16,
     offset: i64,
     leader_epoch: i32,
-    /// Which connection it came over, in the order in which they were opened.
+    /// Number of its connection, in the order of opening.
     connection: usize,
 }
 
@@ -61,12 +61,12 @@ struct Broker {
     seen: Receiver<Seen>,
 }
 
-/// How the broker presents itself.
+/// Properties of the broker.
 #[derive(Clone, Copy)]
 struct Nature {
     fetch_versions: (i16, i16),
     topic_id: Uuid,
-    /// How long credentials hold.
+    /// Validity of credentials.
     lifetime_ms: i64,
 }
 
@@ -77,7 +77,7 @@ const MODERN: Nature = Nature {
 };
 
 impl Broker {
-    /// A broker that goes through `script` with every Fetch, and repeats its last line.
+    /// A broker that follows `script` with every Fetch, and repeats its last line.
     fn start(nature: Nature, script: &'static [Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -98,7 +98,7 @@ impl Broker {
     }
 }
 
-/// Ends with the connection, or with a test that wants no more.
+/// Ends with the connection, or with the test.
 fn serve(
     mut stream: TcpStream,
     (connection, port): (usize, u16),
@@ -180,7 +180,7 @@ fn versions(nature: Nature) -> ApiVersionsResponse {
     ])
 }
 
-/// Where the log begins and ends.
+/// Returns the bounds of the log.
 fn listed(request: &mut Bytes, version: i16) -> ListOffsetsResponse {
     let asked = ListOffsetsRequest::decode(request, version).unwrap();
     let [topic] = &asked.topics[..] else {
@@ -213,7 +213,7 @@ fn fetched(nature: Nature, version: i16, throttle_ms: i32, code: i16) -> FetchRe
         .with_responses(vec![topic])
 }
 
-/// A fetcher of partition 0 from offset 5, that is patient for as long as `socket.timeout.ms` says.
+/// Returns a fetcher of partition 0 from offset 5, with this `socket.timeout.ms`.
 fn fetcher(port: u16, timeout_ms: &str) -> Fetcher {
     fetcher_with(port, timeout_ms, &[])
 }
@@ -267,7 +267,7 @@ fn a_broker_that_asks_to_be_left_alone_is_left_alone() {
 }
 
 #[test]
-fn a_position_outside_of_the_log_is_told_with_the_ends_of_the_log() {
+fn a_position_outside_of_the_log_stops_with_the_logs_bounds() {
     let broker = Broker::start(MODERN, &[Reply::Code(1)]);
     let mut fetcher = fetcher(broker.port, "60000");
     let polled = fetcher.poll(soon()).unwrap();
@@ -279,7 +279,7 @@ fn a_position_outside_of_the_log_is_told_with_the_ends_of_the_log() {
 }
 
 #[test]
-fn a_broker_that_falls_silent_is_asked_again_for_the_same() {
+fn an_unresponsive_broker_is_asked_again_for_the_same() {
     let script = &[Reply::Silence, Reply::Records { throttle_ms: 0 }];
     let broker = Broker::start(MODERN, script);
     let mut fetcher = fetcher(broker.port, "200");
@@ -313,7 +313,7 @@ fn what_got_the_answer_to_another_request_is_asked_again() {
     let polled = loop {
         match fetcher.poll(until) {
             Ok(polled) => break polled,
-            // told until the broker is asked again, for only a person can mend a broker that goes on like that
+            // reported until the broker is asked again, because an operator has to repair such a broker
             Err(error) => assert!(
                 error.to_string().ends_with("answers another request"),
                 "{error}"
@@ -327,7 +327,7 @@ fn what_got_the_answer_to_another_request_is_asked_again() {
 }
 
 #[test]
-fn a_leader_that_says_that_it_is_none_is_believed_only_for_a_while() {
+fn a_leader_that_denies_leading_is_believed_for_a_while() {
     let script = &[
         Reply::Code(6),
         Reply::Code(75),
@@ -387,7 +387,7 @@ fn a_broker_that_is_too_old_is_named() {
 }
 
 #[test]
-fn a_connection_whose_credentials_end_soon_is_replaced_before_it_is_closed() {
+fn a_connection_is_replaced_before_its_credentials_expire() {
     let nature = Nature {
         lifetime_ms: 1000,
         ..MODERN
@@ -422,7 +422,7 @@ fn a_connection_whose_credentials_end_soon_is_replaced_before_it_is_closed() {
     );
 }
 
-/// Counts how often it is asked, and is away the first time.
+/// Counts its calls, and fails the first one.
 struct Tokens {
     asked: Mutex<u32>,
 }
@@ -443,7 +443,7 @@ impl TokenSource for Tokens {
 }
 
 #[test]
-fn a_token_serves_all_connections_until_it_is_old_and_is_waited_for() {
+fn a_token_serves_all_connections_until_it_is_old() {
     let nature = Nature {
         lifetime_ms: 1000,
         ..MODERN
@@ -474,7 +474,7 @@ fn a_token_serves_all_connections_until_it_is_old_and_is_waited_for() {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    // one in vain, one in the beginning, and at least one new one; on a slow machine one for each connection
+    // one failed call, one at the start, and at least one renewal; on a slow machine one for each connection
     let asked = usize::try_from(*tokens.asked.lock().unwrap()).unwrap();
     assert!(asked >= 3 && asked <= connections[2] + 2, "{asked}");
 }

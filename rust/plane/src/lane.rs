@@ -56,7 +56,7 @@ use consumer::LaneSource;
 use target::LaneTarget;
 use transaction::OpenTransaction;
 
-/// How long [`Lane::pump`] waits for the first record when the lane has caught up.
+/// Time that [`Lane::pump`] waits for the first record when the lane has caught up.
 const IDLE: Duration = Duration::from_millis(5);
 
 /// Up to this many bytes wait for the state records, to share their Produce requests.

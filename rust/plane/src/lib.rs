@@ -1,6 +1,6 @@
-//! The native plane of eomirror: lanes that move record batches from a source into transactions on a target.
+//! The native plane of eomirror: lanes that relay record batches from a source into transactions on a target.
 //!
-//! The Kafka client that they work with is `eomirror_kafka`.
+//! The lanes use the Kafka client of `eomirror_kafka`.
 
 #![forbid(unsafe_code)]
 

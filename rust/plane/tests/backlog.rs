@@ -1,6 +1,6 @@
-//! What a lane holds of its source while the target takes nothing.
+//! The memory of a lane whose target accepts nothing.
 //!
-//! Source and target are threads with a script, as in `scripted`.
+//! Source and target are scripted threads.
 
 #![allow(clippy::unwrap_used)] // a helper of a test may fail as the test itself does
 
@@ -40,15 +40,15 @@ const TOPIC: Uuid = Uuid::from_bytes([7; 16]);
 const MIB: usize = 1024 * 1024;
 /// The producer whose transaction in the source was aborted.
 const ABORTED: i64 = 5;
-/// Answers that the source has, of two batches each.
+/// Number of the source's answers, of two batches each.
 const ANSWERS: i64 = 60;
 
 /// A cluster of one broker.
 #[derive(Default)]
 struct Cluster {
-    /// How many Fetch requests it has answered with records.
+    /// Number of Fetch requests answered with records.
     answers: AtomicUsize,
-    /// Whether it takes what is produced, and says so.
+    /// It acknowledges Produce requests.
     takes: AtomicBool,
 }
 
@@ -133,12 +133,12 @@ impl Cluster {
                     .with_producer_epoch(3);
                 framed(correlation, true, &given, version)
             }
-            _ => panic!("nobody should ask for {key}"),
+            _ => panic!("no request should be {key}"),
         }
     }
 }
 
-/// A record that is mirrored, and nearly a megabyte behind it that is not.
+/// Returns a mirrored record, and nearly a megabyte of dropped ones.
 fn fetched(offset: i64) -> FetchResponse {
     let committed = batch(offset, &[1; 10], &Stamp::NONE);
     let stamp = Stamp {
@@ -172,7 +172,7 @@ fn batch(offset: i64, value: &[u8], stamp: &Stamp) -> Vec<u8> {
     batch
 }
 
-/// A lane with an open transaction that reads from offset 0, and has room for about a megabyte of everything.
+/// Returns a lane with an open transaction that reads from offset 0, with limits of about a megabyte.
 fn lane(source: Properties, target: Properties) -> Lane {
     let mut producer = ProducerSettings::new("id", &target);
     producer.budget = MIB;
@@ -203,7 +203,7 @@ fn lane(source: Properties, target: Properties) -> Lane {
 }
 
 #[test]
-fn a_target_that_takes_nothing_bounds_what_is_held_of_the_source_whatever_is_dropped_of_it() {
+fn a_stalled_target_bounds_the_memory_of_source_answers() {
     let (source, target) = (Arc::new(Cluster::default()), Arc::new(Cluster::default()));
     let mut lane = lane(source.start(), target.start());
 
@@ -212,7 +212,7 @@ fn a_target_that_takes_nothing_bounds_what_is_held_of_the_source_whatever_is_dro
         .unwrap();
 
     assert!(!pumped.drained && !pumped.full, "{pumped:?}");
-    // a megabyte on its way, three at hand, and one that is being received
+    // a megabyte in flight, three in memory, and one being received
     let answers = source.answers.load(Ordering::Relaxed);
     assert!((3..=6).contains(&answers), "{answers} answers are held");
 

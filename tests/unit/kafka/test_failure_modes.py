@@ -245,12 +245,12 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     9: (_HERE + "test_row_9_group_offsets_are_no_part_of_a_transaction",),
     10: (
-        "../rust/kafka/tests/scripted.rs::a_broker_that_falls_silent_is_asked_again_for_the_same",
+        "../rust/kafka/tests/scripted.rs::an_unresponsive_broker_is_asked_again_for_the_same",
         "faults/test_network.py::test_a_half_open_cluster_is_left_and_found_again",
     ),
     11: (
         _RELAY + "a_record_that_is_too_large_is_named_with_what_it_needs",
-        _FAILURE + "bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic",
+        _FAILURE + "unrelayable_bytes_are_damaged_refused_or_stop_their_topic",
     ),
     12: (
         _NATIVE + "test_a_batch_that_the_topic_refuses_is_named",
@@ -281,7 +281,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     18: ("faults/test_source_shapes.py::test_an_open_transaction_on_the_source_holds_its_partition_only",),
     19: (_NATIVE + "test_committed_batches_are_seen_and_aborted_ones_are_not",),
     20: ("faults/test_source_shapes.py::test_partitions_that_are_added_under_load",),
-    21: (_FETCH + "a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone",),
+    21: (_FETCH + "a_missing_partition_is_waited_for_and_then_gone",),
     22: ("faults/test_neighbours.py::test_lanes_of_every_older_layout_are_fenced",),
     23: (
         _COORDINATOR + "an_abortable_commit_leaves_only_the_abort",
@@ -295,7 +295,7 @@ NATIVE: dict[int, tuple[str, ...]] = {
     ),
     26: (
         "../rust/core/tests/batch_malformed.rs::every_flipped_bit_is_noticed_or_lies_where_no_checksum_looks",
-        _FAILURE + "bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic",
+        _FAILURE + "unrelayable_bytes_are_damaged_refused_or_stop_their_topic",
     ),
 }
 

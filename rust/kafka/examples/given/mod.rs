@@ -1,4 +1,4 @@
-//! What examples begin with: properties on standard input, because passwords do not belong on a command line.
+//! Common start of the examples: properties on standard input, because passwords do not belong on a command line.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use eomirror_kafka::{Client, Limits, Properties, SystemClock};
 
-/// Connects with the properties on standard input, lines `name=value`; empty lines mean nothing.
+/// Connects with the properties on standard input, lines `name=value`; empty lines are skipped.
 pub(crate) fn connect(deadline: Instant) -> Result<(Client, Limits), Box<dyn Error>> {
     let text = std::io::read_to_string(std::io::stdin())?;
     let mut pairs = Vec::new();

@@ -1,4 +1,4 @@
-//! What we are about with one broker: the session with it, and the request that is outstanding.
+//! Per-broker fetch state: the fetch session and the in-flight request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use eomirror_core::fetch_session::{FetchSession, SessionAsk};
 use crate::protocol::fetch::{AskedPartition, AskedTopic, FetchRequest, ForgottenTopic};
 use crate::topic::TopicId;
 
-/// What a broker is told of a partition.
+/// The state of a partition in a broker's fetch session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SentPartition {
     pub(super) name: Arc<str>,
@@ -16,17 +16,17 @@ pub(super) struct SentPartition {
     pub(super) asked: AskedPartition,
 }
 
-/// What we are about with a broker.
+/// Fetch state of one broker.
 #[derive(Debug, Default)]
 pub(super) struct BrokerSession {
     pub(super) session: FetchSession<u64, SentPartition>,
-    /// Of the request that is outstanding.
+    /// Ticket of the in-flight request.
     pub(super) ticket: Option<u64>,
-    /// Whether that is to be answered at once, also with nothing.
+    /// The in-flight request asked for an immediate answer, even an empty one.
     pub(super) hurried: bool,
 }
 
-/// `frame` with what the session has to say.
+/// Returns `frame` with the session's changes.
 pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, SentPartition>) -> FetchRequest {
     let asked = by_topic(&ask.named).into_iter();
     let forgotten = by_topic(&ask.forgotten).into_iter();
@@ -51,14 +51,15 @@ pub(super) fn request(frame: FetchRequest, ask: &SessionAsk<u64, SentPartition>)
     }
 }
 
-/// Whether a partition that was assigned anew would be named and forgotten at once, and then not be told of again.
+/// Returns whether a request would name and forget the same reassigned partition: a broker forgets last, and would
+/// never return it.
 pub(super) fn forgets_what_it_names(ask: &SessionAsk<u64, SentPartition>) -> bool {
     let place = |(_, told): &(u64, SentPartition)| (told.topic_id, told.asked.index);
     let forgotten: BTreeSet<(TopicId, i32)> = ask.forgotten.iter().map(place).collect();
     !forgotten.is_empty() && ask.named.iter().any(|one| forgotten.contains(&place(one)))
 }
 
-/// What is asked of the partitions of each topic, topics in the order in which they come first.
+/// Groups partitions by topic, in the order of each topic's first partition.
 fn by_topic(all: &[(u64, SentPartition)]) -> Vec<(&SentPartition, Vec<AskedPartition>)> {
     let mut topics: Vec<(&SentPartition, Vec<AskedPartition>)> = Vec::new();
     let mut places: BTreeMap<(&str, TopicId), usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Carries out what [`super::state`] decides: sends requests, takes answers, keeps metadata fresh.
+//! Carries out the decisions of [`super::state`]: sends requests, takes answers, refreshes metadata.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use crate::protocol::fetch::FetchRequest;
 use crate::protocol::metadata::MetadataRequest;
 use crate::topic::TopicPartition;
 
-/// Reads partitions of one cluster.
+/// Fetches partitions of one cluster.
 ///
 /// ```text
 /// let mut fetcher = Fetcher::new(client, IsolationLevel::ReadUncommitted, limits);
 /// fetcher.assign(&[Assignment::new("orders", 0, 0)]);
 /// loop {
 ///     for fetched in fetcher.poll(deadline)? {
-///         // look at the batches' headers, then say where to go on:
+///         // process the batches, then move the position:
 ///         fetcher.advance(&fetched.partition, next_offset, last_leader_epoch);
 ///     }
-///     fetcher.step()?; // optional: brokers send the next records while these are worked on
+///     fetcher.step()?; // optional: brokers send the next records meanwhile
 /// }
 /// ```
 pub struct Fetcher {
@@ -33,27 +33,27 @@ pub struct Fetcher {
     state: FetchState,
     bounds: Bounds,
     limits: Limits,
-    /// Which broker an outstanding Fetch went to.
+    /// Broker of each in-flight Fetch.
     fetches: BTreeMap<RequestId, i32>,
     metadata: Option<(RequestId, Peer)>,
     metadata_backoff: Backoff,
     metadata_due: Option<Instant>,
     metadata_asked: Option<Instant>,
     fetched: Vec<FetchedPartition>,
-    /// A failure that only a person can mend; told once, then tried again.
+    /// An error that an operator has to resolve. Reported once, then retried.
     failure: Option<Error>,
     wake_at: Option<Instant>,
-    /// In which it was made: a child that was forked from it shares the connections and must not speak.
+    /// The process that made it: a forked child shares the connections and must not use them.
     process: u32,
 }
 
 impl Fetcher {
-    /// Reads through `client`. Nothing is asked before partitions are assigned.
+    /// Returns a fetcher without partitions.
     #[must_use]
     pub fn new(mut client: Client, isolation: IsolationLevel, limits: Limits) -> Self {
         let mut state = FetchState::new(isolation, limits);
         let properties = client.network().properties();
-        // as Java's client has it: the leader is asked again when metadata is
+        // as in Java's client: the leader is asked again with every metadata refresh
         state.place(&properties.rack, properties.metadata_refresh);
         let metadata_backoff = Backoff::new(properties.metadata_backoff);
         Self {
@@ -73,73 +73,73 @@ impl Fetcher {
         }
     }
 
-    /// Replaces the partitions to read. One that is read already, from the same offset, goes on undisturbed; one that
-    /// was stopped begins anew.
+    /// Replaces the fetched partitions. One that continues from the same offset is not disturbed; a stopped one
+    /// restarts.
     pub fn assign(&mut self, assignments: &[Assignment]) {
         self.state.assign(assignments);
         self.bounds.clear();
         let state = &self.state;
-        // what stopped has been assigned anew, or is not wanted any more
+        // stopped partitions were assigned anew, or are not wanted any more
         self.fetched.retain(|fetched| {
             matches!(fetched.outcome, Outcome::Records(_))
                 && state.position(&fetched.partition) == Some(fetched.offset)
         });
-        // a new partition must not wait because another one was asked about lately
+        // a new partition must not wait for the backoff of another one
         let properties = self.client.network().properties();
         self.metadata_backoff = Backoff::new(properties.metadata_backoff);
     }
 
-    /// Says that records before `offset` were taken: the next fetch of the partition begins there. `leader_epoch` is
-    /// the partition leader epoch of the last batch before it, -1 when there is none. Also moves back, or to where
-    /// records have never been fetched. False when the partition is not assigned, or stopped.
+    /// Moves a position: the next fetch of the partition begins at `offset`. `leader_epoch` is the partition leader
+    /// epoch of the last batch before it, -1 when there is none. The position may move back, or past unfetched records.
+    /// False when the partition is not assigned, or stopped.
     pub fn advance(&mut self, partition: &TopicPartition, offset: i64, leader_epoch: i32) -> bool {
         let advanced = self.state.advance(partition, offset, leader_epoch);
         if advanced {
-            // records of the old position that nobody has seen yet
+            // records of the old position that were not handed out yet
             self.fetched
                 .retain(|fetched| fetched.partition != *partition);
         }
         advanced
     }
 
-    /// Says which batch is before the position, by its base offset, for the reader to compare it behind a lost connection;
-    /// None where it is not to be compared.
+    /// Sets the base offset of the batch before the position, which the reader compares after a lost connection. None
+    /// for no comparison.
     pub fn compare_from(&mut self, partition: &TopicPartition, base: Option<i64>) {
         self.state.compare_from(partition, base);
     }
 
-    /// The offset that is fetched next.
+    /// Returns the next offset to fetch.
     #[must_use]
     pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
         self.state.position(partition)
     }
 
-    /// Which broker a partition is read from: its leader, or a replica that is closer to `client.rack` (KIP-392). None
-    /// while that is not known.
+    /// Returns the broker that a partition is read from: its leader, or a replica closer to `client.rack` (KIP-392).
+    /// None while that is unknown.
     #[must_use]
     pub fn source(&self, partition: &TopicPartition) -> Option<i32> {
         self.state.source(partition, self.client.clock().now())
     }
 
-    /// Bytes of records that were fetched, and whose partitions have not been advanced yet; see [`Limits::budget`].
+    /// Returns the bytes of handed-out records whose partitions were not advanced yet; see [`Limits::budget`].
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.state.held_bytes()
     }
 
-    /// Whether to keep fetch sessions (KIP-227), in which brokers are told of changes only and tell only news. They are
-    /// kept unless this says otherwise; results are the same.
+    /// Sets whether fetch sessions (KIP-227) are used, in which requests and answers carry changes only. They are by
+    /// default; results are the same.
     pub fn keep_sessions(&mut self, keep: bool) {
         self.state.keep_sessions(keep);
     }
 
-    /// Sets other limits, from the next request on.
+    /// Sets limits for later requests.
     pub fn limit(&mut self, limits: Limits) {
         self.limits = limits;
         self.state.limits = limits;
     }
 
-    /// Tells brokers that its sessions are over, as far as that can be done without waiting. Happens on drop as well.
+    /// Closes the fetch sessions without waiting. Also done on drop.
     pub fn close(&mut self) {
         if self.process != std::process::id() {
             return;
@@ -155,13 +155,13 @@ impl Fetcher {
         }
     }
 
-    /// Partitions that cannot be read at the moment, and why.
+    /// Returns the partitions that cannot be read at the moment, with reasons.
     #[must_use]
     pub fn stalled(&self) -> Vec<StalledPartition> {
         self.state.stalled(self.client.clock().now())
     }
 
-    /// The client, for calls in between. They do not disturb what is being fetched.
+    /// Returns the client for other calls. They do not disturb fetching.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -171,10 +171,10 @@ impl Fetcher {
         self.client.network()
     }
 
-    /// Waits until something was fetched, or until `deadline`, and hands it out.
+    /// Waits until something was fetched, or until `deadline`, and returns it.
     ///
-    /// A partition whose records were handed out rests until [`Fetcher::advance`]. Errors are those that only a person
-    /// can mend; brokers that are away, leaders that move and topics that come late are waited for ([`Fetcher::delays`]).
+    /// A partition is fetched again only after [`Fetcher::advance`]. Errors are those that an operator has to resolve.
+    /// Brokers that are down, leader elections and topics that appear late are waited for ([`Fetcher::stalled`]).
     pub fn poll(&mut self, deadline: Instant) -> Result<Vec<FetchedPartition>, Error> {
         let clock = self.client.clock();
         loop {
@@ -190,11 +190,11 @@ impl Fetcher {
         }
     }
 
-    /// Does what can be done without waiting: takes answers, sends requests. Records stay for [`Fetcher::poll`].
+    /// Does all non-blocking work: takes answers, sends requests. Records stay for [`Fetcher::poll`].
     pub fn step(&mut self) -> Result<(), Error> {
         let now = self.client.clock().now();
         self.client.receive(now);
-        // what is sent may fail at once, which is an answer too
+        // a request may fail while it is sent, which is an answer too
         loop {
             let answers = self.client.take_inbox();
             if answers.is_empty() {
@@ -213,32 +213,33 @@ impl Fetcher {
         }
     }
 
-    /// Has the brokers that can be asked now answer at once, also with nothing: for a reader that was away and wants to
-    /// know whether there is more. [`Fetcher::step`] asks.
+    /// Makes the next requests ask for immediate answers, even empty ones: for a reader that was away and needs to know
+    /// whether more records exist. [`Fetcher::step`] sends them.
     pub fn hurry(&mut self) {
         let now = self.client.clock().now();
         self.state.hurry(self.client.cached_metadata(), now);
     }
 
-    /// Whether a broker that was hurried has not answered yet. One that cannot be reached may take its time.
+    /// Returns whether a hurried broker has not answered yet. An unreachable broker may take long.
     #[must_use]
     pub fn is_hurrying(&self) -> bool {
         self.state.is_hurrying()
     }
 
-    /// Whether all topics were asked for by id so far, so that no answer can be another topic's of the same name.
+    /// Returns whether all topics were fetched by id, so that no answer can be from a topic recreated under the same
+    /// name.
     #[must_use]
     pub const fn goes_by_id(&self) -> bool {
         self.state.goes_by_id()
     }
 
-    /// What waits to be handed out.
+    /// Returns whether records or stops wait for [`Fetcher::poll`].
     #[must_use]
     pub fn has_fetched(&self) -> bool {
         !self.fetched.is_empty()
     }
 
-    /// When [`Fetcher::step`] should be called again even if nothing arrives.
+    /// Returns the time at which [`Fetcher::step`] must be called even if nothing arrives.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Instant> {
         self.wake_at
@@ -308,14 +309,14 @@ impl Fetcher {
 
     fn ask_metadata(&mut self, now: Instant) {
         let network = self.client.network();
-        // somebody else may know
+        // another broker may know
         let unanswered = self
             .metadata
             .take_if(|(_, peer)| network.is_unresponsive(*peer, now));
         if unanswered.is_some() {
             self.metadata_due = Some(now);
         }
-        // a controller takes its time to notice as well, so again and again
+        // the controller needs time to notice, too, so this is repeated
         if network.has_unresponsive_broker(now) {
             let again = self
                 .metadata_asked
@@ -373,12 +374,12 @@ impl Fetcher {
                 State::Opening => {}
                 State::Resting { until, last } => {
                     self.wake(Some(until));
-                    // one that is known, and has not failed, only wants to be left alone
+                    // a known broker without an error is only throttling us
                     let known = self.client.network().is_known(Peer::Broker(broker));
                     let reason = match &last {
                         Some(error) => error.to_string(),
                         None if known => continue,
-                        None => format!("nobody says where broker {broker} is, which leads it"),
+                        None => format!("the address of its leader, broker {broker}, is not known"),
                     };
                     let metadata = self.client.cached_metadata();
                     self.state.unreachable(broker, &reason, metadata, now);

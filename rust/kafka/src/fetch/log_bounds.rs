@@ -1,11 +1,11 @@
-//! Where the log of a partition begins and ends whose position is not within it.
+//! Looks up the bounds of a log that does not contain the position.
 //!
-//! A leader that answers `OFFSET_OUT_OF_RANGE` says neither: its answer has -1 in both places (Kafka's `ReplicaManager`).
-//! So it is asked for both, beside everything else, and the partition's stop is handed out when it has answered.
+//! A leader that answers `OFFSET_OUT_OF_RANGE` has -1 in both fields (Kafka's `ReplicaManager`). So it is asked for
+//! both offsets, without blocking other partitions, and the stop is reported with its answer.
 //!
-//! It answers so, too, when it has never heard of the epoch that the last record before the position had, because all of
-//! its own are older (Kafka's `Partition`): a source that was restored from an older state, and written on beyond the
-//! position. Its log is another one then, though the position is within it.
+//! It also answers so when all of its epochs are older than the epoch before the position (Kafka's `Partition`). Then
+//! the source was restored from an older state and written beyond the position: it is another log, although it contains
+//! the offset.
 
 use std::time::{Duration, Instant};
 
@@ -16,35 +16,35 @@ use crate::network::{Answer, Peer, RequestId};
 use crate::protocol::IsolationLevel;
 use crate::protocol::list_offsets::{AskedOffset, ListOffsetsRequest};
 
-/// A partition that has stopped, and what is known of its log.
+/// A stopped partition, and what is known of its log.
 struct Waiting {
     stopped: FetchedPartition,
-    /// Leader epoch of the last record before the position, -1 when it is not known.
+    /// Leader epoch of the record before the position, -1 when unknown.
     last_epoch: i32,
     start: Known,
     end: Known,
 }
 
-/// One of the two ends.
+/// One of the two bounds.
 enum Known {
     Asked(RequestId),
     Is {
         offset: i64,
         epoch: i32,
     },
-    /// The leader did not say, for whatever reason: somebody else has to look.
+    /// The leader did not answer; another one has to be asked.
     Not,
 }
 
-/// Partitions whose stop is not told yet.
+/// Stopped partitions that are not reported yet.
 #[derive(Default)]
 pub(super) struct Bounds {
     waiting: Vec<Waiting>,
 }
 
 impl Bounds {
-    /// Asks `broker`, which leads the partition, for both ends of its log. `last_epoch` is the leader epoch of the last
-    /// record before the position, -1 when it is not known.
+    /// Asks the leader `broker` for both bounds of the log. `last_epoch` is the leader epoch of the record before the
+    /// position, -1 when unknown.
     pub(super) fn ask(
         &mut self,
         stopped: FetchedPartition,
@@ -62,7 +62,7 @@ impl Bounds {
                 leader_epoch,
                 timestamp: spec.timestamp(),
             };
-            // one request for each: a broker refuses one that names a partition twice
+            // one request each: a broker refuses a request that names a partition twice
             let request = ListOffsetsRequest {
                 isolation: IsolationLevel::ReadUncommitted,
                 topics: vec![(at.topic.clone(), vec![asked])],
@@ -79,12 +79,12 @@ impl Bounds {
         });
     }
 
-    /// Forgets all of them: their partitions begin anew, or are not wanted any more.
+    /// Drops all lookups: their partitions restart, or are not wanted any more.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Takes an answer to one of the questions, and gives the partition when it was the last; gives back what is none.
+    /// Takes an answer of a lookup, and returns the partition when it was the last one. Gives back any other answer.
     pub(super) fn take(
         &mut self,
         answer: Answer,
@@ -126,7 +126,7 @@ impl Bounds {
 }
 
 impl Waiting {
-    /// The partition, with what is known of its log.
+    /// Returns the partition, with the bounds of its log.
     fn told(self) -> FetchedPartition {
         let Self {
             mut stopped,
@@ -159,7 +159,7 @@ mod tests {
     use crate::topic::TopicId;
     use crate::topic::TopicPartition;
 
-    /// Why a position stops in a log of the offsets from 40 to 90, whose last epoch is 3.
+    /// Returns the stop of a position in a log with offsets 40 to 90, whose last epoch is 3.
     fn stop(offset: i64, last_epoch: i32) -> Outcome {
         let waiting = Waiting {
             stopped: FetchedPartition {
@@ -182,9 +182,9 @@ mod tests {
         waiting.told().outcome
     }
 
-    /// EO-6: a diverging log is named as such, also where its leader only says that it cannot compare.
+    /// EO-6: a diverging log is reported as such, even if its leader only says that it cannot compare.
     #[test]
-    fn a_position_within_a_log_that_has_never_had_its_epoch_is_in_another_log() {
+    fn a_log_that_never_had_the_positions_epoch_is_another_log() {
         let truncated = Stop::Truncated {
             epoch: 3,
             end_offset: 90,

@@ -1,4 +1,4 @@
-//! One partition that is being read: its position, its phase, and what an answer means for it.
+//! One fetched partition: its position, its phase, and the meaning of an answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::protocol::fetch::AnsweredPartition;
 use crate::topic::TopicId;
 use crate::topic::TopicPartition;
 
-/// Where a partition is in the drawing of [`super::state`].
+/// The states in the drawing of [`super::state`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
     Asked(Asked),
-    /// So many bytes of records from this broker are held.
+    /// The reader holds this many bytes of records from this broker.
     Held {
         broker: i32,
         bytes: u64,
@@ -24,59 +24,59 @@ pub(super) enum Phase {
     Stopped,
 }
 
-/// A request that a partition waits for.
+/// The request that a partition waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) ticket: u64,
     pub(super) broker: i32,
     pub(super) at: Instant,
-    /// That was known when it was asked.
+    /// The leader epoch known at the time of the request.
     pub(super) leader_epoch: i32,
-    /// Whether the leader was asked, and not a replica that is closer.
+    /// The request went to the leader, and not to a closer replica.
     pub(super) by_leader: bool,
-    /// The connection that it was asked over, and whether from the batch before the position.
+    /// Number of the connection, and whether the request began with the batch before the position.
     pub(super) connection: u64,
     pub(super) compares: bool,
 }
 
-/// A partition that is being read.
+/// A fetched partition.
 #[derive(Debug)]
 pub(super) struct PartitionState {
-    /// Its name for sessions; never given to another one.
+    /// Its name in fetch sessions; never reused.
     pub(super) number: u64,
     pub(super) name: Arc<str>,
     pub(super) index: i32,
     pub(super) offset: i64,
-    /// Leader epoch of the last record before `offset`, -1 when it is not known.
+    /// Leader epoch of the record before `offset`, -1 when unknown.
     pub(super) last_epoch: i32,
-    /// Base offset of the batch before `offset`, where the reader compares it.
+    /// Base offset of the batch before `offset`, if the reader compares it.
     pub(super) compare_from: Option<i64>,
-    /// Over which records came last: behind another one the log may be another.
+    /// The connection of the last records: over another one, the log may be another.
     pub(super) connection: Option<u64>,
     pub(super) topic_id: Option<TopicId>,
     pub(super) phase: Phase,
-    /// When it gave records last, in turns.
+    /// Turn of the last records.
     pub(super) served: u64,
     pub(super) retry_at: Option<Instant>,
     pub(super) trouble: Option<(Instant, String)>,
-    /// Since when its leader cannot read it.
+    /// Start of its leader's failure to read it.
     failing: Option<Instant>,
-    /// Since when its topic has no such partition.
+    /// Start of the time in which its topic lacks it.
     missing: Option<Instant>,
-    /// High watermark, last stable offset and log start that were handed out last.
+    /// High watermark, last stable offset and log start that were reported last.
     pub(super) marks: Option<(i64, i64, i64)>,
-    /// Whether the metadata means the topic that is being read. Anybody may have asked for metadata in between.
+    /// The metadata describes the fetched topic. Other callers may have refreshed it.
     pub(super) agreed: bool,
-    /// Leader and its epoch, while that is so.
+    /// The leader and its epoch, while `agreed`.
     pub(super) leader: Option<(i32, i32)>,
-    /// The replica that the leader has named as the closest, and how long that counts.
+    /// The closest replica according to the leader, and the end of that lease.
     closer: Option<(i32, Instant)>,
-    /// The leader is not told before then where we are: a replica that it named could not serve.
+    /// Until then the leader does not learn our rack: a replica that it named could not serve.
     stay_until: Option<Instant>,
 }
 
 impl PartitionState {
-    /// A partition whose position is to be read from `assignment.offset` on.
+    /// Returns a partition that is fetched from `assignment.offset` on.
     pub(super) fn new(assignment: &Assignment, number: u64) -> Self {
         Self {
             number,
@@ -101,14 +101,14 @@ impl PartitionState {
         }
     }
 
-    /// Whether it goes on undisturbed when it is assigned again.
+    /// Returns whether it continues undisturbed under this assignment.
     pub(super) fn serves(&self, assignment: &Assignment) -> bool {
         self.offset == assignment.offset
             && self.phase != Phase::Stopped
             && (assignment.topic_id.is_none() || assignment.topic_id == self.topic_id)
     }
 
-    /// Takes over from the metadata who leads. A new leader has its own mind on who is closest.
+    /// Takes the leader from the metadata. A new leader may name another closest replica.
     pub(super) fn follow(&mut self, partition: &TopicPartition, metadata: &Metadata) {
         self.agreed = metadata
             .topic(&partition.topic)
@@ -123,13 +123,13 @@ impl PartitionState {
             self.closer = None;
         }
         if leader != self.leader {
-            // what one replica cannot read, another one may have whole
+            // another replica may be able to read it
             self.failing = None;
         }
         self.leader = leader;
     }
 
-    /// Which broker it is read from: its leader, or the replica that the leader has named.
+    /// Returns the broker to fetch from: the leader, or the closest replica that it has named.
     pub(super) fn source(&self, now: Instant) -> Option<i32> {
         let (leader, _) = self.leader?;
         match self.closer {
@@ -138,12 +138,12 @@ impl PartitionState {
         }
     }
 
-    /// Whether the leader may send us to another replica.
+    /// Returns whether the leader may redirect us to another replica.
     pub(super) fn may_move(&self, now: Instant) -> bool {
         self.stay_until.is_none_or(|until| until <= now)
     }
 
-    /// The leader has named a replica that is closer; no lease when it is one that nobody knows.
+    /// Notes the closest replica. Without a lease the metadata does not know it.
     pub(super) fn read_from(
         &mut self,
         broker: i32,
@@ -158,20 +158,20 @@ impl PartitionState {
         }
     }
 
-    /// Back to the leader, and for a while no further than that.
+    /// Returns to the leader, and stays there for a while.
     fn stay(&mut self, now: Instant, limits: &Limits) {
         self.closer = None;
         self.stay_until = Some(now + limits.patience);
     }
 
-    /// A broker cannot serve; if it is not the leader, the leader can.
+    /// Notes that a broker cannot serve; a closer replica is replaced by the leader.
     pub(super) fn avoid(&mut self, broker: i32, now: Instant, limits: &Limits) {
         if self.closer.is_some_and(|(closer, _)| closer == broker) {
             self.stay(now, limits);
         }
     }
 
-    /// What was asked, if it waits for the answer to this request.
+    /// Returns the request, if the partition waits for this one.
     pub(super) fn asked_by(&self, ticket: u64) -> Option<Asked> {
         match self.phase {
             Phase::Asked(asked) if asked.ticket == ticket => Some(asked),
@@ -179,7 +179,7 @@ impl PartitionState {
         }
     }
 
-    /// Where to fetch from over a connection, and whether that is from the batch before the position.
+    /// Returns the offset to fetch over a connection, and whether it is that of the batch before the position.
     pub(super) fn from(&self, connection: u64) -> (i64, bool) {
         match self.compare_from {
             Some(base) if base < self.offset && self.connection != Some(connection) => (base, true),
@@ -191,12 +191,12 @@ impl PartitionState {
         self.phase == Phase::Idle && self.retry_at.is_none_or(|at| at <= now)
     }
 
-    /// Whether nothing is known that keeps it from being read.
+    /// Returns whether the partition can be read, as far as known.
     pub(super) const fn is_well(&self) -> bool {
         self.trouble.is_none()
     }
 
-    /// It was read.
+    /// Notes a successful read.
     pub(super) fn get_well(&mut self) {
         self.trouble = None;
         self.failing = None;
@@ -209,7 +209,7 @@ impl PartitionState {
         self.retry_at = Some(now + pause);
     }
 
-    /// Since when its broker owes an answer, if that is for too long.
+    /// Returns the start of the wait for an answer, if it is overdue.
     pub(super) fn unanswered(&self, now: Instant, limits: &Limits) -> Option<(Instant, String)> {
         let Phase::Asked(Asked { broker, at, .. }) = self.phase else {
             return None;
@@ -218,8 +218,8 @@ impl PartitionState {
         overdue.then(|| (at, format!("broker {broker} has not answered")))
     }
 
-    /// Who sends nothing need not be waited for when somebody else can be asked: the leader, if it is another one now, or
-    /// in place of a replica that is closer. What it answers in the end counts for nothing.
+    /// Stops waiting for an unresponsive broker if another one can be asked: the new leader, or the leader in place of
+    /// a closer replica. A late answer is ignored.
     pub(super) fn give_up_on(
         &mut self,
         silent: &[i32],
@@ -236,8 +236,8 @@ impl PartitionState {
         }
     }
 
-    /// What an answer means for this partition, and whether metadata is out of date. `moved` says that the metadata
-    /// knows another leader epoch than was asked with.
+    /// Returns the meaning of an answer, and whether the metadata is out of date. `moved` says that the metadata knows
+    /// another leader epoch than the request.
     pub(super) fn take(
         &mut self,
         answered: AnsweredPartition,
@@ -287,7 +287,7 @@ impl PartitionState {
                 }
                 Stop::Unreadable { code }
             }
-            // the batch was deleted, and the position may still be within the log
+            // the batch was deleted, and the position may still be in the log
             Meaning::OutOfRange if asked.compares => {
                 self.compare_from = None;
                 return (None, false);
@@ -327,7 +327,7 @@ impl PartitionState {
         }))
     }
 
-    /// What metadata says against this partition.
+    /// Returns the stop that fresh metadata implies, if any.
     pub(super) fn compare(
         &mut self,
         partition: &TopicPartition,
@@ -336,7 +336,7 @@ impl PartitionState {
         limits: &Limits,
     ) -> Option<Stop> {
         let Some(facts) = metadata.topic(&partition.topic) else {
-            let reason = "metadata says nothing of its topic".to_owned();
+            let reason = "metadata lacks its topic".to_owned();
             self.delay(reason, now, limits.retry);
             return None;
         };
@@ -346,7 +346,7 @@ impl PartitionState {
                 self.delay(facts.error.to_string(), now, limits.retry);
                 return (now - facts.since >= limits.patience).then_some(Stop::Gone);
             }
-            // a topic that is just being made has no leaders yet
+            // a topic that is being created has no leaders yet
             Meaning::Moved | Meaning::Later | Meaning::Failing => {
                 self.delay(facts.error.to_string(), now, limits.retry);
                 return None;

@@ -1,4 +1,5 @@
-//! What to ask which broker: room, order and wait. Pure; what an answer means is [`super::state`]'s.
+//! Decides which broker is asked for which partitions: budget, order and wait. Pure. [`super::state`] interprets
+//! answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use super::state::FetchState;
 use crate::metadata::Metadata;
 use crate::protocol::fetch::{AskedPartition, FetchRequest};
 
-/// How long a broker may hold a request back while a partition of it is held by the reader: when the reader goes on,
-/// the partition must not wait for new records of others.
+/// Longest wait of a broker while the reader holds one of its partitions: once the reader advances, that partition must
+/// not wait for new records of others.
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 
 impl FetchState {
-    /// Which brokers could be asked now, if they can be reached: those that serve an idle partition.
+    /// Returns the brokers to ask, if they can be reached: those that serve an idle partition.
     pub(crate) fn brokers(&mut self, metadata: &Metadata, now: Instant) -> BTreeSet<i32> {
         self.follow(metadata);
         let (share, held) = (self.share(now), self.held());
@@ -37,8 +38,8 @@ impl FetchState {
             .is_some_and(|broker_session| broker_session.ticket.is_some())
     }
 
-    /// What an answer of one broker may have, so that all of them together stay within the budget. A share for each,
-    /// and not what others have left: one that waits for new records must not keep the rest from being read.
+    /// Returns the bytes that the answer of one broker may have, so that all answers stay within the budget. Each
+    /// broker has a fixed share, and not the rest: a broker that waits for new records must not block others.
     fn share(&self, now: Instant) -> u64 {
         let serving: BTreeSet<i32> = self
             .partitions
@@ -54,7 +55,7 @@ impl FetchState {
         u64::try_from(self.limits.partition_bytes).unwrap_or(0)
     }
 
-    /// What the next answer of a broker may have; None when what is held leaves no room for it.
+    /// Returns the bytes that the next answer of a broker may have; None when held records leave no room.
     fn room(&self, broker: i32, share: u64, held: &BTreeMap<i32, u64>) -> Option<i32> {
         let held = held.get(&broker).copied().unwrap_or(0);
         if (1..=self.limits.patience_bytes).contains(&held) {
@@ -68,7 +69,7 @@ impl FetchState {
         })
     }
 
-    /// What to ask a broker that is ready, over a connection with this number. None when there is nothing to ask.
+    /// Returns the request for a broker over the connection with this number; None when there is nothing to ask.
     pub(crate) fn plan(
         &mut self,
         broker: i32,
@@ -97,7 +98,8 @@ impl FetchState {
         chosen.sort_by_key(|tracked| tracked.served);
         self.turn += 1;
         let ticket = self.turn;
-        // one rack for the whole request: a partition that must be read from its leader holds back the others for a while
+        // one rack for the whole request: a partition that must be read from its leader keeps the others there for a
+        // while
         let rack = if chosen.iter().all(|tracked| tracked.may_move(now)) {
             Arc::clone(&self.place.rack)
         } else {
@@ -138,7 +140,7 @@ impl FetchState {
         let broker_session = self.broker_sessions.entry(broker).or_default();
         broker_session.ticket = Some(ticket);
         broker_session.hurried = self.hurried.remove(&broker);
-        // topics go by name there, and a request that names nothing could not show it
+        // topics go by name there, and a request without topics could not show it
         let nameless = wanted.iter().any(|(_, told)| told.topic_id.is_none());
         let mut ask = if self.sessions && !nameless {
             broker_session.session.ask(wanted)
@@ -165,12 +167,12 @@ impl FetchState {
         Some(broker_session::request(frame, &ask))
     }
 
-    /// Has the brokers that can be asked now say at once what they have, also where that is nothing.
+    /// Makes the brokers that can be asked now answer at once, even with nothing.
     pub(crate) fn hurry(&mut self, metadata: &Metadata, now: Instant) {
         self.hurried = self.brokers(metadata, now);
     }
 
-    /// Whether some broker that was hurried has not answered.
+    /// Returns whether a hurried broker has not answered.
     pub(crate) fn is_hurrying(&self) -> bool {
         !self.hurried.is_empty()
             || self
@@ -179,7 +181,7 @@ impl FetchState {
                 .any(|broker_session| broker_session.hurried)
     }
 
-    /// A request for nothing.
+    /// Returns a request for nothing.
     fn nothing(&self) -> FetchRequest {
         FetchRequest {
             max_wait_ms: 0,
@@ -194,13 +196,13 @@ impl FetchState {
         }
     }
 
-    /// The request that ends the session with a broker, if there is one.
+    /// Returns the request that closes the session with a broker, if there is one.
     pub(crate) fn close(&mut self, broker: i32) -> Option<FetchRequest> {
         let ask = self.broker_sessions.get_mut(&broker)?.session.close()?;
         Some(broker_session::request(self.nothing(), &ask))
     }
 
-    /// Brokers that something was asked of.
+    /// Returns all brokers that were ever asked.
     pub(crate) fn asked_brokers(&self) -> Vec<i32> {
         self.broker_sessions.keys().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! What an answer says, by partition. Topics go by id, or by name up to version 12.
+//! A Fetch answer by partition. Topics go by id, or by name up to version 12.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::topic::TopicPartition;
 
 /// An answer by partition.
 pub(super) struct Response {
-    /// Of the whole answer.
+    /// Error code of the whole answer.
     pub(super) error: i16,
     by_id: BTreeMap<(TopicId, i32), AnsweredPartition>,
     by_name: BTreeMap<(String, i32), AnsweredPartition>,
@@ -34,7 +34,7 @@ impl Response {
         said
     }
 
-    /// Whether topics go by name, so that nobody has looked at their ids.
+    /// Returns whether topics go by name, so that the broker has not compared ids.
     pub(super) fn is_by_name(&self) -> bool {
         !self.by_name.is_empty()
     }
@@ -46,7 +46,7 @@ impl Response {
     ) -> Option<AnsweredPartition> {
         let index = partition.partition;
         self.by_id.remove(&(id, index)).or_else(|| {
-            // answers by id are the rule, and need no copy of the name
+            // most answers go by id, and need no copy of the name
             (!self.by_name.is_empty())
                 .then(|| self.by_name.remove(&(partition.topic.clone(), index)))
                 .flatten()

@@ -1,5 +1,5 @@
-//! What to fetch next, and what an answer means. Pure: facts and time in, requests and outcomes out. What is asked of
-//! which broker is in [`super::request`].
+//! The state of all fetched partitions: decides what to fetch next, and interprets answers. Pure: facts and time in,
+//! requests and outcomes out. [`super::request`] chooses the partitions of a request.
 //!
 //! A partition is in one of four states:
 //!
@@ -13,17 +13,16 @@
 //!    +--------------------- advance() --------------------+
 //! ```
 //!
-//! * A position moves by `advance()` alone. Until then the partition is held, so that a reader that falls behind holds
-//!   back what it has not read, and nothing else.
-//! * An answer counts only for the request that the partition waits for (its ticket). Whoever moves the position in
-//!   the meantime makes the answer void, so that no offset is read twice or skipped.
-//! * One request per broker is outstanding. The partitions whose records came longest ago come first, because a broker
+//! * Only `advance()` moves a position. Until then the partition is held: a slow reader delays its own partitions only.
+//! * An answer counts only for the request that the partition waits for (its ticket). A move of the position in between
+//!   voids the answer, so that no offset is read twice or skipped.
+//! * One request per broker is in flight. The partitions that waited longest for records come first, because a broker
 //!   fills an answer in the order of the request; within a session it keeps that order itself (KIP-227).
-//! * A broker is asked for no more than its share of the budget. What is held of it may have another share, so that the
-//!   next records come while these are worked on; where it has more than that, the broker is asked for less, and not at
-//!   all when not even one partition would fit, or when so little is held that the reader will be through at once.
-//! * What stops a partition is believed of its leader only. A replica that is closer (KIP-392) may be behind, so
-//!   whatever it complains of is asked of the leader again.
+//! * A broker is asked for at most its share of the budget. Held records may take another share, so that the next
+//!   records arrive while these are processed. Beyond that the broker is asked for less. It is not asked at all when not
+//!   even one partition would fit, or when so little is held that the reader will soon advance.
+//! * Only the leader can stop a partition. A closer replica (KIP-392) may be behind, so its errors are verified with the
+//!   leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,15 +40,15 @@ use crate::protocol::IsolationLevel;
 use crate::protocol::fetch::FetchAnswer;
 use crate::topic::TopicPartition;
 
-/// Where the reader is.
+/// Location of the reader.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) rack: Arc<str>,
-    /// How long a leader's word on the closest replica counts.
+    /// Time for which a leader's choice of the closest replica is valid.
     lease: Duration,
 }
 
-/// Partitions being read.
+/// The state of all fetched partitions.
 #[derive(Debug)]
 pub(crate) struct FetchState {
     pub(super) isolation: IsolationLevel,
@@ -60,13 +59,13 @@ pub(crate) struct FetchState {
     pub(super) broker_sessions: BTreeMap<i32, BrokerSession>,
     pub(super) turn: u64,
     pub(super) stale: bool,
-    /// How often something has gone wrong with a partition that all was well with before.
+    /// Number of times that a healthy partition met an error.
     news: u64,
-    /// Brokers whose next request is to be answered at once.
+    /// Brokers whose next request asks for an immediate answer.
     pub(super) hurried: BTreeSet<i32>,
-    /// Whether topics ever went by name: an old broker compares no ids.
+    /// Topics went by name at least once: an old broker compares no ids.
     by_name: bool,
-    /// Of the metadata that the partitions' leaders were taken from.
+    /// Revision of the metadata that the leaders were taken from.
     pub(super) revision: Option<u64>,
 }
 
@@ -88,7 +87,8 @@ impl FetchState {
         }
     }
 
-    /// Says where the reader is, so that leaders can name a closer replica; `lease` is how long that counts.
+    /// Sets the location of the reader, so that leaders can name a closer replica; `lease` is the time for which that
+    /// is valid.
     pub(crate) fn place(&mut self, rack: &str, lease: Duration) {
         self.place = Place {
             rack: rack.into(),
@@ -96,12 +96,12 @@ impl FetchState {
         };
     }
 
-    /// Whether to keep sessions with brokers.
+    /// Sets whether fetch sessions are used.
     pub(crate) fn keep_sessions(&mut self, keep: bool) {
         self.sessions = keep;
     }
 
-    /// Replaces the partitions to read. One that is read already, from the same offset, goes on undisturbed.
+    /// Replaces the fetched partitions. One that continues from the same offset is not disturbed.
     pub(crate) fn assign(&mut self, assignments: &[Assignment]) {
         let mut before = std::mem::take(&mut self.partitions);
         self.revision = None;
@@ -110,7 +110,7 @@ impl FetchState {
                 .remove(&assignment.partition)
                 .filter(|tracked| tracked.serves(assignment));
             let tracked = same.unwrap_or_else(|| {
-                // its leader may be known from long ago
+                // its leader may have been looked up long ago
                 self.stale = true;
                 self.turn += 1;
                 PartitionState::new(assignment, self.turn)
@@ -120,7 +120,7 @@ impl FetchState {
         }
     }
 
-    /// Moves a position; false when the partition is not being read.
+    /// Moves a position; false when the partition is not fetched.
     pub(crate) fn advance(
         &mut self,
         partition: &TopicPartition,
@@ -143,36 +143,36 @@ impl FetchState {
         true
     }
 
-    /// Says which batch is before the position, by its base offset; None where it is not to be compared.
+    /// Sets the base offset of the batch before the position; None for no comparison.
     pub(crate) fn compare_from(&mut self, partition: &TopicPartition, base: Option<i64>) {
         if let Some(tracked) = self.partitions.get_mut(partition) {
             tracked.compare_from = base;
         }
     }
 
-    /// The position of a partition.
+    /// Returns the position of a partition.
     pub(crate) fn position(&self, partition: &TopicPartition) -> Option<i64> {
         self.partitions.get(partition).map(|tracked| tracked.offset)
     }
 
-    /// Leader epoch of the last record before the position, -1 when it is not known.
+    /// Returns the leader epoch of the record before the position, -1 when unknown.
     pub(crate) fn last_epoch(&self, partition: &TopicPartition) -> i32 {
         self.partitions
             .get(partition)
             .map_or(-1, |tracked| tracked.last_epoch)
     }
 
-    /// Which broker a partition is read from, if one is known.
+    /// Returns the broker that a partition is read from, if known.
     pub(crate) fn source(&self, partition: &TopicPartition, now: Instant) -> Option<i32> {
         self.partitions.get(partition)?.source(now)
     }
 
-    /// Bytes of records that are held.
+    /// Returns the bytes of held records.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held().values().sum()
     }
 
-    /// Bytes of records that are held, by broker.
+    /// Returns the bytes of held records by broker.
     pub(super) fn held(&self) -> BTreeMap<i32, u64> {
         let mut held = BTreeMap::new();
         for tracked in self.partitions.values() {
@@ -183,7 +183,7 @@ impl FetchState {
         held
     }
 
-    /// All topics that are being read, for metadata.
+    /// Returns all fetched topics.
     pub(crate) fn topics(&self) -> Vec<String> {
         let active = self
             .partitions
@@ -197,8 +197,8 @@ impl FetchState {
             .collect()
     }
 
-    /// Takes leaders from the metadata, when it has changed: with thousands of partitions it is too much to look them
-    /// up whenever something arrives.
+    /// Takes leaders from the metadata if it has changed. With thousands of partitions, a lookup for every answer would
+    /// be too expensive.
     pub(super) fn follow(&mut self, metadata: &Metadata) {
         let revision = Some(metadata.revision());
         if self.revision != revision {
@@ -209,7 +209,7 @@ impl FetchState {
         }
     }
 
-    /// Whether metadata has to be asked for before all partitions can be read.
+    /// Returns whether metadata has to be refreshed before all partitions can be read.
     pub(crate) fn wants_metadata(&mut self, metadata: &Metadata) -> bool {
         self.follow(metadata);
         self.partitions
@@ -218,7 +218,7 @@ impl FetchState {
             .any(|tracked| self.stale || !tracked.agreed)
     }
 
-    /// When an idle partition can be asked for again that cannot now.
+    /// Returns the time at which the next idle partition can be retried.
     pub(crate) fn next_retry(&self, now: Instant) -> Option<Instant> {
         let idle = self
             .partitions
@@ -229,12 +229,12 @@ impl FetchState {
             .min()
     }
 
-    /// Whether all topics went by id so far.
+    /// Returns whether all topics went by id.
     pub(crate) const fn goes_by_id(&self) -> bool {
         !self.by_name
     }
 
-    /// Takes a broker's answer. What it says of new leaders goes into the metadata.
+    /// Takes a broker's answer. New leaders in it go into the metadata.
     pub(crate) fn answered(
         &mut self,
         broker: i32,
@@ -267,10 +267,10 @@ impl FetchState {
                 match heard {
                     Heard::News => tracked.get_well(),
                     Heard::SessionOver => {}
-                    // a broker that throttles says nothing at all (KIP-219)
+                    // a throttling broker returns no partitions (KIP-219)
                     Heard::Everything if throttled => {}
                     Heard::Everything => {
-                        let reason = "the broker says nothing of it".to_owned();
+                        let reason = "the broker's answer lacks it".to_owned();
                         tracked.delay(reason, now, self.limits.retry);
                     }
                     Heard::Refused => {
@@ -317,7 +317,7 @@ impl FetchState {
         fetched
     }
 
-    /// A broker did not answer: its partitions may be led by somebody else now.
+    /// Notes that a broker did not answer: its partitions may have new leaders.
     pub(crate) fn failed(&mut self, broker: i32, reason: &str, now: Instant) {
         let Some(broker_session) = self.broker_sessions.get_mut(&broker) else {
             return;
@@ -339,7 +339,7 @@ impl FetchState {
         }
     }
 
-    /// A broker cannot be reached: for the reader to see, and a reason to ask who leads.
+    /// Notes that a broker cannot be reached, which the reader sees, and which makes the metadata stale.
     pub(crate) fn unreachable(
         &mut self,
         broker: i32,
@@ -358,7 +358,7 @@ impl FetchState {
         }
     }
 
-    /// Compares what is read with fresh metadata; `silent` brokers owe what they do not send.
+    /// Compares all partitions with fresh metadata, and stops waiting for `silent` brokers.
     pub(crate) fn compare(
         &mut self,
         metadata: &Metadata,
@@ -392,18 +392,18 @@ impl FetchState {
         fetched
     }
 
-    /// What is known of the cluster is out of date.
+    /// Notes that the metadata is out of date.
     pub(crate) const fn doubt(&mut self) {
         self.stale = true;
     }
 
-    /// Whether something has gone wrong since the last call with a partition that all was well with before: then metadata
-    /// is asked for without the pauses that others have come to.
+    /// Returns whether a healthy partition has met an error since the last call: then metadata is requested without the
+    /// backoff that others have reached.
     pub(crate) const fn take_news(&mut self) -> bool {
         std::mem::replace(&mut self.news, 0) > 0
     }
 
-    /// Whether all partitions can be read, as far as known.
+    /// Returns whether all partitions can be read, as far as known.
     pub(crate) fn is_well(&self) -> bool {
         let active = |tracked: &&PartitionState| tracked.phase != Phase::Stopped;
         !self.stale
@@ -414,7 +414,7 @@ impl FetchState {
                 .all(PartitionState::is_well)
     }
 
-    /// Partitions that cannot be read at the moment.
+    /// Returns the partitions that cannot be read at the moment.
     pub(crate) fn stalled(&self, now: Instant) -> Vec<StalledPartition> {
         let active = self
             .partitions

@@ -27,7 +27,7 @@ fn begin(mechanism: Option<Mechanism>) -> (Handshake, Bytes) {
     )
 }
 
-/// A frame as it arrives, with its correlation id in front.
+/// A frame as it arrives, with its correlation id.
 fn frame(correlation: i32, tagged: bool, body: &impl Encodable, version: i16) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_i32(correlation);
@@ -65,7 +65,7 @@ fn sent(next: Next) -> Bytes {
     }
 }
 
-/// The version field of a request's frame.
+/// Returns key and version of a request frame.
 fn version_of(frame: &Bytes) -> (i16, i16) {
     let field = |at| i16::from_be_bytes([frame[at], frame[at + 1]]);
     (field(4), field(6))
@@ -88,7 +88,7 @@ fn without_credentials_versions_are_enough() {
 }
 
 #[test]
-fn a_broker_that_does_not_know_our_version_is_asked_again_in_its_own() {
+fn an_unknown_version_is_retried_with_the_brokers_own() {
     for (highest, expected) in [(3, 3), (2, 0), (0, 0)] {
         let (mut handshake, _) = begin(None);
         let refusal = supported(35, &[(18, 0, highest)]);
@@ -177,7 +177,7 @@ fn scram_ends_with_the_brokers_own_proof() {
 }
 
 #[test]
-fn an_impostor_that_asks_for_one_iteration_is_sent_nothing_and_told_by_its_number() {
+fn an_impostor_with_one_iteration_gets_no_proof() {
     let challenge =
         "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1";
     let error = scram_until_challenge()
@@ -207,7 +207,7 @@ fn a_broker_without_the_right_proof_gets_nothing_more() {
 }
 
 #[test]
-fn a_wrong_password_is_told_in_the_brokers_words_without_the_password() {
+fn a_wrong_password_is_reported_without_the_password() {
     let (mut handshake, _) = begin(Some(Mechanism::Plain));
     sent(
         handshake
@@ -319,7 +319,7 @@ fn a_token_that_is_refused_is_confirmed_and_the_reason_told() {
             refusal,
             format!("SASL_AUTHENTICATION_FAILED (58): no: {status}"),
         ),
-        // a broker that forgets to say no has not said yes either
+        // a broker that does not refuse has not accepted either
         (said(""), status.to_owned()),
     ] {
         let mut handshake = bearing();

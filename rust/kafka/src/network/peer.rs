@@ -1,4 +1,4 @@
-//! One peer: where it is, the connection to it, and how it failed.
+//! A peer: its address, connection and failures.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use crate::metadata::Endpoint;
 pub(super) struct PeerState {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Option<Connection<RequestId>>,
-    /// Number of the connection, or of the last one; never given to another.
+    /// Number of the current or last connection; never reused.
     pub(super) number: u64,
     pub(super) failures: u32,
-    /// How many attempts have come to nothing before the handshake was done: a host may have other addresses.
+    /// Number of failed attempts to connect; selects the address of the host.
     pub(super) turn: usize,
     pub(super) rest_until: Option<Instant>,
     pub(super) last: Option<Error>,

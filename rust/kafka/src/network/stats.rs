@@ -1,27 +1,27 @@
-//! What the connections to a cluster have carried, and how they were held back.
+//! Traffic and throttling statistics of the connections to a cluster.
 
 use std::time::Duration;
 
 /// Bytes of requests and answers, without handshakes and TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Of requests.
+    /// Bytes of requests.
     pub sent: u64,
-    /// Of answers.
+    /// Bytes of answers.
     pub received: u64,
 }
 
-/// How brokers' quotas held us back (KIP-13, KIP-219).
+/// Throttling by brokers' quotas (KIP-13, KIP-219).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Throttled {
-    /// Answers in which a broker asked to be left alone.
+    /// Answers that requested a pause.
     pub answers: u64,
-    /// For how long brokers were left alone because of that; for several brokers, the sum.
+    /// Total duration of the pauses, summed over brokers.
     pub time: Duration,
 }
 
 impl Throttled {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

@@ -46,7 +46,7 @@ fn who_is_not_known_is_not_asked_for_without_end() {
     }
 }
 
-/// A host whose first address swallows all that is sent there.
+/// A host whose first address drops all packets.
 #[test]
 fn a_peer_that_never_answers_is_tried_at_its_next_address() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -63,11 +63,11 @@ fn a_peer_that_never_answers_is_tried_at_its_next_address() {
     }
 }
 
-/// The whole answer to the first request of a connection, which is `ApiVersions`: nothing is supported.
+/// The first answer of a connection, to `ApiVersions`: no request is supported.
 const GREETING: [u8; 16] = [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
 
 #[test]
-fn a_peer_that_hangs_up_behind_each_handshake_is_left_alone_for_longer_and_longer() {
+fn a_peer_that_closes_after_each_handshake_gets_longer_pauses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     let greeted = Arc::new(AtomicUsize::new(0));
@@ -91,7 +91,7 @@ fn a_peer_that_hangs_up_behind_each_handshake_is_left_alone_for_longer_and_longe
         };
         wait(&mut [&mut network], &SystemClock, until);
     }
-    // with pauses of 0.1, 0.2, 0.4 and 0.8 s in between, which are spread by a fifth
+    // with pauses of 0.1, 0.2, 0.4 and 0.8 s in between, spread by a fifth
     let times = greeted.load(Ordering::SeqCst);
     assert!((2..=5).contains(&times), "{times} times");
 }

@@ -1,22 +1,22 @@
-//! Who owes an answer and sends nothing. It may stand still, or be cut off without anybody being told: its connections stay
-//! open, and end only when `socket.timeout.ms` (60 s) is over. Long before that its cluster has given its work to others,
-//! who can be asked; metadata that does not name it any more ends its connections ([`Network::set_brokers`]).
+//! Detection of unresponsive brokers: they owe an answer and send nothing, because they are frozen or cut off. Their
+//! connections stay open until `socket.timeout.ms` (60 s) has passed. Long before, the cluster has elected other
+//! leaders, which can be asked. Metadata without the broker closes its connections ([`Network::set_brokers`]).
 
 use std::time::{Duration, Instant};
 
 use super::peer::PeerState;
 use super::{Network, Peer};
 
-/// Who owes an answer for so long, beyond the time for which it may hold one back, is silent.
+/// A broker that has not answered a request for this long, beyond the request's own max wait, is unresponsive.
 pub(crate) const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(5);
 
-/// How long behind metadata it is asked for again while a broker is silent: the controller, too, notices after a while
+/// Interval of metadata refreshes while a broker is unresponsive: the controller, too, needs time to notice
 /// (`broker.session.timeout.ms`, 9 s).
 pub(crate) const UNRESPONSIVE_RECHECK: Duration = Duration::from_secs(2);
 
 impl Network {
-    /// Whether nothing has come of a peer for a while although something should; also over another connection to the
-    /// same place: a bootstrap server is a broker as well.
+    /// Returns whether a peer owes an answer for too long, also over another connection to the same address: a
+    /// bootstrap server is a broker, too.
     pub(crate) fn is_unresponsive(&self, peer: Peer, now: Instant) -> bool {
         let Some(PeerState { endpoint, .. }) = self.peers.get(&peer) else {
             return false;
@@ -25,13 +25,13 @@ impl Network {
         there.any(|state| is_unresponsive(state, now))
     }
 
-    /// Whether a broker of the cluster's metadata is silent: others may lead its partitions by now.
+    /// Returns whether a broker of the metadata is unresponsive: its partitions may have new leaders.
     pub(crate) fn has_unresponsive_broker(&self, now: Instant) -> bool {
         let mut peers = self.peers.iter();
         peers.any(|(peer, state)| matches!(peer, Peer::Broker(_)) && is_unresponsive(state, now))
     }
 
-    /// Brokers of the cluster's metadata that are silent.
+    /// Returns the brokers of the metadata that are unresponsive.
     pub(crate) fn unresponsive_brokers(&self, now: Instant) -> Vec<i32> {
         let brokers = self.peers.keys().filter_map(|peer| match peer {
             Peer::Broker(id) => Some(*id),
@@ -42,7 +42,7 @@ impl Network {
             .collect()
     }
 
-    /// When the next peer becomes silent, if nothing comes.
+    /// Returns the time at which the next peer becomes unresponsive.
     pub(crate) fn unresponsive_at(&self, now: Instant) -> Option<Instant> {
         let since = self.peers.values().filter_map(PeerState::unanswered_since);
         since

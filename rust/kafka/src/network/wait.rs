@@ -1,4 +1,4 @@
-//! The one place that waits.
+//! The only place that blocks.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Network;
 use crate::clock::Clock;
 
-/// Waits until a connection of one of the networks can go on, or until `until`.
+/// Waits until a connection of one of the networks can continue, or until `until`.
 ///
-/// Several networks, because a lane reads from one cluster and writes to another. Returns early when a signal arrives.
+/// Several networks, because a lane reads from one cluster and writes to another. Returns early on a signal.
 pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
     let until = networks
         .iter()
         .filter_map(|network| network.deadline())
         .fold(until, Instant::min);
-    // a request that failed when it was sent has been answered already
+    // a request that failed while it was sent has its answer already
     let answered = networks.iter().any(|network| !network.answers.is_empty());
     let left = if answered {
         Duration::ZERO
@@ -41,7 +41,7 @@ pub fn wait(networks: &mut [&mut Network], clock: &dyn Clock, until: Instant) {
             .collect();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
-            // a signal: the caller looks at its deadline and comes back
+            // a signal: the caller checks its deadline and calls again
             Err(_) => Vec::new(),
         }
     };

@@ -1,4 +1,4 @@
-//! Properties on their way from text into types.
+//! Parses property values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::{Error, Refusal};
 use crate::oauth::{Tokens, UnsecuredTokens};
 use crate::secret::Secret;
 
-/// What was given, by the names that this plane has for it.
+/// The given values, by their canonical names.
 #[derive(Default)]
 pub(super) struct Given {
     values: BTreeMap<&'static str, String>,
@@ -85,7 +85,7 @@ impl Given {
         Ok(Duration::from_millis(u64::try_from(number).unwrap_or(0)))
     }
 
-    /// A size of a socket buffer; 0 means the system's.
+    /// Returns the size of a socket buffer; None for the system's default.
     fn buffer(&self, name: &str) -> Result<Option<usize>, Error> {
         let size = self.number(name, 0, 0, 100_000_000)?;
         Ok(usize::try_from(size).ok().filter(|size| *size > 0))
@@ -143,7 +143,7 @@ impl Given {
         })
     }
 
-    /// None when the mechanism was refused.
+    /// Returns the credentials; None when the mechanism was refused.
     pub(super) fn sasl(&mut self) -> Result<Option<Sasl>, Error> {
         let mechanism = match self.word("sasl.mechanism", "gssapi").as_str() {
             "plain" => Mechanism::Plain,
@@ -187,7 +187,7 @@ impl Given {
         }))
     }
 
-    /// Finds out where tokens come from. None when there is nowhere that this plane can ask.
+    /// Determines the token source. Returns None when none is supported.
     fn bearer(&mut self) -> Result<Option<Sasl>, Error> {
         if self.tokens.is_none() {
             if self.word("sasl.oauthbearer.method", "default") == "oidc" {
@@ -196,7 +196,7 @@ impl Given {
                 return Ok(None);
             }
             if !self.flag("enable.sasl.oauthbearer.unsecure.jwt", false)? {
-                self.refuse("sasl.mechanism", "nobody gives it tokens");
+                self.refuse("sasl.mechanism", "it has no token source");
                 return Ok(None);
             }
             let text = self.text("sasl.oauthbearer.config").unwrap_or_default();
@@ -211,7 +211,7 @@ impl Given {
         }))
     }
 
-    /// Between the questions who leads: as librdkafka has it.
+    /// Returns the backoff of metadata refreshes, as in librdkafka.
     fn metadata_backoff(&self) -> Result<BackoffLimits, Error> {
         let retry = self.millis("retry.backoff.ms", 100, 1, 300_000)?;
         let fast = self.millis("topic.metadata.refresh.fast.interval.ms", 100, 1, 60_000)?;
@@ -287,7 +287,7 @@ impl Given {
     }
 }
 
-/// host:port, separated by commas; a protocol in front (`SASL_SSL://`) is ignored, as librdkafka does where it agrees.
+/// Parses host:port pairs, separated by commas. A protocol prefix (`SASL_SSL://`) is ignored, as in librdkafka.
 fn bootstrap(text: &str) -> Result<Vec<(String, u16)>, Error> {
     let refuse = |entry: &str| bad("bootstrap.servers", format!("{entry:?} is no host:port"));
     let mut servers = Vec::new();
@@ -300,7 +300,7 @@ fn bootstrap(text: &str) -> Result<Vec<(String, u16)>, Error> {
             .split_once("://")
             .map_or(entry, |(_, address)| address);
         let (host, port) = match address.rsplit_once(':') {
-            // an IPv6 address without a port ends in a colon and digits too, so it has to stand in brackets
+            // an IPv6 address without a port ends in a colon and digits too, so it must be in brackets
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
             Some(_) => return Err(refuse(entry)),
             None => (address, "9092"),

@@ -1,21 +1,21 @@
-//! What becomes of each property: honoured, ignored or refused. Names are those of librdkafka's CONFIGURATION.md (2.16).
+//! Support of each property: honoured, ignored or refused. Names are those of librdkafka's CONFIGURATION.md (2.16).
 
-/// What becomes of a property.
+/// Support of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// It is honoured, under this name (aliases lead to one name).
+    /// Honoured under this name, which may differ for an alias.
     Honoured {
-        /// The name that counts.
+        /// The canonical name.
         name: &'static str,
     },
-    /// It cannot change what is read.
+    /// Without an effect on fetching and producing.
     Ignored {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
-    /// Only another client can honour it.
+    /// Supported by another client only.
     Refused {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -74,7 +74,7 @@ const CODEC: &str = "batches keep the codec of their source";
 const OWN: &str = "it steers librdkafka itself";
 const METADATA: &str = "metadata is asked for when it is needed, and for the topics that are read";
 const ALWAYS: &str = "it is always so here";
-const MECHANISM: &str = "it belongs to a SASL mechanism that is refused by itself";
+const MECHANISM: &str = "it belongs to a SASL mechanism that is refused separately";
 
 const IGNORED: [(&str, &str); 93] = [
     ("acks", WRITER),
@@ -214,13 +214,13 @@ const IGNORED: [(&str, &str); 93] = [
     ("topic.metadata.refresh.sparse", METADATA),
 ];
 
-/// Beginnings of names of which all have one fate.
+/// Prefixes of ignored names.
 const IGNORED_FAMILIES: [(&str, &str); 2] = [
     ("sasl.oauthbearer.", MECHANISM),
     ("transaction", WRITER), // transaction.timeout.ms, transactional.id
 ];
 
-/// The names with underscores are no text: librdkafka has them for programs that call it.
+/// Names with underscores are not text: programs set them through librdkafka's API.
 const PROGRAM: &str = "only a program that calls librdkafka can set it";
 
 const REFUSED: [(&str, &str); 25] = [
@@ -272,7 +272,7 @@ const REFUSED: [(&str, &str); 25] = [
     ("topic.blacklist", "it reads what it is told to read"),
 ];
 
-/// What becomes of the property called `name`.
+/// Returns the support of the property called `name`.
 #[must_use]
 pub fn disposition(name: &str) -> Disposition {
     if let Some((_, name)) = ALIASES.iter().find(|(alias, _)| *alias == name) {

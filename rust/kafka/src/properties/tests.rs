@@ -101,7 +101,7 @@ fn what_does_not_matter_to_a_reader_is_ignored_with_its_reason() {
 }
 
 #[test]
-fn who_leads_is_asked_after_pauses_that_librdkafkas_properties_say() {
+fn metadata_backoff_follows_librdkafkas_properties() {
     for (pairs, first, longest) in [
         (&[][..], 100, 1000),
         (&[("retry.backoff.ms", "7")], 7, 1000),
@@ -203,7 +203,7 @@ fn wrong_values_are_named() {
     assert!(anonymous.unwrap_err().to_string().contains("sasl.username"));
 }
 
-/// Tokens of nobody in particular.
+/// A source of fixed tokens.
 struct Given;
 
 impl TokenSource for Given {
@@ -213,7 +213,7 @@ impl TokenSource for Given {
 }
 
 #[test]
-fn tokens_come_from_a_source_or_are_unsecured_or_are_refused_by_name() {
+fn tokens_have_a_source_are_unsecured_or_are_refused() {
     let bearer = [
         ("bootstrap.servers", "h:1"),
         ("security.protocol", "sasl_ssl"),
@@ -228,7 +228,7 @@ fn tokens_come_from_a_source_or_are_unsecured_or_are_refused_by_name() {
     assert!(
         with(&[])
             .unwrap_err()
-            .contains("sasl.mechanism: nobody gives it tokens")
+            .contains("sasl.mechanism: it has no token source")
     );
     let oidc = with(&[unsecured, ("sasl.oauthbearer.method", "OIDC")]).unwrap_err();
     assert!(

@@ -1,30 +1,30 @@
-//! `ApiVersions`: which requests a broker takes, in which versions, and which features the cluster has turned on
-//! (KIP-511, KIP-584, KIP-1022).
+//! `ApiVersions`: the requests and versions that a broker supports, and the cluster's finalized features (KIP-511,
+//! KIP-584, KIP-1022).
 
 use std::collections::BTreeMap;
 
 use super::{API_VERSIONS, Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks what the broker speaks; the first request of every connection.
+/// The first request of every connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiVersions;
 
-/// What a broker speaks.
+/// The versions and features of a broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SupportedApis {
-    /// The answer's error code; with `UNSUPPORTED_VERSION` only `apis` is filled in.
+    /// Error code; with `UNSUPPORTED_VERSION` only `apis` is set.
     pub(crate) error: i16,
     /// Lowest and highest version by API key.
     pub(crate) apis: BTreeMap<i16, (i16, i16)>,
-    /// How long the broker wants to be left alone.
+    /// The requested pause in ms.
     pub(crate) throttle_ms: i32,
-    /// Levels of the features that the cluster has finalized, such as `transaction.version`.
+    /// Finalized levels of the cluster's features, such as `transaction.version`.
     pub(crate) features: BTreeMap<String, i16>,
 }
 
 impl SupportedApis {
-    /// The highest version that both sides speak, `most` being our own highest for this very request.
+    /// Returns the highest common version, at most `most`.
     pub(crate) fn common(&self, api: Api, most: i16) -> Option<i16> {
         let (low, high) = *self.apis.get(&api.key)?;
         let version = high.min(most);
@@ -33,7 +33,7 @@ impl SupportedApis {
 }
 
 impl Request for ApiVersions {
-    // versions 1 and 2 say nothing that 0 and 3 do not
+    // versions 1 and 2 add nothing to 0
     const API: Api = Api {
         key: API_VERSIONS,
         name: "ApiVersions",

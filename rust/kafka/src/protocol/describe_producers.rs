@@ -1,9 +1,9 @@
-//! `DescribeProducers`: who has written to a partition, and what of it is still open (KIP-664).
+//! `DescribeProducers`: the producers of a partition, and their open transactions (KIP-664).
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks one leader for the producers of partitions that it leads.
+/// Asks a leader for the producers of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DescribeProducers {
     pub(crate) topics: Vec<(String, Vec<i32>)>,
@@ -14,11 +14,11 @@ pub(crate) struct DescribeProducers {
 pub(crate) struct ActiveProducer {
     pub(crate) producer_id: i64,
     pub(crate) epoch: i32,
-    /// Where its open transaction begins; -1 when it has none.
+    /// First offset of its open transaction; -1 for none.
     pub(crate) open_from: i64,
 }
 
-/// What is said of a partition.
+/// The producers of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DescribedPartition {
     pub(crate) topic: String,

@@ -1,4 +1,4 @@
-//! `DescribeTransactions`: whose a transactional id is, and whether the end of its transaction is being written (KIP-664).
+//! `DescribeTransactions`: the producer id of a transactional id, and the state of its transaction (KIP-664).
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
@@ -9,13 +9,13 @@ pub(crate) struct DescribeTransaction {
     pub(crate) transactional_id: String,
 }
 
-/// What it knows of it.
+/// The state of the transactional id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescribedTransaction {
     pub(crate) throttle_ms: i32,
     pub(crate) error: i16,
     pub(crate) producer_id: i64,
-    /// Its transaction is decided, and markers are being written.
+    /// The transaction is decided, and its markers are being written.
     pub(crate) is_ending: bool,
 }
 

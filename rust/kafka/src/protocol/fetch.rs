@@ -1,7 +1,7 @@
 //! `Fetch`: record batches as they lie in the log, byte for byte.
 //!
-//! Versions 12 (leader and diverging epochs, KIP-595) to 17; from 13 on topics go by id (KIP-516), from 16 on an answer
-//! names the new leader's address (KIP-951). Sessions (KIP-227) are kept by `eomirror_core::fetch_session`.
+//! Versions 12 (leader and diverging epochs, KIP-595) to 17. From 13 on topics go by id (KIP-516), and from 16 on an
+//! answer has the new leader's address (KIP-951). `eomirror_core::fetch_session` keeps sessions (KIP-227).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Api, IsolationLevel, Request};
 use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks one leader for records of partitions that it leads.
+/// Asks a leader for records of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FetchRequest {
     pub(crate) max_wait_ms: i32,
@@ -20,25 +20,25 @@ pub(crate) struct FetchRequest {
     pub(crate) isolation: IsolationLevel,
     /// 0 for none.
     pub(crate) session_id: i32,
-    /// 0 wants a session, -1 wants none; both name every partition.
+    /// 0 requests a session, -1 requests none; both name every partition.
     pub(crate) session_epoch: i32,
     pub(crate) topics: Vec<AskedTopic>,
-    /// What the session shall forget.
+    /// Partitions to remove from the session.
     pub(crate) forgotten: Vec<ForgottenTopic>,
-    /// Where the reader is (KIP-392): a leader may name a replica that is closer. Empty to read from the leader.
+    /// Location of the reader (KIP-392): the leader may name a closer replica. Empty to read from the leader.
     pub(crate) rack: Arc<str>,
 }
 
-/// Partitions of one topic, in the order in which the broker shall fill its answer.
+/// Partitions of one topic, in the order in which the broker fills its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedTopic {
     pub(crate) name: Arc<str>,
-    /// [`TopicId::NONE`] where the broker has none, which limits the whole request to version 12.
+    /// [`TopicId::NONE`] when the broker has none, which limits the whole request to version 12.
     pub(crate) id: TopicId,
     pub(crate) partitions: Vec<AskedPartition>,
 }
 
-/// Partitions of one topic that a session shall forget.
+/// Partitions of one topic to remove from the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForgottenTopic {
     pub(crate) name: Arc<str>,
@@ -46,14 +46,14 @@ pub(crate) struct ForgottenTopic {
     pub(crate) partitions: Vec<i32>,
 }
 
-/// What is asked of a partition.
+/// A requested partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AskedPartition {
     pub(crate) index: i32,
-    /// Of metadata; a broker that knows a newer one answers `FENCED_LEADER_EPOCH`.
+    /// From the metadata; a broker with newer metadata answers `FENCED_LEADER_EPOCH`.
     pub(crate) leader_epoch: i32,
     pub(crate) offset: i64,
-    /// Of the last record before `offset`; -1 when it is not known. With it the broker notices a truncated log.
+    /// Leader epoch of the record before `offset`; -1 when unknown. With it the broker detects a truncated log.
     pub(crate) last_epoch: i32,
     pub(crate) max_bytes: i32,
 }
@@ -78,7 +78,7 @@ pub(crate) struct AnsweredTopic {
     pub(crate) partitions: Vec<AnsweredPartition>,
 }
 
-/// What is said of a partition.
+/// The answer for one partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AnsweredPartition {
     pub(crate) index: i32,
@@ -86,35 +86,35 @@ pub(crate) struct AnsweredPartition {
     pub(crate) high_watermark: i64,
     pub(crate) last_stable_offset: i64,
     pub(crate) log_start_offset: i64,
-    /// Null when the isolation level is read uncommitted.
+    /// Null for read uncommitted.
     pub(crate) aborted: Option<Vec<AbortedTransaction>>,
-    /// The replica to ask instead: it is closer to the reader's rack.
+    /// The closer replica to read from.
     pub(crate) closer: Option<i32>,
-    /// Shares the memory of the frame it came in.
+    /// Shares the memory of its frame.
     pub(crate) records: Bytes,
-    /// The log that we read ended there in that epoch: what we hold beyond is not in it any more.
+    /// End of the common log: the log was truncated there.
     pub(crate) diverging: Option<EpochEnd>,
-    /// Who leads now, when it is not the broker that was asked.
+    /// The current leader, if another broker leads.
     pub(crate) leader: Option<NewLeader>,
 }
 
 /// A transaction whose records between `first_offset` and its abort marker are void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
-    /// Who wrote it.
+    /// Its producer.
     pub producer_id: i64,
     /// Offset of its first record in this partition.
     pub first_offset: i64,
 }
 
-/// The largest epoch at or below the asked one, and where it ends.
+/// The largest epoch at or below the requested one, and its end offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpochEnd {
     pub(crate) epoch: i32,
     pub(crate) end_offset: i64,
 }
 
-/// A broker that leads, and since which epoch.
+/// A leader and its leader epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewLeader {
     pub(crate) broker: i32,
@@ -199,7 +199,7 @@ impl Request for FetchRequest {
             }
             topic.partitions = from.compact_array(37, partition)?;
             from.skip_tags()?;
-            // one without partitions says nothing, and takes up to 21 times as much memory as its 3 bytes on the wire
+            // a topic without partitions has no content, and takes up to 21 times the memory of its 3 bytes on the wire
             if !topic.partitions.is_empty() {
                 topics.push(topic);
             }
@@ -256,7 +256,7 @@ fn partition(from: &mut Reader) -> Result<AnsweredPartition, DecodeError> {
         }
         Ok(())
     })?;
-    // both structures have defaults that mean "nothing to say"
+    // both structures have defaults that mean "none"
     answered.diverging = answered
         .diverging
         .filter(|end| end.epoch >= 0 || end.end_offset >= 0);
@@ -451,7 +451,7 @@ mod tests {
         }
     }
 
-    /// Heap memory of an answer beside the records, which share the frame's.
+    /// Returns the heap memory of an answer without the records, which share the frame's.
     fn footprint(answer: &FetchAnswer) -> usize {
         let partitions = answer.topics.iter().map(|topic| {
             let aborted = topic.partitions.iter().flat_map(|one| &one.aborted);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_takes_a_small_multiple_of_its_bytes_however_small_its_parts_are() {
+    fn the_memory_of_an_answer_is_bounded_by_its_bytes() {
         for version in 12..=17 {
             for (topics, partitions) in [(20_000, 1), (200, 100), (1, 20_000)] {
                 let body = answer_of(topics, partitions, version);

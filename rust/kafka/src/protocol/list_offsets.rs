@@ -1,9 +1,9 @@
-//! `ListOffsets`: where a partition begins and ends, and which offset has a time (KIP-79).
+//! `ListOffsets`: first and end offsets of a partition, and the offset of a timestamp (KIP-79).
 
 use super::{Api, IsolationLevel, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks one leader for offsets of partitions that it leads.
+/// Asks a leader for offsets of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListOffsetsRequest {
     pub(crate) isolation: IsolationLevel,
@@ -11,16 +11,16 @@ pub(crate) struct ListOffsetsRequest {
     pub(crate) timeout_ms: i32,
 }
 
-/// What is asked of a partition.
+/// A requested offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AskedOffset {
     pub(crate) partition: i32,
     pub(crate) leader_epoch: i32,
-    /// -2 for the earliest offset, -1 for the latest, else milliseconds since the epoch.
+    /// -2 for the earliest offset, -1 for the latest, otherwise milliseconds since the epoch.
     pub(crate) timestamp: i64,
 }
 
-/// What is said of a partition.
+/// The answer for one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnsweredOffset {
     pub(crate) topic: String,

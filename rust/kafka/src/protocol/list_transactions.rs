@@ -3,13 +3,13 @@
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks one broker for the transactional ids of producers.
+/// Asks a broker for the transactional ids of producers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListTransactions {
     pub(crate) producer_ids: Vec<i64>,
 }
 
-/// What a broker coordinates of it.
+/// The transactional ids that a broker coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListedTransactions {
     pub(crate) throttle_ms: i32,

@@ -1,10 +1,10 @@
-//! `Metadata`: brokers, and who leads which partition, with topic ids (KIP-516) and leader epochs (KIP-320).
+//! `Metadata`: brokers and partition leaders, with topic ids (KIP-516) and leader epochs (KIP-320).
 
 use super::{Api, Request};
 use crate::topic::TopicId;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Asks for some topics by name; never creates any.
+/// Asks for topics by name; never creates them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MetadataRequest {
     pub(crate) topics: Vec<String>,
@@ -20,7 +20,7 @@ pub(crate) struct ClusterMetadata {
     pub(crate) topics: Vec<TopicMetadata>,
 }
 
-/// Where a broker is.
+/// Address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broker {
     pub(crate) id: i32,
@@ -28,7 +28,7 @@ pub(crate) struct Broker {
     pub(crate) port: i32,
 }
 
-/// A topic, or why there is none.
+/// A topic, or its error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TopicMetadata {
     pub(crate) error: i16,
@@ -37,18 +37,18 @@ pub(crate) struct TopicMetadata {
     pub(crate) partitions: Vec<PartitionMetadata>,
 }
 
-/// Who leads a partition.
+/// The leader of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartitionMetadata {
     pub(crate) error: i16,
     pub(crate) index: i32,
-    /// -1 when there is none at the moment.
+    /// -1 for none.
     pub(crate) leader: i32,
     pub(crate) leader_epoch: i32,
 }
 
 impl Request for MetadataRequest {
-    // 10 is the first with topic ids
+    // 10 is the first version with topic ids
     const API: Api = Api {
         key: 3,
         name: "Metadata",
@@ -108,7 +108,7 @@ impl Request for MetadataRequest {
 
 fn topic(from: &mut Reader) -> Result<TopicMetadata, DecodeError> {
     let error = from.int16()?;
-    // from version 12 on the name is null where an unknown id was asked for, which we never do
+    // from version 12 on the name of an unknown id is null, but requests have names only
     let name = from.nullable_compact_string()?.unwrap_or_default();
     let id = from.topic_id()?;
     from.bool()?; // is_internal

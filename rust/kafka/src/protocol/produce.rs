@@ -1,7 +1,7 @@
-//! `Produce`: record batches into a transaction, without copying them.
+//! `Produce`: record batches in a transaction, without copying them.
 //!
-//! Versions 12, with which a leader adds the partition to the transaction itself (KIP-890), and 13, in which topics go
-//! by id (KIP-516). An answer names the new leader of a partition that has moved (KIP-951).
+//! Versions 12, in which a leader adds the partition to the transaction (KIP-890), and 13, in which topics go by id
+//! (KIP-516). An answer has the new leader of a partition that has moved (KIP-951).
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(crate) struct FramedBatch {
     pub(crate) body: Bytes,
 }
 
-/// Asks one leader to append to partitions that it leads, and to answer when all in-sync replicas have it.
+/// Asks a leader to append to its partitions, and to answer when all in-sync replicas have the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProduceRequest {
     pub(crate) transactional_id: String,
@@ -32,9 +32,9 @@ pub(crate) struct ProduceRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WrittenTopic {
     pub(crate) name: String,
-    /// [`TopicId::NONE`] where the broker has none, which limits the whole request to version 12.
+    /// [`TopicId::NONE`] when the broker has none, which limits the whole request to version 12.
     pub(crate) id: TopicId,
-    /// One batch per partition; brokers take no more.
+    /// One batch per partition; brokers accept no more.
     pub(crate) partitions: Vec<(i32, FramedBatch)>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct ProduceAnswer {
     pub(crate) partitions: Vec<WrittenPartition>,
 }
 
-/// What is said of a partition.
+/// The answer for one partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WrittenPartition {
     /// Empty from version 13 on.
@@ -56,7 +56,7 @@ pub(crate) struct WrittenPartition {
     pub(crate) error: i16,
     /// -1 unless the batch was appended, now or earlier.
     pub(crate) base_offset: i64,
-    /// What the broker says about a refusal.
+    /// The broker's explanation of an error.
     pub(crate) reason: Option<String>,
     pub(crate) leader: Option<NewLeader>,
 }
@@ -152,7 +152,7 @@ fn partition(topic: &str, id: TopicId, from: &mut Reader) -> Result<WrittenParti
         }
         Ok(())
     })?;
-    // the structure has defaults that mean "nothing to say"
+    // the structure has defaults that mean "none"
     written.leader = written
         .leader
         .filter(|leader| leader.broker >= 0 && leader.epoch >= 0);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn every_version_is_what_kafka_expects() {
         for version in [12, 13] {
-            // bodies that are copied, and bodies that go as they are
+            // bodies that are copied, and bodies that are sent without a copy
             for size in [0, 10, 100_000] {
                 let read: Oracle = oracle::read(&request(ID, size), version);
                 assert_eq!(read.transactional_id.unwrap().as_str(), "x");

@@ -11,11 +11,11 @@ pub(crate) struct SaslHandshake {
     pub(crate) mechanism: &'static str,
 }
 
-/// Whether the broker takes the mechanism.
+/// The answer to the mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mechanisms {
     pub(crate) error: i16,
-    /// What it takes instead.
+    /// The mechanisms that the broker supports.
     pub(crate) offered: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Request for SaslHandshake {
     }
 
     fn throttle_ms(_: &Self::Answer) -> i32 {
-        0 // brokers throttle nobody who is still unknown
+        0 // brokers do not throttle before authentication
     }
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct SaslAuthenticate {
     pub(crate) message: Bytes,
 }
 
-/// The broker's side of the exchange.
+/// The broker's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Authenticated {
     pub(crate) error: i16,
     pub(crate) reason: Option<String>,
     pub(crate) message: Bytes,
-    /// After this the broker closes the connection unless it is authenticated again; 0 for never.
+    /// Time after which the broker closes the connection; 0 for never.
     pub(crate) lifetime_ms: i64,
 }
 
@@ -105,7 +105,7 @@ impl Request for SaslAuthenticate {
     }
 
     fn throttle_ms(_: &Self::Answer) -> i32 {
-        0 // brokers throttle nobody who is still unknown
+        0 // brokers do not throttle before authentication
     }
 }
 

@@ -1,6 +1,6 @@
-//! What is asked about a transaction: who coordinates it (`FindCoordinator`), who we are (`InitProducerId`, KIP-360),
-//! and its end (`EndTxn`, KIP-890); and, of the protocol before that, partitions that are to be in a transaction
-//! without a record (`AddPartitionsToTxn`, KIP-98).
+//! Requests about a transaction: its coordinator (`FindCoordinator`), the producer's identity (`InitProducerId`,
+//! KIP-360), and its end (`EndTxn`, KIP-890). Also `AddPartitionsToTxn` of the protocol before (KIP-98), which adds
+//! partitions without a record.
 
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
@@ -11,7 +11,7 @@ pub(crate) struct FindCoordinator {
     pub(crate) transactional_id: String,
 }
 
-/// Which broker it is, or why that is not known.
+/// The coordinator's id, or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FoundCoordinator {
     pub(crate) throttle_ms: i32,
@@ -20,7 +20,7 @@ pub(crate) struct FoundCoordinator {
 }
 
 impl Request for FindCoordinator {
-    // 4 is the first that asks for several at once, 6 the last that changes nothing else
+    // 4 is the first version that takes several ids, 6 the last that changes nothing else
     const API: Api = Api {
         key: 10,
         name: "FindCoordinator",
@@ -68,16 +68,16 @@ impl Request for FindCoordinator {
     }
 }
 
-/// Asks for an identity, and ends what an earlier producer of this transactional id left open.
+/// Asks for an identity, and ends the open transaction of an earlier producer of this transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InitProducerId {
     pub(crate) transactional_id: String,
     pub(crate) timeout_ms: i32,
-    /// Producer id and epoch that we had; -1 and -1 for none.
+    /// Previous producer id and epoch; -1 and -1 for none.
     pub(crate) previous: (i64, i16),
 }
 
-/// An identity, or why there is none.
+/// An identity, or an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GivenIdentity {
     pub(crate) throttle_ms: i32,
@@ -98,7 +98,7 @@ fn identity(from: &mut Reader) -> Result<GivenIdentity, DecodeError> {
 }
 
 impl Request for InitProducerId {
-    // 5 goes with transaction protocol V2; 6 is for two-phase commit (KIP-939)
+    // 5 is for transaction protocol V2; 6 is for two-phase commit (KIP-939)
     const API: Api = Api {
         key: 22,
         name: "InitProducerId",
@@ -165,11 +165,11 @@ fn write_end(end: &EndTxn, out: &mut Writer) {
     out.no_tags();
 }
 
-/// The same of transaction protocol V1, for a transaction that partitions were added to by request: the identity stays.
+/// `EndTxn` of transaction protocol V1, for a transaction whose partitions were added by request: the identity stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndTxnV1(pub(crate) EndTxn);
 
-/// Whether it is carried out.
+/// The result of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) throttle_ms: i32,
@@ -204,7 +204,7 @@ impl Request for EndTxnV1 {
     }
 }
 
-/// Makes partitions part of a transaction: its end writes a marker to each, also where it wrote nothing else.
+/// Adds partitions to a transaction: its end writes a marker to each, even without records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddPartitions {
     pub(crate) transactional_id: String,
@@ -213,7 +213,7 @@ pub(crate) struct AddPartitions {
     pub(crate) topics: Vec<(String, Vec<i32>)>,
 }
 
-/// What is said of each partition: topic, number and error code.
+/// Topic, partition and error code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddedPartitions {
     pub(crate) throttle_ms: i32,

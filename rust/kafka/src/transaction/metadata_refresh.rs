@@ -1,4 +1,4 @@
-//! Keeps what is known of partition leaders fresh, by asking for metadata beside everything else.
+//! Refreshes the metadata of the written partitions, without blocking.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use crate::network::{Answer, Network, Peer, RequestId, UNRESPONSIVE_RECHECK};
 use crate::properties::Properties;
 use crate::protocol::metadata::MetadataRequest;
 
-/// When to ask again who leads partitions that had no leader, while nothing waits for them. So soon too behind a
-/// connection that was lost, then twice as long after each answer: who answers at once does not know yet that a broker has
-/// died, of which the controller hears when `broker.session.timeout.ms` has passed.
+/// Interval of refreshes while a partition has no leader and no batch waits for it. It is also the first interval after
+/// a lost connection, and doubles with each answer: a broker that answers at once does not know yet that another one
+/// has died, which the controller notices after `broker.session.timeout.ms`.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// When to ask for metadata.
+/// Decides when to refresh metadata.
 #[derive(Debug)]
 pub(super) struct MetadataRefresh {
     asked: Option<(RequestId, Peer)>,
     asked_at: Option<Instant>,
     backoff: Backoff,
     stale: bool,
-    /// When to look again although nothing is known to be out of date.
+    /// Time of the next refresh without a cause.
     recheck: Option<Instant>,
-    /// How long after the next answer that is.
+    /// Interval until the refresh after the next answer.
     patience: Duration,
-    /// The longest that it gets: also a leader that was away for a moment, and has cut off nobody, is heard of.
+    /// The longest interval: it also detects a leader that was away for a moment and lost no connection.
     refresh: Duration,
-    /// How many connections had been lost when it was looked last.
+    /// Number of lost connections at the last check.
     lost: u64,
 }
 
@@ -46,8 +46,7 @@ impl MetadataRefresh {
         }
     }
 
-    /// Notes how many connections have been lost: behind one of them leaders may have changed that nobody asks for now,
-    /// or may be about to.
+    /// Notes the number of lost connections: after one, leaders may have changed or may be about to.
     pub(super) const fn note_lost(&mut self, connections: u64) {
         if connections != self.lost {
             self.lost = connections;
@@ -56,18 +55,18 @@ impl MetadataRefresh {
         }
     }
 
-    /// Notes that what is known may be out of date.
+    /// Notes that the metadata may be out of date.
     pub(super) const fn doubt(&mut self) {
         self.stale = true;
     }
 
-    /// A transaction was brought to its end, or can begin: whatever was wrong is over.
+    /// Resets the backoff, after a transaction has ended or can begin.
     pub(super) fn reset_backoff(&mut self) {
         self.backoff.begin_anew();
     }
 
-    /// Notes that a broker is silent, if one is: its work may be done by others, which shows sooner or later. What a silent
-    /// one was asked is asked of somebody else.
+    /// Notes unresponsive brokers: other brokers may take over their partitions. A request to an unresponsive broker is
+    /// repeated to another one.
     pub(super) fn note_unresponsive(&mut self, network: &Network, now: Instant) {
         let silent = self
             .asked
@@ -79,18 +78,18 @@ impl MetadataRefresh {
         }
     }
 
-    /// Whether to ask. `lacking` says that a leader is not known that batches wait for.
+    /// Returns whether a refresh is due. `lacking` says that batches wait for a leader.
     pub(super) fn is_due(&self, lacking: bool, now: Instant) -> bool {
         let due = self.recheck.is_some_and(|at| at <= now);
         self.asked.is_none() && (self.stale || lacking || due)
     }
 
-    /// When to come back although nothing has happened.
+    /// Returns the time of the next refresh.
     pub(super) fn recheck(&self) -> Option<Instant> {
         self.recheck.filter(|_| self.asked.is_none())
     }
 
-    /// Asks if it may be asked again already; gives the time at which to come back.
+    /// Sends a request if the backoff has passed; otherwise returns the time to try again.
     pub(super) fn ask(
         &mut self,
         client: &mut Client,
@@ -116,7 +115,7 @@ impl MetadataRefresh {
         }
     }
 
-    /// Takes an answer to metadata; gives back one that is none.
+    /// Takes an answer to a refresh; gives back any other answer.
     pub(super) fn take(
         &mut self,
         client: &mut Client,
@@ -135,7 +134,7 @@ impl MetadataRefresh {
         Ok(taken)
     }
 
-    /// There was an answer; `lacking` says that a partition has no leader.
+    /// Notes an answer; `lacking` says that a partition has no leader.
     fn answered(&mut self, lacking: bool, now: Instant) {
         let patience = if lacking { RECHECK } else { self.patience };
         self.recheck = Some(now + patience.min(self.refresh));
@@ -156,7 +155,7 @@ mod tests {
         MetadataRefresh::new(&Properties::parse([("bootstrap.servers", "b:1")]).unwrap())
     }
 
-    /// For how long nobody asks behind an answer.
+    /// Returns the time until the refresh after an answer.
     fn pause(refresh: &mut MetadataRefresh, lacking: bool) -> Duration {
         let now = Instant::now();
         refresh.stale = false;
@@ -173,7 +172,7 @@ mod tests {
         let mut refresh = refresh();
         refresh.note_lost(0);
         assert!(!refresh.is_due(false, now));
-        assert!(refresh.is_due(true, now), "somebody waits");
+        assert!(refresh.is_due(true, now), "a batch waits");
         refresh.note_lost(1);
         assert!(refresh.is_due(false, now));
         refresh.stale = false;
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_without_a_leader_are_looked_at_again_after_a_while() {
+    fn partitions_without_a_leader_are_refreshed_repeatedly() {
         let mut refresh = refresh();
         for _ in 0..3 {
             assert_eq!(pause(&mut refresh, true), RECHECK);
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_behind_a_lost_connection_may_not_know_yet_what_has_changed() {
+    fn refreshes_repeat_after_a_lost_connection() {
         let mut refresh = refresh();
         assert_eq!(pause(&mut refresh, false), REFRESH);
         refresh.note_lost(1);

@@ -29,11 +29,11 @@ struct InFlightRequest {
 
 /// The meaning of an answer, besides its acknowledgements.
 pub(super) struct Produced {
-    /// Why batches have to be sent again.
+    /// The reason that batches have to be sent again.
     pub(super) hindrance: Option<String>,
     /// The leaders of its partitions have to be looked up again.
     pub(super) stale: bool,
-    /// Why the transaction must be aborted.
+    /// The error of a transaction that must be aborted.
     pub(super) refused: Option<Error>,
 }
 
@@ -288,7 +288,7 @@ impl ProduceRequests {
             (format!("writing as transactional.id {whose}{reason}"), None)
         } else {
             let what = format!(
-                "{} does not take source offsets {first} to {last}{reason}",
+                "{} refuses source offsets {first} to {last}{reason}",
                 refused.target
             );
             (what, Some((refused.target, refused.source)))

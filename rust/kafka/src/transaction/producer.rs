@@ -37,9 +37,9 @@ pub const TRANSACTIONS_V2: i16 = 2;
 /// }
 /// ```
 ///
-/// An error of [`Kind::Abortable`](crate::Kind::Abortable) wants [`TransactionalProducer::abort`] and the same records
-/// again. After [`Kind::Superseded`](crate::Kind::Superseded) and all others that are final, a new producer has to be
-/// opened and the last committed position read. [`Error::TimedOut`] changes nothing: the same call goes on.
+/// After an error of [`Kind::Abortable`](crate::Kind::Abortable), call [`TransactionalProducer::abort`] and send the
+/// records again. After [`Kind::Superseded`](crate::Kind::Superseded) and all other final errors, read the last committed
+/// position and open a new producer. [`Error::TimedOut`] changes nothing: the same call resumes.
 pub struct TransactionalProducer {
     client: Client,
     settings: ProducerSettings,
@@ -52,17 +52,17 @@ pub struct TransactionalProducer {
     hindrance: Option<String>,
     /// The first refusal in the open transaction. Every call returns it until the transaction is aborted.
     refused: Option<Error>,
-    /// Why the producer cannot be used any more.
+    /// The error that ended the producer.
     over: Option<Error>,
-    /// How the last transaction ended, until the caller of commit or abort has seen it.
+    /// The end of the last transaction, until commit or abort has returned it.
     ended: Option<Event>,
     wake: WakeUp,
 }
 
 impl TransactionalProducer {
-    /// Takes over the transactional id: whoever had it is fenced, and what it left open is aborted.
+    /// Takes the transactional id: its previous owner is fenced, and its open transaction aborted.
     ///
-    /// [`Error::OldTransactions`] when the cluster's `transaction.version` is below 2.
+    /// Returns [`Error::OldTransactions`] when the cluster's `transaction.version` is below 2.
     pub fn open(
         mut client: Client,
         settings: ProducerSettings,
@@ -77,8 +77,8 @@ impl TransactionalProducer {
         Ok(producer)
     }
 
-    /// The same without waiting, for a cluster whose `transaction.version` is known to be 2 or higher:
-    /// [`TransactionalProducer::until_ready`] takes over the transactional id.
+    /// Returns a producer without waiting, for a cluster whose `transaction.version` is known to be 2 or higher.
+    /// [`TransactionalProducer::until_ready`] takes the transactional id.
     #[must_use]
     pub fn new(mut client: Client, settings: ProducerSettings) -> Self {
         Self {
@@ -106,14 +106,14 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Whether partitions were found to have new leaders since this producer was made. Kafka 4.3 leaves the markers of a
-    /// transaction out where a partition has no leader, and nobody would hear of it (docs/adr/0012).
+    /// Returns whether a partition had a new leader since this producer was made. Kafka 4.3 leaves out the markers of a
+    /// transaction when a partition has no leader, without an error (docs/adr/0012).
     #[must_use]
     pub fn leaders_moved(&self) -> bool {
         self.client.cached_metadata().moves() > 0
     }
 
-    /// What the next batch for a partition must carry. A batch that is written anew can carry it from the start.
+    /// Returns the fields that the next batch for a partition must carry. A new batch can be written with them.
     pub fn stamp(&self, target: &TopicPartition) -> Result<Stamp, Error> {
         let Some(Identity { producer_id, epoch }) = self.coordinator.writer() else {
             return Err(self.closed("send"));
@@ -126,11 +126,11 @@ impl TransactionalProducer {
         })
     }
 
-    /// Takes a whole batch, for one partition, behind all that it has got before. The records are not copied; of the
-    /// header, what names the producer is rewritten, and the batch's own checksum carried on: a broker refuses a batch
-    /// whose checksum was wrong.
+    /// Queues a whole batch behind all others of its partition. The records are not copied. The producer fields of the
+    /// header are rewritten and the batch's own checksum is adjusted: a broker still refuses a batch whose checksum was
+    /// wrong.
     ///
-    /// Takes it also when there is no [`TransactionalProducer::room`]. Sends nothing by itself.
+    /// Accepts it even without [`TransactionalProducer::room`]. [`TransactionalProducer::step`] sends it.
     pub fn send(
         &mut self,
         target: &TopicPartition,
@@ -159,8 +159,7 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Takes a batch that [`eomirror_core::relay`] made of `fetched`, behind all that its partition has got before. As
-    /// [`TransactionalProducer::send`] otherwise.
+    /// Queues a batch that [`eomirror_core::relay`] made of `fetched`, as [`TransactionalProducer::send`] does.
     pub fn send_relayed(
         &mut self,
         target: &TopicPartition,
@@ -183,7 +182,7 @@ impl TransactionalProducer {
             },
             Content::Written(bytes) => {
                 let bytes = Bytes::from(bytes);
-                // stamping has shown that there is a whole header
+                // stamping has proved that the header is whole
                 let head = bytes.first_chunk().copied().unwrap_or([0; HEADER]);
                 FramedBatch {
                     head,
@@ -195,73 +194,74 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Whether all batches that were answered went by the id of their topic.
+    /// Returns whether all answered batches went by topic id.
     #[must_use]
     pub const fn goes_by_id(&self) -> bool {
         self.produces.goes_by_id()
     }
 
-    /// Ids and names of the topics that took something of the open transaction, as far as it went by id.
+    /// Returns ids and names of the topics that accepted batches of the open transaction by id.
     #[must_use]
     pub const fn written(&self) -> &BTreeMap<TopicId, String> {
         self.produces.written()
     }
 
-    /// Whether a transaction is open or being ended.
+    /// Returns whether a transaction is open or being ended.
     #[must_use]
     pub const fn in_transaction(&self) -> bool {
         self.coordinator.in_transaction()
     }
 
-    /// What was acknowledged and not given out yet.
+    /// Takes the acknowledgements that were not returned yet.
     pub fn take_acknowledged(&mut self) -> Vec<Acknowledgement> {
         self.produces.take_acknowledged()
     }
 
-    /// What keeps batches from being acknowledged, for messages.
+    /// Returns the reason that batches are not acknowledged, for messages.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let metadata = self.client.cached_metadata();
         let leaderless = self.produces.leaderless(metadata);
         let why = |at: &TopicPartition| metadata.why_leaderless(&at.topic, at.partition);
-        // where nobody has told of the topic, it is more that nobody could be asked
+        // without any description of the topic, the connection error says more
         let told = leaderless.filter(|at| metadata.tells_of(&at.topic));
         let said = self.hindrance.clone().or_else(|| told.map(why));
         said.or_else(|| self.client.last_trouble().map(ToString::to_string))
             .or_else(|| leaderless.map(why))
     }
 
-    /// Bytes of the budget that are left.
+    /// Returns the bytes of the budget that are left.
     #[must_use]
     pub fn room(&self) -> usize {
         self.settings.budget.saturating_sub(self.produces.held())
     }
 
-    /// Whether everything that was sent is acknowledged.
+    /// Returns whether every batch is acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.produces.is_settled()
     }
 
-    /// The producer id that the next batch has, as far as known; see [`ProducerState::producer_id`].
+    /// Returns the producer id of the next batch, if known; see
+    /// [`eomirror_core::transaction::ProducerState::producer_id`].
     #[must_use]
     pub const fn producer_id(&self) -> Option<i64> {
         self.coordinator.producer_id()
     }
 
-    /// The identity of the open transaction: producer id and epoch.
+    /// Returns producer id and epoch of the open transaction.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.coordinator.writer()
     }
 
-    /// Whether a commit was asked for and has no outcome yet: only [`TransactionalProducer::commit`] makes sense.
+    /// Returns whether a commit has no outcome yet: then only [`TransactionalProducer::commit`] is allowed.
     #[must_use]
     pub const fn is_committing(&self) -> bool {
         self.coordinator.is_committing()
     }
 
-    /// Sends, waits until something is acknowledged or until `deadline`, and gives what is acknowledged.
+    /// Sends batches, and waits for an acknowledgement or until `deadline`. Returns the new acknowledgements.
     pub fn pump(&mut self, deadline: Instant) -> Result<Vec<Acknowledgement>, Error> {
         loop {
             self.step()?;
@@ -273,9 +273,9 @@ impl TransactionalProducer {
         }
     }
 
-    /// Waits until all is acknowledged, commits, and gives what was not given out before.
+    /// Waits until every batch is acknowledged, and commits. Returns the remaining acknowledgements.
     ///
-    /// [`Error::TimedOut`] leaves the outcome open; this call again finds it out, and nothing else can be done before.
+    /// [`Error::TimedOut`] leaves the outcome open. Then only this call is allowed, and it resolves the outcome.
     pub fn commit(&mut self, deadline: Instant) -> Result<Vec<Acknowledgement>, Error> {
         const WHAT: &str = "committing a transaction";
         let started = self.client.clock().now();
@@ -304,8 +304,8 @@ impl TransactionalProducer {
         }
     }
 
-    /// Aborts; nothing that was sent since [`TransactionalProducer::begin`] will be visible, whatever is still on its
-    /// way. Does nothing when no transaction is open.
+    /// Aborts: no record since [`TransactionalProducer::begin`] becomes visible, even one that is still in flight. Does
+    /// nothing when no transaction is open.
     pub fn abort(&mut self, deadline: Instant) -> Result<(), Error> {
         const WHAT: &str = "aborting a transaction";
         let started = self.client.clock().now();
@@ -324,11 +324,11 @@ impl TransactionalProducer {
         }
     }
 
-    /// Does what can be done without waiting. What is acknowledged stays for [`TransactionalProducer::pump`].
+    /// Does all non-blocking work. Acknowledgements stay for [`TransactionalProducer::pump`].
     pub fn step(&mut self) -> Result<(), Error> {
         let now = self.client.clock().now();
         self.client.receive(now);
-        // what is sent may fail at once, which is an answer too
+        // a request may fail while it is sent, which is an answer too
         loop {
             let answers = self.client.take_inbox();
             if answers.is_empty() {
@@ -355,23 +355,23 @@ impl TransactionalProducer {
         }
     }
 
-    /// When [`TransactionalProducer::step`] should be called again even if nothing arrives.
+    /// Returns the time at which [`TransactionalProducer::step`] must be called even if nothing arrives.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Instant> {
         self.wake.at()
     }
 
-    /// The client, for calls in between. They do not disturb what is on its way.
+    /// Returns the client for other calls. They do not disturb batches in flight.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// The connections, for [`crate::wait`] on several clusters at once.
+    /// Returns the connections, for [`crate::wait`] on several clusters at once.
     pub fn network(&mut self) -> &mut Network {
         self.client.network()
     }
 
-    /// Waits until a transaction can begin, and gives the identity that it will have.
+    /// Waits until a transaction can begin, and returns its identity.
     pub fn until_ready(&mut self, deadline: Instant) -> Result<Identity, Error> {
         const WHAT: &str = "initializing a transactional producer";
         let started = self.client.clock().now();
@@ -456,7 +456,7 @@ impl TransactionalProducer {
         match self.coordinator.take(&mut self.client, answer, now) {
             Some(Ok(Answered { code, event })) => {
                 if let Some(code) = code {
-                    let error = || format!("the coordinator says {code}");
+                    let error = || format!("the coordinator answered {code}");
                     self.hindrance = (!code.is_none()).then(error);
                 }
                 if let Some(event) = event {
@@ -578,7 +578,7 @@ impl TransactionalProducer {
     }
 }
 
-/// Whether a batch says already what the stamp says.
+/// Returns whether a batch already carries the fields of the stamp.
 fn carries(batch: &Batch<'_>, stamp: &Stamp) -> bool {
     batch.obstacle().is_none()
         && batch.delete_horizon().is_none()

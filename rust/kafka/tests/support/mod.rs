@@ -1,5 +1,5 @@
-//! Frames as a broker with a script reads and writes them, in the words of the independent implementation of the
-//! protocol that the unit tests use. Tests of the crate itself include this file as well.
+//! Frames of a scripted broker, encoded by the independent implementation of the protocol. Tests of the crates include
+//! this file, too.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Decodable as _, Encodable, StrBytes};
 use uuid::Uuid;
 
-/// A request, as far as all of them are alike.
+/// The common parts of a request.
 pub(crate) struct Asked {
     pub(crate) key: i16,
     pub(crate) version: i16,
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
     pub(crate) body: Bytes,
 }
 
-/// The next request; None when the connection has ended.
+/// Returns the next request; None when the connection has ended.
 pub(crate) fn next(stream: &mut TcpStream) -> Option<Asked> {
     let mut size = [0; 4];
     stream.read_exact(&mut size).ok()?;
@@ -42,7 +42,7 @@ pub(crate) fn next(stream: &mut TcpStream) -> Option<Asked> {
     })
 }
 
-/// A whole answer; `tagged` says whether its header has tagged fields.
+/// Returns a whole answer; `tagged` says whether its header has tagged fields.
 pub(crate) fn framed(correlation: i32, tagged: bool, body: &impl Encodable, version: i16) -> Bytes {
     let mut answer = BytesMut::new();
     answer.put_i32(correlation);
@@ -56,7 +56,7 @@ pub(crate) fn framed(correlation: i32, tagged: bool, body: &impl Encodable, vers
     frame.freeze()
 }
 
-/// A broker that speaks these requests, each from a version to another one.
+/// Returns an answer to `ApiVersions`: key, lowest and highest version of each request.
 pub(crate) fn versions(apis: &[(i16, i16, i16)]) -> ApiVersionsResponse {
     let apis = apis.iter().map(|(key, low, high)| {
         ApiVersion::default()
@@ -67,7 +67,8 @@ pub(crate) fn versions(apis: &[(i16, i16, i16)]) -> ApiVersionsResponse {
     ApiVersionsResponse::default().with_api_keys(apis.collect())
 }
 
-/// A cluster of one broker, number 1 on this port, which leads these partitions of topic `t` in epoch 3.
+/// Returns metadata of a cluster of one broker, number 1 on this port, which leads these partitions of topic `t` in
+/// epoch 3.
 pub(crate) fn metadata(port: u16, topic_id: Uuid, partitions: &[i32]) -> MetadataResponse {
     let partitions = partitions.iter().map(|index| {
         MetadataResponsePartition::default()

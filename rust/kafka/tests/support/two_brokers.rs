@@ -1,4 +1,4 @@
-//! Two brokers, of which one may stand still or be gone: who asks it goes on with the other one.
+//! Two brokers, one of which may freeze or be gone: clients continue with the other one.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ const METADATA: i16 = 3;
 const FETCH: i16 = 1;
 const LIST_OFFSETS: i16 = 2;
 
-/// What brokers say: who is there and on which port, and who leads. One of them may answer nothing any more.
+/// The metadata that brokers report. The mute one answers nothing but `ApiVersions`.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) brokers: Vec<(i32, u16)>,
@@ -43,7 +43,7 @@ pub(crate) struct Two {
 }
 
 impl Two {
-    /// The first leads.
+    /// Starts them; the first one leads.
     pub(crate) fn start() -> Self {
         let listeners = [1, 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = [0, 1].map(|at: usize| listeners[at].local_addr().unwrap().port());
@@ -76,7 +76,7 @@ impl Two {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
-    /// The second leads, and the first stands still: as one that has lost its partitions, or that has left the cluster.
+    /// Freezes the first broker and lets the second one lead. `it_is_named`: the metadata still lists the first one.
     pub(crate) fn stop_the_first(&self, it_is_named: bool) {
         let [one, other] = self.ports;
         let named = [(1, one), (2, other)];
@@ -87,7 +87,7 @@ impl Two {
         });
     }
 
-    /// Which broker was asked this next, of what it was not looked at yet.
+    /// Returns the broker of the next request with this key, among those not looked at yet.
     pub(crate) fn who_was_asked(&self, key: i16) -> Option<i32> {
         let found = self.asked.try_iter().find(|(_, asked)| *asked == key);
         found.map(|(broker, _)| broker)
@@ -133,7 +133,7 @@ fn serve(
                 framed(correlation, true, &metadata(&brokers, leader), version)
             }
             LIST_OFFSETS if id != mute => framed(correlation, true, &first_offset(), version),
-            // who fetches waits for records, who writes for replicas
+            // a Fetch waits for records, a Produce for replicas
             _ => continue,
         };
         stream.write_all(&answer).ok()?;
@@ -178,7 +178,7 @@ impl Clock for Later {
     }
 }
 
-/// Goes on until `over`, at most until something is certainly wrong.
+/// Repeats until `over`, for at most a bounded time.
 pub(crate) fn until(mut over: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !over() {
@@ -187,7 +187,7 @@ pub(crate) fn until(mut over: impl FnMut() -> bool) {
 }
 
 #[test]
-fn partitions_of_a_broker_that_stands_still_are_read_from_the_one_that_leads_them_then() {
+fn a_frozen_brokers_partitions_are_read_from_the_new_leader() {
     for it_is_named in [false, true] {
         let (two, clock) = (Two::start(), Later::default());
         let mut client = two.client(&clock);
@@ -209,16 +209,16 @@ fn partitions_of_a_broker_that_stands_still_are_read_from_the_one_that_leads_the
     }
 }
 
-/// Who has asked before remembers who led.
+/// The client remembers the leader of an earlier call.
 #[test]
-fn a_leader_that_is_gone_takes_a_part_of_the_time_only() {
+fn a_dead_leader_takes_a_part_of_the_deadline_only() {
     let (two, clock) = (Two::start(), Later::default());
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
     let there = (2, two.ports[1]);
     let end = || clock.now() + Duration::from_secs(20);
     let mut client = two.client(&clock);
     two.become_(View {
-        brokers: vec![(1, nobody.unwrap().port()), there],
+        brokers: vec![(1, closed.unwrap().port()), there],
         leader: 1,
         mute: 0,
     });

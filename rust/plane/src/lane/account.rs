@@ -1,4 +1,4 @@
-//! Rule 7 for one source partition of the open transaction. Pure.
+//! The account of one source partition in the open transaction (rule 7). Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use eomirror_core::relay::{Accounting, SourceRun};
 use super::failure::Failure;
 use eomirror_kafka::TopicPartition;
 
-/// What one transaction did with one source partition: fetched = acknowledged + dropped.
+/// The result of one transaction for one source partition: fetched = acknowledged + dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The source partition.
     pub source: TopicPartition,
-    /// Where its records went.
+    /// The target partition.
     pub target: TopicPartition,
     /// Records that were fetched.
     pub fetched: u64,
     /// Records that the target acknowledged.
     pub acknowledged: u64,
-    /// Bytes of their batches, as they travelled.
+    /// Bytes of their batches on the wire.
     pub bytes: u64,
     /// Records that were dropped on purpose, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Acknowledged records that carry the provenance header of another record: an application copied it.
+    /// Acknowledged records with the provenance header of another record: an application copied it.
     pub copied_headers: u64,
-    /// Source offset of the first acknowledged record; where nothing was, of where fetching began.
+    /// Source offset of the first acknowledged record, or the first fetched offset when there is none.
     pub first_source_offset: i64,
-    /// Source offset behind all that was fetched.
+    /// Source offset behind the last fetched record.
     pub next_source_offset: i64,
     /// Largest timestamp of the acknowledged records, ms; -1 when there are none.
     pub timestamp: i64,
@@ -48,7 +48,7 @@ struct Flight {
     base: Option<i64>,
 }
 
-/// The open books of a source partition.
+/// The open account of a source partition.
 #[derive(Debug)]
 pub(super) struct Book {
     books: Accounting,
@@ -56,19 +56,19 @@ pub(super) struct Book {
     began: i64,
     next: i64,
     timestamp: i64,
-    /// By source offset of the first record: acknowledgements need not come in order, maps do.
+    /// By source offset of the first record: acknowledgements may arrive in any order, maps may not.
     flights: BTreeMap<i64, Flight>,
-    /// Runs of consecutive source offsets in them.
+    /// Runs of consecutive source offsets in all batches.
     runs: usize,
 }
 
-/// A transaction takes no more of a partition once it has so many runs. Each may become a range of the offset map, of
-/// 3 to 6 bytes, and all of them are one record of a topic that takes a megabyte unless somebody made that less. The last
-/// answer may bring [`eomirror_core::relay::Target::most_runs`] more.
+/// Number of runs at which a transaction takes no more of a partition. Each run may become a range of the offset map,
+/// of 3 to 6 bytes. All of them are one record of a topic with the default limit of a megabyte. The last answer may add
+/// [`eomirror_core::relay::Target::most_runs`] more.
 pub(super) const MOST_RUNS: usize = 100_000;
 
 impl Book {
-    /// Accounting of a partition from an offset on.
+    /// Returns the empty account of a partition from an offset on.
     pub(super) fn new(began: i64) -> Self {
         Self {
             books: Accounting::default(),
@@ -81,12 +81,12 @@ impl Book {
         }
     }
 
-    /// Whether it has as many runs as a transaction should have of a partition: compaction leaves gaps everywhere.
+    /// Returns whether it has as many runs as a transaction may hold of a partition: compaction leaves gaps everywhere.
     pub(super) fn is_full(&self) -> bool {
         self.runs >= MOST_RUNS
     }
 
-    /// A batch is sent.
+    /// Enters a batch that was sent.
     pub(super) fn sent(&mut self, runs: &[SourceRun], bytes: usize) {
         let Some(first) = runs.first().map(|run| run.first) else {
             return;
@@ -100,21 +100,21 @@ impl Book {
         self.flights.insert(first, flight);
     }
 
-    /// All of an answer is sent or dropped.
+    /// Enters an answer whose records are all sent or dropped.
     pub(super) fn fetched(&mut self, books: &Accounting, next: i64, timestamp: i64) {
         self.books.add(books);
         self.next = self.next.max(next);
         self.timestamp = self.timestamp.max(timestamp);
     }
 
-    /// The target has the batch whose first record has this source offset.
+    /// Enters the target offset of the batch whose first record has this source offset.
     pub(super) fn acknowledged(&mut self, first: i64, base: Option<i64>) {
         if let Some(flight) = self.flights.get_mut(&first) {
             flight.base = base;
         }
     }
 
-    /// The account, if it is even.
+    /// Returns the account, if it balances.
     pub(super) fn settle(
         &self,
         source: &TopicPartition,
@@ -123,7 +123,8 @@ impl Book {
         self.account(source, target, |flight| flight.base)
     }
 
-    /// The account as it will be if the first record gets this target offset, and nobody else writes there.
+    /// Returns the account as it will be if the first record gets this target offset, and no other producer writes
+    /// there.
     pub(super) fn foresee(
         &self,
         source: &TopicPartition,
@@ -149,7 +150,7 @@ impl Book {
         for (first, flight) in &self.flights {
             let Some(mut base) = base_of(flight) else {
                 return Err(Failure::unaccounted(format!(
-                    "{source}: the batch from offset {first} is in the target, and nobody knows where"
+                    "{source}: the batch from offset {first} is in the target at an unknown offset"
                 ))
                 .about(source));
             };
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreseen_account_is_the_one_that_comes_when_nobody_else_writes() {
+    fn a_foreseen_account_settles_when_no_other_producer_writes() {
         let (source, target) = ends();
         let mut book = Book::new(10);
         book.sent(&[run(10, 5)], 100);
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(foreseen, book.settle(&source, &target).unwrap());
     }
 
-    /// EO-1: the map of a transaction is one record beside its data, and has to find room.
+    /// EO-1: the map of a transaction is one record beside its data, and must fit.
     #[test]
     fn a_full_book_has_a_map_of_less_than_half_a_megabyte() {
         let (source, target) = ends();
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_whose_records_were_all_dropped_has_an_account_without_a_map() {
+    fn an_account_of_dropped_records_has_no_map() {
         let (source, target) = ends();
         let mut book = Book::new(7);
         book.fetched(&Accounting::default(), 9, -1);

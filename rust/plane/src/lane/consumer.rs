@@ -66,7 +66,7 @@ pub(super) struct LaneSource {
     /// The next answer with records to send. It may wait while a transaction ends and while partitions are added; its
     /// partition is fetched further only once it is sent.
     ready: Option<Ready>,
-    /// Why the next answer cannot be sent; reported when the open transaction holds nothing.
+    /// The failure of the next answer; reported when the open transaction holds nothing.
     blocked: Option<Failure>,
 }
 

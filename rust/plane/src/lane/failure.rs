@@ -1,4 +1,4 @@
-//! Why a lane cannot go on, for an adapter that maps kinds and knows no variants.
+//! Failures of a lane, each with a kind for adapters that do not list variants.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,53 +8,53 @@ use eomirror_core::relay::RelayError;
 
 use eomirror_kafka::{Error, Kind, LogBounds, Meaning, Stop, TopicPartition};
 
-/// What a [`Failure`] asks for.
+/// The reaction that a [`Failure`] requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FailureKind {
-    /// Only another plane can honour what is configured, or can write to this target.
+    /// Only another plane supports the configuration or this target.
     Unhonoured,
-    /// The configuration is wrong, or a broker refuses a setting; only a person can help.
+    /// The configuration is invalid, or a broker refuses a setting. An operator has to act.
     Configuration,
-    /// A right or a credential is missing; only a person can help.
+    /// A right or a credential is missing. An operator has to act.
     Unauthorized,
-    /// A broker that this release cannot talk to.
+    /// A broker is incompatible with this release.
     Protocol,
-    /// No answer; the same again may work.
+    /// A broker did not answer. A retry may succeed.
     Unreachable,
-    /// The transaction must be aborted, and can be made again.
+    /// The transaction must be aborted and can be repeated.
     Abortable,
-    /// The target refuses a batch for what it is; [`Failure::refused`] names it.
+    /// The target refuses a batch for its content; [`Failure::refused`] names it.
     Refused,
-    /// Another producer has taken the transactional id, or the transaction outlived its timeout.
+    /// Another producer has taken the transactional id, or the transaction exceeded its timeout.
     Superseded,
-    /// A commit was sent and no certain answer came.
+    /// A commit was sent, and its outcome is unknown.
     OutcomeUnknown,
-    /// The source's log diverges from what was mirrored.
+    /// The source's log diverges from the mirrored one.
     Truncated,
-    /// The batch before the position is another one than was mirrored (rule 5).
+    /// The batch before the position is not the mirrored one (rule 5).
     Rewritten,
     /// Offsets are missing between two batches of the source's log (rule 6).
     Hole,
     /// The position is not within the source's log.
     Gap,
-    /// A topic or a partition does not exist, or is another one than was meant, on either side.
+    /// A topic or a partition does not exist, or is not the intended one, on either side.
     TopicGone,
-    /// Bytes were damaged on the way, or the source finds them so; from the source again they may be whole.
+    /// Bytes are damaged, on the way or in the source. Another fetch may return whole ones.
     Damaged,
-    /// The source's leader cannot read a partition, and does not say why; asked again it may.
+    /// The source's leader cannot read a partition, for an unknown reason. A retry may succeed.
     Unreadable,
     /// Records of a message format that only librdkafka reads.
     OldFormat,
-    /// One topic cannot go on as it is; others can.
+    /// One topic cannot be mirrored as it is; others can.
     Topic,
-    /// Rule 7: the books do not balance.
+    /// Rule 7: the accounts do not balance.
     Unaccounted,
-    /// A call that makes no sense here: a fault of the caller.
+    /// A call that is invalid here: a bug of the caller.
     Bug,
 }
 
 impl FailureKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 20] = [
         Self::Unhonoured,
         Self::Configuration,
@@ -78,7 +78,7 @@ impl FailureKind {
         Self::Bug,
     ];
 
-    /// The name by which adapters know it.
+    /// Returns the name by which adapters know it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,42 +109,42 @@ impl FailureKind {
 /// Records that the target refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedBatch {
-    /// Where they come from; None for a record of the lane itself.
+    /// Their source partition; None for state records.
     pub source: Option<TopicPartition>,
-    /// Topic that refuses.
+    /// The topic that refuses them.
     pub target_topic: String,
-    /// Source offset of the first record in question.
+    /// Source offset of the first record.
     pub first: i64,
     /// Source offset of the last one.
     pub last: i64,
-    /// The broker's code; 10 (`MESSAGE_TOO_LARGE`) also where the record was not even sent.
+    /// The broker's code; 10 (`MESSAGE_TOO_LARGE`) also for a record that was not sent.
     pub code: i16,
 }
 
-/// A committed position, and the log that it is not in.
+/// A committed position that is not in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// Next offset to fetch as it is committed; what was fetched behind it is in no committed transaction.
+    /// Next offset to fetch as committed; later fetched records are in no committed transaction.
     pub position: i64,
     /// The log as its leader described it afterwards.
     pub log: LogBounds,
 }
 
-/// Why a lane cannot go on.
+/// The reason that a lane stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What it asks for.
+    /// The required reaction.
     pub kind: FailureKind,
-    /// What happened, and where; lower case.
+    /// The event and its place; lower case.
     pub message: String,
-    /// What to do about it, as an imperative.
+    /// The remedy, as an imperative.
     pub fix: &'static str,
-    /// The source partition that it concerns, if it is about one.
+    /// The source partition, if it concerns one.
     pub partition: Option<TopicPartition>,
-    /// What the target refuses, for [`FailureKind::Refused`].
+    /// The refused records, for [`FailureKind::Refused`].
     pub refused: Option<Box<RefusedBatch>>,
-    /// What is missing, for [`FailureKind::Gap`] and [`FailureKind::Hole`]; None where the source did not say where its log
-    /// begins and ends.
+    /// The missing offsets, for [`FailureKind::Gap`] and [`FailureKind::Hole`]; None when the source did not report its
+    /// log's bounds.
     pub gap: Option<Gap>,
 }
 
@@ -156,7 +156,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Codes that a broker says again to whoever comes: `UNSUPPORTED_VERSION`, `PRINCIPAL_DESERIALIZATION_FAILURE`.
+/// Codes that a broker repeats to any client: `UNSUPPORTED_VERSION`, `PRINCIPAL_DESERIALIZATION_FAILURE`.
 const LASTING: [i16; 2] = [35, 97];
 
 /// `CORRUPT_MESSAGE`.
@@ -165,7 +165,7 @@ const CORRUPT: i16 = 2;
 /// `MESSAGE_TOO_LARGE`.
 const TOO_LARGE: i16 = 10;
 
-/// Codes with which a leader refuses a batch for what it is: too large for the topic or its segments, a timestamp out
+/// Codes with which a leader refuses a batch for its content: too large for the topic or its segments, a timestamp out
 /// of bounds, or against the topic's rules.
 const REFUSING: [i16; 5] = [4, TOO_LARGE, 18, 32, 87];
 
@@ -181,10 +181,10 @@ impl Failure {
         }
     }
 
-    /// A call that makes no sense: a fault of the caller.
+    /// Returns the failure of an invalid call: a bug of the caller.
     #[must_use]
     pub fn bug(message: &str) -> Self {
-        let fix = "this is a fault of eomirror; report it";
+        let fix = "this is a bug of eomirror; report it";
         Self::new(FailureKind::Bug, message.to_owned(), fix)
     }
 
@@ -198,7 +198,7 @@ impl Failure {
         Self::new(FailureKind::Unaccounted, message, fix)
     }
 
-    /// A partition is not read any more, whose committed position is this.
+    /// Returns the failure of a partition that has stopped, with its committed position.
     pub(super) fn stopped(partition: &TopicPartition, position: i64, stop: &Stop) -> Self {
         let (kind, fix) = match stop {
             Stop::OutOfRange { .. } => (FailureKind::Gap, "compare the position with the log"),
@@ -213,7 +213,7 @@ impl Failure {
                 FailureKind::Damaged,
                 "have another replica lead the partition",
             ),
-            Stop::Unreadable { .. } => (FailureKind::Unreadable, "look into the broker's log"),
+            Stop::Unreadable { .. } => (FailureKind::Unreadable, "check the broker's log"),
             Stop::Refused { code } => match code.meaning() {
                 Meaning::Refused => (
                     FailureKind::Unauthorized,
@@ -224,7 +224,7 @@ impl Failure {
                     FailureKind::Configuration,
                     "use brokers of Kafka 3.9 or newer",
                 ),
-                _ => (FailureKind::Unreadable, "look into the broker's log"),
+                _ => (FailureKind::Unreadable, "check the broker's log"),
             },
         };
         let mut failure = Self::new(kind, format!("{partition}: {stop}"), fix);
@@ -240,7 +240,7 @@ impl Failure {
         failure
     }
 
-    /// The source's log does not hold the batch that was mirrored last.
+    /// Returns the failure of a log without the batch that was mirrored last.
     pub(super) fn rewritten(partition: &TopicPartition, expected: &Mark, found: &Mark) -> Self {
         let told = |mark: &Mark| {
             format!(
@@ -257,7 +257,7 @@ impl Failure {
         Self::new(FailureKind::Rewritten, message, fix).about(partition)
     }
 
-    /// The source's log has no batch for these offsets.
+    /// Returns the failure of a log without a batch for these offsets.
     pub(super) fn hole(partition: &TopicPartition, hole: &Range<i64>) -> Self {
         let message = format!(
             "{partition}: no batch of the source's log has offsets [{}, {})",
@@ -275,7 +275,7 @@ impl Failure {
         failure
     }
 
-    /// The bytes of a partition cannot be sent on.
+    /// Returns the failure of records that cannot be relayed.
     pub(super) fn relayed(
         partition: &TopicPartition,
         target_topic: &str,
@@ -304,7 +304,7 @@ impl Failure {
         failure
     }
 
-    /// What a connection or the producer says. `source_of` names the source partition by its number.
+    /// Converts an error of the client. `source_of` returns a source partition by its number.
     pub(super) fn of_client(
         error: &Error,
         source_of: impl Fn(u32) -> Option<TopicPartition>,
@@ -333,13 +333,13 @@ impl Failure {
 }
 
 impl From<Error> for Failure {
-    /// Of an error that concerns no source partition.
+    /// Converts an error that concerns no source partition.
     fn from(error: Error) -> Self {
         Self::of_client(&error, |_| None)
     }
 }
 
-/// Whether a batch is none that a broker has taken: what its header says is looked at before its checksum is.
+/// Returns whether a broker cannot have accepted the batch: its header is checked before its checksum.
 const fn is_damage(error: &BatchError) -> bool {
     use BatchError::{BadField, OffsetWentBack, Truncated, WrongCrc};
     matches!(
@@ -352,18 +352,18 @@ fn kind_of(error: &Error) -> FailureKind {
     match error {
         Error::MustAbort { code, batch, .. } => match code.0 {
             refusing if batch.is_some() && REFUSING.contains(&refusing) => FailureKind::Refused,
-            // a leader that knows a newer epoch: a successor, or the coordinator's own abort after the timeout
+            // a leader with a newer epoch: of a successor, or of the coordinator's own abort after the timeout
             47 | 90 => FailureKind::Superseded,
-            // codecs and formats that the target does not know
+            // codecs and formats that the target does not support
             43 | 76 => FailureKind::Configuration,
             _ if code.meaning() == Meaning::Refused => FailureKind::Unauthorized,
             _ => FailureKind::Abortable,
         },
-        // the connection has ended with it; what comes over the next one may be whole
+        // the connection is closed, and the next one may return a whole answer
         Error::Malformed { .. } => FailureKind::Abortable,
         // INVALID_TRANSACTION_TIMEOUT
         Error::Refused { code, .. } if code.0 == 50 => FailureKind::Configuration,
-        // of a coordinator that has lost what it knew, or that says what nobody foresaw: a new producer begins anew
+        // the coordinator has lost its state, or reports an unknown code: a new producer starts over
         Error::Refused { code, .. }
             if code.meaning() == Meaning::Final && !LASTING.contains(&code.0) =>
         {
@@ -448,7 +448,7 @@ mod tests {
             };
             Failure::from(error).kind
         };
-        // sequences, the epoch, the state or the id are lost, or nobody foresaw it: a new producer begins anew
+        // lost sequences, epoch, state or id, or an unknown code: a new producer starts over
         for code in [45, 47, 48, 49, 59, 120, 42, 52, 999] {
             assert_eq!(kind_of(code), FailureKind::Abortable, "{code}");
         }
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_cannot_be_sent_on_are_damaged_or_refused_or_stop_their_topic() {
+    fn unrelayable_bytes_are_damaged_refused_or_stop_their_topic() {
         let at = TopicPartition::new("s", 1);
         let wrong_crc = BatchError::WrongCrc {
             offset: 7,
@@ -525,7 +525,7 @@ mod tests {
         for (stop, kind) in [
             (Stop::Unreadable { code: code(2) }, FailureKind::Damaged),
             (Stop::Unreadable { code: code(-1) }, FailureKind::Unreadable),
-            // a code that is none of a Fetch
+            // a code that no Fetch returns
             (Stop::Refused { code: code(42) }, FailureKind::Unreadable),
             (Stop::OutOfRange { log: None }, FailureKind::Gap),
             (Stop::Gone, FailureKind::TopicGone),
@@ -536,7 +536,7 @@ mod tests {
             assert_eq!((failure.kind, failure.partition), (kind, Some(at.clone())));
             assert_eq!(failure.gap, None);
         }
-        // who we are is no fault of a topic
+        // a wrong identity is no fault of a topic
         let unknown = Stop::Refused { code: code(58) };
         let failure = Failure::stopped(&at, 5, &unknown);
         assert_eq!(

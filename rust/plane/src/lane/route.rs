@@ -1,16 +1,16 @@
-//! Where the records of a source topic go.
+//! The route of a source topic's records.
 
 use eomirror_core::relay::{Target, TopicPolicy};
 
 use eomirror_kafka::TopicId;
 
-/// What is done with the records of a source topic, and what is known of its target.
+/// The treatment of a source topic's records, and its target.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Decides about records; names both topics.
+    /// Decides about records; has the names of both topics.
     pub treatment: TopicPolicy,
     /// Limits of the target topic.
     pub target: Target,
-    /// The target topic that is meant (rule 5); None where that is not known.
+    /// The intended target topic (rule 5); None when unknown.
     pub target_id: Option<TopicId>,
 }

@@ -1,4 +1,4 @@
-//! One source partition of a lane: how far it is read, and how far that is committed. Pure.
+//! One source partition of a lane: its position and its committed position. Pure.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use eomirror_core::relay::{Holes, Relayed};
 use super::route::Route;
 use eomirror_kafka::{TopicId, TopicPartition};
 
-/// Where to begin to fetch a source partition.
+/// The start of a source partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The source partition.
     pub partition: TopicPartition,
-    /// First offset that is mirrored.
+    /// First offset to mirror.
     pub offset: i64,
-    /// Leader epoch of the record before it, so that a log that diverges is noticed (KIP-320).
+    /// Leader epoch of the record before it, for detecting a diverging log (KIP-320).
     pub leader_epoch: Option<i32>,
-    /// Where `leader_epoch` is known, if that is before `offset`: fetching begins there.
+    /// The offset for which `leader_epoch` is known, if that is before `offset`: fetching begins there.
     pub epoch_offset: Option<i64>,
-    /// The topic that is meant (rule 5).
+    /// The intended topic (rule 5).
     pub topic_id: Option<TopicId>,
-    /// What is known of the log before `offset`.
+    /// The known part of the log before `offset`.
     pub history: History,
 }
 
-/// What is known of a source partition's log before the position.
+/// The known part of a source partition's log before the position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    /// The batch before the position. It is compared where `holes` is not [`Holes::Count`]: the log cleaner may have
-    /// written it anew.
+    /// The batch before the position. It is compared unless `holes` is [`Holes::Count`]: the log cleaner may have
+    /// rewritten it.
     pub mark: Option<Mark>,
-    /// What to do about a hole (rule 6); [`Holes::Count`] for a log that is or was compacted, or may be.
+    /// Treatment of holes (rule 6); [`Holes::Count`] for a log that is, was or may be compacted.
     pub holes: Holes,
-    /// Offsets that were passed over so far, and that no batch had.
+    /// Number of skipped offsets that were in no batch.
     pub missing: u64,
 }
 
@@ -45,15 +45,15 @@ pub struct Advance {
     pub partition: TopicPartition,
     /// The offset.
     pub offset: i64,
-    /// Leader epoch of the last batch before it; None when not known.
+    /// Leader epoch of the last batch before it; None when unknown.
     pub leader_epoch: Option<i32>,
-    /// The last batch before it; None when not known.
+    /// The last batch before it; None when unknown.
     pub mark: Option<Mark>,
-    /// Offsets that were passed over so far, and that no batch had.
+    /// Number of skipped offsets that were in no batch.
     pub missing: u64,
-    /// Whether a batch has shown that the log was compacted.
+    /// A batch has shown that the log was compacted.
     pub compacted: bool,
-    /// Holes since the committed position, where they are named.
+    /// Holes since the committed position, if they are reported.
     pub holes: Vec<Range<i64>>,
 }
 
@@ -63,21 +63,21 @@ pub(super) struct SourcePartition {
     pub(super) partition: TopicPartition,
     pub(super) target: TopicPartition,
     pub(super) route: Arc<Route>,
-    /// The topic that is meant, where it was named by id.
+    /// The intended topic, if it was given by id.
     pub(super) topic_id: Option<TopicId>,
-    /// First offset that is mirrored; what is fetched before it was only fetched for its epoch.
+    /// First offset to mirror; earlier ones are fetched for their epoch only.
     pub(super) from: i64,
-    /// Next offset as committed.
+    /// Committed next offset.
     pub(super) committed: i64,
-    /// Next offset as far as everything before it is booked.
+    /// Next offset: all records before it are accounted for.
     pub(super) reached: i64,
     /// Leader epoch of the last batch before `reached`.
     pub(super) epoch: Option<i32>,
-    /// Last stable offset as the last answer said it.
+    /// Last stable offset of the latest answer.
     pub(super) stable: Option<i64>,
-    /// What is known of the log before `reached`.
+    /// The known part of the log before `reached`.
     pub(super) history: History,
-    /// Whether a batch has shown that the log was compacted.
+    /// A batch has shown that the log was compacted.
     pub(super) compacted: bool,
     /// Holes that are not committed.
     pub(super) holes: Vec<Range<i64>>,
@@ -102,7 +102,7 @@ impl SourcePartition {
         }
     }
 
-    /// From which batch on the log is compared behind a lost connection; None where that would prove nothing.
+    /// Returns the batch with which the comparison after a lost connection begins; None when it would prove nothing.
     pub(super) fn compare_from(&self) -> Option<i64> {
         let known = self.history.holes != Holes::Count;
         self.history
@@ -111,7 +111,7 @@ impl SourcePartition {
             .map(|mark| mark.base_offset)
     }
 
-    /// Remembers what was seen of the log up to where it is read now.
+    /// Remembers the relayed part of the log.
     pub(super) fn saw(&mut self, relayed: &Relayed) {
         if relayed.mark.is_some() && relayed.looked_to == self.reached {
             self.history.mark = relayed.mark;
@@ -127,7 +127,7 @@ impl SourcePartition {
         }
     }
 
-    /// Everything before `next` is booked, or holds nothing to mirror.
+    /// Moves the next offset: all records before `next` are accounted for, or are not mirrored.
     pub(super) fn reach(&mut self, next: i64, epoch: i32) {
         self.reached = self.reached.max(next);
         if epoch >= 0 {
@@ -142,12 +142,12 @@ impl SourcePartition {
         self.holes.retain(|hole| hole.start >= committed);
     }
 
-    /// Whether its next offset moved since the last commit.
+    /// Returns whether its next offset moved since the last commit.
     pub(super) const fn moved(&self) -> bool {
         self.reached > self.committed
     }
 
-    /// Whether the source is known to have more.
+    /// Returns whether the source is known to have more records.
     pub(super) fn is_behind(&self) -> bool {
         self.stable.is_some_and(|stable| stable > self.reached)
     }

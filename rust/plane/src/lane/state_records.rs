@@ -1,4 +1,4 @@
-//! Records of the lane itself: positions, the offset map, and what else describes the data beside it.
+//! State records: positions, the offset map, and other records that describe the data beside them.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use eomirror_core::transaction::SourceRange;
 
 use eomirror_kafka::{Error, TopicPartition, TransactionalProducer};
 
-/// The number in a [`SourceRange`] that stands for no source partition.
+/// The number in a [`SourceRange`] for no source partition.
 pub(super) const STATE_RECORDS: u32 = u32::MAX;
 
-/// No batch of ours is larger, unless one record is; topics take 1 MiB unless somebody made that less.
+/// Largest batch, except for a single larger record. Topics take 1 MiB by default.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// A record that goes into the data's transaction; without a value it takes the key's record away.
+/// A record for the data's transaction; without a value it is a tombstone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateRecord {
-    /// Where it goes.
+    /// The target partition.
     pub target: TopicPartition,
     /// The key.
     pub key: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct StateRecord {
     pub value: Option<Vec<u8>>,
 }
 
-/// Hands records of ours to the producer, in their order for each partition, with a timestamp in ms.
+/// Hands state records to the producer, in order for each partition, with a timestamp in ms.
 pub(super) fn send(
     producer: &mut TransactionalProducer,
     records: &[StateRecord],
@@ -41,7 +41,7 @@ pub(super) fn send(
         for record in records {
             if !add(&mut writer, target, record, timestamp)? {
                 flush(&mut writer, producer, target)?;
-                // a first record always fits
+                // the first record of a batch always fits
                 add(&mut writer, target, record, timestamp)?;
             }
         }

@@ -23,12 +23,12 @@ use eomirror_kafka::{
     TopicId, TopicPartition, TransactionalProducer,
 };
 
-/// The topic as it is now, and as it was.
+/// The current topic, and a former one.
 const NEW: TopicId = TopicId([2; 16]);
 const OLD: TopicId = TopicId([1; 16]);
 
 /// A broker that leads all partitions of a topic with the id `NEW`. At offset 5 it has a batch without records, and
-/// nothing behind it. Gives its address, and the offsets that are asked for.
+/// nothing after it. Returns its address, and the fetched offsets.
 fn source() -> (String, Receiver<i64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -67,7 +67,7 @@ fn serve(mut stream: TcpStream, port: u16, sender: &Sender<i64>) -> Option<()> {
                     .map(|topic| topic.partitions[0].fetch_offset);
                 sender.send(asked.unwrap_or(-1)).ok()?;
                 if asked != Some(5) {
-                    // it waits for records, for as long as it may
+                    // it waits for records
                     thread::sleep(Duration::from_secs(60));
                 }
                 framed(correlation, true, &fetched(), version)
@@ -88,7 +88,7 @@ fn fetched() -> FetchResponse {
     FetchResponse::default().with_responses(vec![topic])
 }
 
-/// A batch of five offsets, of whose records compaction has left none.
+/// Returns a batch of five offsets, whose records were all compacted away.
 fn without_records(first: i64) -> Bytes {
     let mut checked = BytesMut::new();
     checked.put_i16(0); // attributes
@@ -122,7 +122,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 fn lane(source: &str) -> Lane {
     let parse = |server| Properties::parse([("bootstrap.servers", server)]).unwrap();
-    // nobody listens there
+    // a port without a listener
     let (source, target) = (parse(source), parse("127.0.0.1:1"));
     let producer = ProducerSettings::new("id", &target);
     let settings = Settings::new(source, target.clone(), producer.clone());
@@ -152,7 +152,7 @@ fn start(partition: i32, topic_id: TopicId) -> Start {
 }
 
 #[test]
-fn a_partition_is_asked_for_again_before_the_wait_when_there_was_nothing_to_mirror() {
+fn a_partition_is_fetched_again_before_the_wait() {
     let (source, asked) = source();
     let mut lane = lane(&source);
     lane.start(&[start(0, NEW)]).unwrap();
@@ -166,7 +166,7 @@ fn a_partition_is_asked_for_again_before_the_wait_when_there_was_nothing_to_mirr
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
-/// As [`start`], where the epoch is known for offset 5 and records are mirrored from 20 on.
+/// Returns a [`start`] whose epoch is known for offset 5, and whose records are mirrored from 20 on.
 fn start_behind(partition: i32) -> Start {
     Start {
         offset: 20,
@@ -176,7 +176,7 @@ fn start_behind(partition: i32) -> Start {
 }
 
 #[test]
-fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_position() {
+fn an_epoch_is_compared_at_the_offset_of_its_batch() {
     let (source, asked) = source();
     let mut lane = lane(&source);
     lane.start(&[start_behind(0)]).unwrap();
@@ -189,7 +189,7 @@ fn an_epoch_is_compared_where_it_was_seen_when_an_answer_ends_before_the_positio
     assert!(lane.advances().is_empty(), "nothing was mirrored");
 }
 
-/// Records that were fetched from offset 5 on, as many as `without_records` has offsets.
+/// Returns records from offset 5 on, as many as `without_records` has offsets.
 fn fetched_records() -> FetchedPartition {
     fetched_records_of(0)
 }
@@ -220,9 +220,9 @@ fn fetched_records_of(partition: i32) -> FetchedPartition {
     }
 }
 
-/// EO-4: a position goes past records once, however often they were fetched.
+/// EO-4: a position moves past records once, however often they were fetched.
 #[test]
-fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
+fn records_fetched_twice_from_a_position_are_mirrored_once() {
     let mut lane = lane("127.0.0.1:1");
     lane.start(&[start(0, NEW)]).unwrap();
     lane.source.hand([fetched_records(), fetched_records()]);
@@ -237,8 +237,8 @@ fn records_that_were_fetched_twice_from_one_position_are_mirrored_once() {
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
-/// Records may be written before it is known which producer sends them: a header that names another one would make them
-/// look like copies of an application's, and they would go round.
+/// Records may be relayed before their producer is known: a header that names another producer would make them look
+/// like an application's copies, and they would loop.
 #[test]
 fn headers_name_the_producer_that_sends_them() {
     let mut lane = lane("127.0.0.1:1");
@@ -262,7 +262,7 @@ fn headers_name_the_producer_that_sends_them() {
     assert!(!lane.source.has_ready());
 }
 
-/// The marks of the headers that were written.
+/// Returns the marks in the written headers.
 fn marks(relayed: &Relayed) -> Vec<Option<Mark>> {
     let mut marks = Vec::new();
     for batch in &relayed.batches {
@@ -284,7 +284,7 @@ fn marks(relayed: &Relayed) -> Vec<Option<Mark>> {
 }
 
 #[test]
-fn a_transaction_takes_more_of_the_partitions_that_it_holds_and_of_no_others() {
+fn a_transaction_takes_more_of_its_own_partitions_only() {
     for (came, more) in [
         (vec![], false),
         (vec![0], true),
@@ -312,7 +312,7 @@ fn what_holds_nothing_to_mirror_is_no_more_for_a_transaction() {
     records.records = without_records(5);
     lane.source.hand([fetched]);
     assert!(!lane.has_more().unwrap());
-    // the next transaction says so
+    // the next transaction commits it
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
@@ -331,11 +331,11 @@ fn a_transaction_is_full_when_a_partition_of_it_has_many_gaps() {
 }
 
 #[test]
-fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
+fn an_unreported_stop_survives_a_new_partition() {
     let mut lane = lane(&source().0);
     lane.start(&[start(0, OLD)]).unwrap();
     let until = lane.clock.now() + Duration::from_secs(20);
-    // as while a transaction is settled: what is fetched is not looked at yet
+    // as while a transaction is settled: answers are not examined yet
     while !lane.source.has_fetched() {
         assert!(lane.clock.now() < until, "the topic was not noticed");
         lane.step().unwrap();
@@ -350,7 +350,7 @@ fn a_stop_that_was_not_told_is_not_forgotten_when_a_partition_is_added() {
     assert_eq!(failure.partition, Some(TopicPartition::new("t", 0)));
 }
 
-/// As [`start`] from offset 10 on, where the batch before it had this checksum.
+/// Returns a [`start`] from offset 10 on, where the batch before it had this checksum.
 fn start_behind_batch(crc: u32, holes: Holes) -> Start {
     let mark = batch::Mark {
         base_offset: 5,
@@ -368,7 +368,7 @@ fn start_behind_batch(crc: u32, holes: Holes) -> Start {
     }
 }
 
-/// What the source was asked for, and why the lane cannot go on, when it begins behind a batch with this checksum.
+/// Returns the fetched offsets, and the failure of a lane that begins behind a batch with this checksum.
 fn begun_behind_batch(crc: u32, holes: Holes) -> (Vec<i64>, Option<FailureKind>) {
     let (source, asked) = source();
     let mut lane = lane(&source);
@@ -380,14 +380,14 @@ fn begun_behind_batch(crc: u32, holes: Holes) -> (Vec<i64>, Option<FailureKind>)
     (asked.try_iter().collect(), failure)
 }
 
-/// EO-5: the batch before the position is read once more, and is the one that was mirrored.
+/// EO-5: the batch before the position is read once more, and is the mirrored one.
 #[test]
 fn a_log_that_holds_the_last_batch_is_read_on() {
     let crc = u32::from_be_bytes(without_records(5)[17..21].try_into().unwrap());
     assert_eq!(begun_behind_batch(crc, Holes::Stop), (vec![5, 10], None));
 }
 
-/// EO-5: another batch stands there, though topic and epoch are the same.
+/// EO-5: another batch has its place, although topic and epoch are the same.
 #[test]
 fn a_log_that_holds_another_batch_stops() {
     let stopped = (vec![5], Some(FailureKind::Rewritten));
@@ -417,7 +417,7 @@ fn left_by_its_target() -> Lane {
 }
 
 #[test]
-fn a_target_that_hangs_up_while_records_linger_does_not_keep_the_lane_awake() {
+fn a_closed_target_does_not_keep_a_lingering_lane_awake() {
     let mut lane = left_by_its_target();
     lane.target.linger(true);
     let until = lane.clock.now() + Duration::from_millis(100);

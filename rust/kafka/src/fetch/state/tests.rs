@@ -32,7 +32,7 @@ const LIMITS: Limits = Limits {
     patience: Duration::from_secs(5),
 };
 
-/// Topic `a`: partitions 0 to 3, of which broker 1 leads the even ones and broker 2 the odd ones, in epoch 7.
+/// Topic `a`: broker 1 leads the even partitions of 0 to 3, broker 2 the odd ones, in epoch 7.
 fn cluster() -> ClusterMetadata {
     let partitions = (0..4).map(|index| PartitionMetadata {
         error: 0,
@@ -58,7 +58,7 @@ fn cluster() -> ClusterMetadata {
     }
 }
 
-/// A reader in a cluster, at a time.
+/// A reader of a simulated cluster.
 struct Reader {
     state: FetchState,
     metadata: Metadata,
@@ -110,7 +110,7 @@ impl Reader {
             .plan(broker, self.connection, &self.metadata, self.now)
     }
 
-    /// Partitions and offsets that a broker would be asked for.
+    /// Returns the partitions and offsets that a broker would be asked for.
     fn asked(&mut self, broker: i32) -> Vec<(i32, i64)> {
         let topics = self
             .plan(broker)
@@ -199,7 +199,7 @@ fn each_leader_is_asked_for_its_own_partitions_in_one_request() {
 }
 
 #[test]
-fn a_partition_whose_records_were_handed_out_is_held_until_the_reader_goes_on() {
+fn a_partition_is_held_until_the_reader_advances() {
     let mut reader = reading(&[0]);
     assert_eq!(reader.asked(1), [(0, 10)]);
     let fetched = reader.answer(1, vec![said(0, b"x")]);
@@ -233,7 +233,7 @@ fn an_answer_is_void_once_the_partition_was_assigned_anew() {
 }
 
 #[test]
-fn assigning_more_partitions_does_not_disturb_those_that_are_read() {
+fn assigning_more_partitions_does_not_disturb_the_others() {
     let mut reader = reading(&[0]);
     reader.asked(1);
     reader
@@ -275,7 +275,11 @@ fn whoever_gave_records_longest_ago_comes_first() {
     reader.state.advance(&at(2), 12, 7);
     assert_eq!(reader.asked(1), [(0, 11), (2, 12)]);
     reader.answer(1, vec![said(0, b""), said(2, b"")]);
-    assert_eq!(reader.asked(1), [(0, 11), (2, 12)], "nobody was served");
+    assert_eq!(
+        reader.asked(1),
+        [(0, 11), (2, 12)],
+        "no partition was served"
+    );
 }
 
 #[test]
@@ -390,7 +394,7 @@ fn a_broker_of_which_too_much_is_held_is_not_asked() {
     assert_eq!(reader.plan(1).unwrap().max_bytes, 150);
     reader.answer(1, vec![said(0, huge)]);
     reader.state.assign(&[Assignment::new("a", 2, 10)]);
-    assert_eq!(reader.state.held_bytes(), 0, "nobody reads it any more");
+    assert_eq!(reader.state.held_bytes(), 0, "it is not read any more");
 }
 
 #[test]
@@ -435,8 +439,7 @@ fn an_answer_by_name_counts_as_well() {
 }
 
 proptest! {
-    /// Whatever brokers say in whatever order: what is handed out of a partition is what was asked at its position, and
-    /// positions move by the reader alone.
+    /// Answers in any order: a partition's records are those at its position, and only the reader moves positions.
     #[test]
     fn no_offset_is_skipped_or_read_twice(
         steps in proptest::collection::vec((0_u8..6, 0_i32..4, 0_usize..6), 1..200),

@@ -32,7 +32,7 @@ use eomirror_core::transaction::{Ask, Identity, SourceRange};
 const OLD: TopicId = TopicId([1; 16]);
 const NEW: TopicId = TopicId([2; 16]);
 
-/// A producer with an open transaction, and with nobody to talk to.
+/// A producer with an open transaction and no broker.
 fn open() -> TransactionalProducer {
     open_at("127.0.0.1:1")
 }
@@ -55,7 +55,7 @@ fn open_with(mut client: Client) -> TransactionalProducer {
     producer
 }
 
-/// A batch waits to go.
+/// Queues a batch.
 fn push(producer: &mut TransactionalProducer) {
     let range = SourceRange {
         partition: 0,
@@ -70,7 +70,7 @@ fn push(producer: &mut TransactionalProducer) {
     producer.produces.sequences().push(&at, batch, 61, 1, range);
 }
 
-/// A batch goes to a topic of this id, and is answered with this code.
+/// Sends a batch to a topic with this id, which is answered with this code.
 fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code: i16) {
     push(producer);
     let now = Instant::now();
@@ -101,7 +101,7 @@ fn written(producer: &mut TransactionalProducer, number: u64, id: TopicId, code:
 }
 
 #[test]
-fn the_topics_that_took_something_are_remembered_until_the_next_transaction() {
+fn written_topics_are_kept_until_the_next_transaction() {
     let mut producer = open();
     written(&mut producer, 1, NEW, 0);
     written(&mut producer, 2, OLD, 0);
@@ -112,7 +112,7 @@ fn the_topics_that_took_something_are_remembered_until_the_next_transaction() {
 }
 
 #[test]
-fn what_the_target_says_against_going_on_is_told_until_it_says_something_else() {
+fn trouble_is_the_targets_last_error() {
     let mut producer = open();
     written(&mut producer, 1, NEW, 19);
     let trouble = producer.trouble();
@@ -169,7 +169,7 @@ fn wondering(now: Instant) -> TransactionalProducer {
     producer
 }
 
-/// Whether the markers of the last transaction let the next one write.
+/// Returns whether the markers of the last transaction let the next one write.
 fn may_go(producer: &mut TransactionalProducer, now: Instant) -> bool {
     let TransactionalProducer {
         coordinator,
@@ -179,7 +179,7 @@ fn may_go(producer: &mut TransactionalProducer, now: Instant) -> bool {
     coordinator.await_markers(client, now).is_none()
 }
 
-/// The coordinator answers with this code and state.
+/// Answers with this code and state.
 fn described(producer: &mut TransactionalProducer, code: i16, state: &'static str, now: Instant) {
     let state = TransactionState::default()
         .with_error_code(code)
@@ -194,7 +194,7 @@ fn described(producer: &mut TransactionalProducer, code: i16, state: &'static st
 }
 
 #[test]
-fn the_first_records_of_a_transaction_wait_for_the_markers_of_the_last() {
+fn the_first_records_wait_for_the_last_transactions_markers() {
     let now = Instant::now();
     let mut producer = wondering(now);
     assert!(!may_go(&mut producer, now));
@@ -206,7 +206,7 @@ fn the_first_records_of_a_transaction_wait_for_the_markers_of_the_last() {
 }
 
 #[test]
-fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
+fn without_an_answer_about_markers_records_do_not_wait() {
     let now = Instant::now();
     for (code, asked_again) in [(16, true), (14, true), (53, false)] {
         let mut producer = wondering(now);
@@ -216,7 +216,7 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
         let waits = producer.coordinator.markers().wants(now) != Step::Go;
         assert_eq!(waits, asked_again, "{code}");
     }
-    // nobody is known whom to ask
+    // no coordinator is known
     let mut producer = open();
     producer
         .coordinator
@@ -225,7 +225,7 @@ fn a_coordinator_that_moves_or_does_not_tell_keeps_no_records_waiting() {
     assert!(may_go(&mut producer, now));
 }
 
-/// A broker that coordinates and leads; its address, and the keys of the requests that it gets. Produces stay unanswered.
+/// A broker that coordinates and leads. Returns its address, and the keys of its requests. It answers no Produce.
 fn broker() -> (String, Receiver<i16>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -270,14 +270,14 @@ fn coordinates(mut stream: TcpStream, port: u16, sender: &Sender<i16>) -> Option
     }
 }
 
-/// A producer with an open transaction behind another one, and a broker that it knows.
+/// A producer with an open transaction after another one, and a connected broker.
 fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
     let (server, keys) = broker();
     let mut producer = open_at(&server);
     let until = Instant::now() + Duration::from_secs(20);
     producer.client().metadata(&["t"], until).unwrap();
     producer.coordinator.state().found(0, 1, Instant::now());
-    // its connection has brought the end of that one
+    // its connection has carried the end of the first one
     while !producer.network().is_ready(Peer::Broker(1), Instant::now()) {
         let now = Instant::now();
         assert!(now < until, "no connection");
@@ -290,7 +290,7 @@ fn behind_another() -> (TransactionalProducer, Receiver<i16>) {
     (producer, keys)
 }
 
-/// Steps until `over`, at most until something is certainly wrong.
+/// Steps until `over`, for at most a bounded time.
 fn step_until(
     producer: &mut TransactionalProducer,
     mut over: impl FnMut(&mut TransactionalProducer) -> bool,
@@ -308,8 +308,7 @@ fn step_until(
     });
 }
 
-/// Steps until the coordinator has told of the markers. A machine that stands still for so long that nobody asks any
-/// more begins again.
+/// Steps until the coordinator has reported the markers. Starts again if a slow machine made the wait expire.
 fn step_until_told(producer: &mut TransactionalProducer, keys: &Receiver<i16>) {
     let mut asked = false;
     step_until(producer, |producer| {
@@ -342,7 +341,7 @@ fn what_is_held_waits_while_the_markers_are_asked_for() {
     step_until(&mut producer, |producer| producer.produces.has_in_flight());
 }
 
-/// Counts how often it is asked for metadata, and hangs up behind the first answer.
+/// Counts Metadata requests, and closes the connection after the first answer.
 fn hangs_up_once(mut stream: TcpStream, port: u16, asked: &AtomicUsize) {
     while let Some(request) = support::next(&mut stream) {
         let Asked {
@@ -369,7 +368,7 @@ fn hangs_up_once(mut stream: TcpStream, port: u16, asked: &AtomicUsize) {
 }
 
 #[test]
-fn behind_a_connection_that_was_lost_it_is_asked_who_leads_at_once_and_again() {
+fn a_lost_connection_refreshes_metadata_at_once_and_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
@@ -393,7 +392,7 @@ fn behind_a_connection_that_was_lost_it_is_asked_who_leads_at_once_and_again() {
 }
 
 #[test]
-fn batches_of_a_broker_that_stands_still_go_to_the_one_that_leads_then() {
+fn batches_of_a_frozen_broker_go_to_the_new_leader() {
     const PRODUCE: i16 = 0;
     let (two, clock) = (Two::start(), Later::default());
     let mut client = two.client(&clock);
@@ -409,7 +408,7 @@ fn batches_of_a_broker_that_stands_still_go_to_the_one_that_leads_then() {
 }
 
 #[test]
-fn who_coordinates_is_asked_of_somebody_else_when_a_broker_stands_still() {
+fn a_frozen_broker_is_not_asked_for_the_coordinator_again() {
     const FIND_COORDINATOR: i16 = 10;
     let (two, clock) = (Two::start(), Later::default());
     let mut client = two.client(&clock);
@@ -417,7 +416,7 @@ fn who_coordinates_is_asked_of_somebody_else_when_a_broker_stands_still() {
     client.metadata(&["t"], end).unwrap();
     let settings = ProducerSettings::new("id", client.network().properties());
     let mut producer = TransactionalProducer::new(client, settings);
-    // neither answers, and only the first that was asked owes anything
+    // neither answers, and only the first asked one owes an answer
     let mut next = || {
         let mut asked = None;
         step_until(&mut producer, |_| {

@@ -1,4 +1,4 @@
-//! Reading from the replica that is closest (KIP-392).
+//! Reading from the closest replica (KIP-392).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn near() -> Reader {
     reader
 }
 
-/// Broker 1, the leader, says that broker 2 is closer.
+/// Answers as the leader, broker 1: broker 2 is closer.
 fn redirect(reader: &mut Reader) {
     let request = reader.plan(1).unwrap();
     assert_eq!(&*request.rack, "here");
@@ -130,12 +130,12 @@ fn a_replica_that_nobody_knows_is_not_waited_for() {
 }
 
 #[test]
-fn a_replica_that_is_slow_is_waited_for_and_one_that_sends_nothing_is_not() {
+fn a_slow_replica_is_waited_for_an_unresponsive_one_is_not() {
     let mut reader = near();
     redirect(&mut reader);
     assert_eq!(reader.asked(2), [(0, 10)]);
     reader.now += Duration::from_secs(20);
-    // a long answer over a slow way
+    // a long answer over a slow connection
     assert!(reader.learn(cluster()).is_empty());
     assert!(reader.asked(1).is_empty());
     reader.silent.push(2);

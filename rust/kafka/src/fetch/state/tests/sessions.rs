@@ -1,4 +1,4 @@
-//! Fetch sessions as the reader uses them; the machine itself is tested in the core.
+//! The reader's use of fetch sessions; the session itself is tested in the core.
 
 use super::super::super::Assignment;
 use super::{A, Reader, at, error, reading, said};
@@ -21,7 +21,7 @@ fn answer(reader: &mut Reader, session_id: i32, partitions: Vec<AnsweredPartitio
     fetched.len()
 }
 
-/// Session id and epoch, what is named, and what is to be forgotten.
+/// Returns session id and epoch, and the named and forgotten partitions.
 fn plan(reader: &mut Reader) -> (i32, i32, Vec<i32>, Vec<i32>) {
     let request = reader.plan(1).unwrap();
     let named = request.topics.iter().flat_map(|topic| &topic.partitions);
@@ -34,7 +34,7 @@ fn plan(reader: &mut Reader) -> (i32, i32, Vec<i32>, Vec<i32>) {
     )
 }
 
-/// A reader of partitions 0 and 2 with session 9, which has an answer without records behind it.
+/// A reader of partitions 0 and 2 with session 9, after an answer without records.
 fn in_session() -> Reader {
     let mut reader = reading(&[0, 2]);
     assert_eq!(plan(&mut reader), (0, 0, vec![0, 2], vec![]));
@@ -53,7 +53,7 @@ fn a_reader_that_has_caught_up_names_nothing() {
 }
 
 #[test]
-fn a_partition_is_forgotten_while_it_is_held_and_named_when_it_goes_on() {
+fn a_held_partition_leaves_the_session_until_it_advances() {
     let mut reader = in_session();
     plan(&mut reader);
     assert_eq!(answer(&mut reader, 9, vec![said(2, b"x")]), 1);
@@ -66,7 +66,7 @@ fn a_partition_is_forgotten_while_it_is_held_and_named_when_it_goes_on() {
 #[test]
 fn a_partition_that_is_assigned_anew_is_told_in_a_new_session() {
     let mut reader = in_session();
-    // a broker that is told to forget it as well does that last
+    // a broker forgets last
     reader
         .state
         .assign(&[Assignment::new("a", 0, 10), Assignment::new("a", 2, 50)]);
@@ -77,7 +77,7 @@ fn a_partition_that_is_assigned_anew_is_told_in_a_new_session() {
 }
 
 #[test]
-fn a_partition_that_is_assigned_besides_is_told_in_the_session_there_is() {
+fn a_new_partition_joins_the_existing_session() {
     let mut reader = reading(&[0]);
     assert_eq!(plan(&mut reader), (0, 0, vec![0], vec![]));
     answer(&mut reader, 9, vec![said(0, b"")]);
@@ -113,7 +113,7 @@ fn a_connection_that_is_lost_ends_the_session() {
 }
 
 #[test]
-fn an_error_of_a_partition_takes_it_out_of_the_session_until_it_is_tried_again() {
+fn a_failed_partition_leaves_the_session_until_its_retry() {
     let mut reader = in_session();
     plan(&mut reader);
     answer(&mut reader, 9, vec![error(0, 78)]);

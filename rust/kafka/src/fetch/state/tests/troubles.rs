@@ -1,4 +1,4 @@
-//! Leaders that move, topics that go, brokers that fail.
+//! Leader elections, deleted topics, failing brokers.
 
 use super::super::super::{Assignment, Outcome, Stop};
 use super::{
@@ -64,7 +64,7 @@ fn passing_trouble_is_waited_for() {
 }
 
 #[test]
-fn a_leader_that_cannot_read_is_asked_again_for_a_while_and_then_believed() {
+fn a_leader_that_cannot_read_is_retried_then_believed() {
     for code in [-1, 2] {
         let mut reader = reading(&[0, 2]);
         let fails = |reader: &mut Reader| {
@@ -99,7 +99,7 @@ fn a_leader_that_cannot_read_is_asked_again_for_a_while_and_then_believed() {
 }
 
 #[test]
-fn another_leader_and_what_was_read_in_between_give_the_whole_patience_again() {
+fn a_new_leader_or_a_read_restarts_the_patience() {
     let mut reader = reading(&[0]);
     let mut elected = cluster();
     elected.topics[0].partitions[0].leader_epoch = 8;
@@ -197,7 +197,7 @@ fn a_topic_of_another_id_is_not_read_even_if_nobody_compared() {
     let mut replaced = cluster();
     replaced.topics[0].id = B;
     let mut reader = reading(&[0]);
-    // a call in between asked for metadata too
+    // another call has refreshed the metadata
     reader.metadata.apply(replaced, reader.now);
     assert!(reader.asked(1).is_empty());
     assert!(
@@ -225,21 +225,18 @@ fn a_topic_that_is_unknown_is_waited_for_and_then_gone() {
 }
 
 #[test]
-fn a_topic_of_which_metadata_says_nothing_is_named_and_asked_about_again() {
+fn a_topic_missing_from_metadata_is_reported_and_retried() {
     let mut silent = cluster();
     silent.topics.clear();
     let mut reader = reading(&[1]);
     reader.state.assign(&[Assignment::new("b", 0, 0)]);
     assert!(reader.learn(silent).is_empty());
     assert!(reader.wants_metadata());
-    assert_eq!(
-        reader.stalled()[0].reason,
-        "metadata says nothing of its topic"
-    );
+    assert_eq!(reader.stalled()[0].reason, "metadata lacks its topic");
 }
 
 #[test]
-fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
+fn a_missing_partition_is_waited_for_and_then_gone() {
     let mut reader = reading(&[0]);
     reader.state.assign(&[Assignment::new("a", 9, 0)]);
     assert!(reader.learn(cluster()).is_empty());
@@ -252,7 +249,7 @@ fn a_partition_that_the_topic_does_not_have_is_waited_for_and_then_gone() {
 }
 
 #[test]
-fn a_partition_that_was_in_trouble_is_waited_for_anew_when_it_is_missing() {
+fn a_failed_partition_gets_new_patience_when_it_is_missing() {
     let mut without_leader = cluster();
     without_leader.topics[0].partitions[0].leader = -1;
     let mut without_partition = cluster();
@@ -371,9 +368,9 @@ fn what_goes_on_to_be_wrong_is_news_only_once() {
     assert!(reader.state.take_news(), "all was well in between");
 }
 
-/// EO-5: behind each new connection the log may be another one.
+/// EO-5: over each new connection the log may be another one.
 #[test]
-fn the_batch_before_the_position_is_fetched_first_over_each_connection() {
+fn each_connection_fetches_the_batch_before_the_position() {
     let mut reader = reading(&[0]);
     reader.state.compare_from(&at(0), Some(7));
     assert_eq!(reader.asked(1), [(0, 7)]);
@@ -386,7 +383,7 @@ fn the_batch_before_the_position_is_fetched_first_over_each_connection() {
     reader.state.failed(1, "it was lost", reader.now);
     reader.connection = 2;
     assert_eq!(reader.asked(1), [(0, 10)]);
-    // nothing has come yet: it is still to be compared
+    // nothing has arrived: it is still to be compared
     assert!(
         !reader
             .answer(1, vec![said(0, b"")])
