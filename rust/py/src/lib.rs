@@ -11,7 +11,7 @@ mod convert;
 mod detach;
 mod error;
 mod lane;
-mod left_open;
+mod hanging;
 mod offset_map;
 mod partition_account;
 mod partition_map;
@@ -37,7 +37,7 @@ mod _core {
         audit::LogAudit,
         comparison::PartitionComparison,
         lane::NativeLane,
-        left_open::LeftOpen,
+        hanging::LeftOpen,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         partition_map::PartitionMap,
