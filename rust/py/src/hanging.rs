@@ -1,4 +1,4 @@
-//! `LeftOpen`: sees and ends what transactional ids left open in partitions of a cluster.
+//! `LeftOpen`: finds and ends hanging transactions in partitions of a cluster.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::tokens::{self, Interruptions};
 /// Topic, partition, producer id, its newest epoch there, and the offset of its first open record.
 type Open = (String, i32, i64, i32, i64);
 
-/// A connection that asks leaders for open transactions, and coordinators to end them.
+/// A client that asks leaders for open transactions, and coordinators to end them.
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct LeftOpen {
     client: Mutex<Client>,
@@ -45,7 +45,7 @@ impl LeftOpen {
         }
     }
 
-    /// Open transactions in partitions.
+    /// Returns the open transactions in partitions.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
     fn open(
         &self,
@@ -78,7 +78,7 @@ impl LeftOpen {
         }
     }
 
-    /// What became of records: topic, partition, `shown`, `doubtful`, `open`, `gone` or `unreadable`, and the
+    /// Returns topic, partition, state (`shown`, `doubtful`, `open`, `gone` or `unreadable`) of records, and the
     /// partition's last stable offset.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
     fn fates(
@@ -106,7 +106,7 @@ impl LeftOpen {
         }
     }
 
-    /// Whether a record was written by this producer with this epoch.
+    /// Returns whether a record was written by this producer with this epoch.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands tuples over
     fn is_written_by(
         &self,
@@ -127,7 +127,8 @@ impl LeftOpen {
         found.map_err(|error| plane_failed(py, &error))
     }
 
-    /// Producer id and epoch of the batch that holds an offset, -1 and -1 for a marker; None where no batch does.
+    /// Returns producer id and epoch of the batch that contains an offset, -1 and -1 for a marker; None when no batch
+    /// does.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands tuples over
     fn writer_of(
         &self,
@@ -151,7 +152,7 @@ impl LeftOpen {
         }
     }
 
-    /// Whether committed records of these producers stand behind a record. Looks no further than `most` bytes.
+    /// Returns whether committed records of these producers follow a record. Reads at most `most` bytes.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands sets over
     fn shown_behind(
         &self,
@@ -172,7 +173,7 @@ impl LeftOpen {
         found.map_err(|error| plane_failed(py, &error))
     }
 
-    /// The producer id of a transactional id; None where its coordinator knows none.
+    /// Returns the producer id of a transactional id; None when its coordinator knows none.
     fn producer_id(
         &self,
         py: Python<'_>,
@@ -189,7 +190,7 @@ impl LeftOpen {
         found.map_err(|error| plane_failed(py, &error))
     }
 
-    /// Topic, partition, and a transactional id that has written there, as far as brokers remember.
+    /// Returns topics, partitions and the transactional ids that have written there, as far as brokers remember.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
     fn writers(
         &self,
@@ -213,7 +214,7 @@ impl LeftOpen {
         }
     }
 
-    /// Takes over a transactional id, and ends what its producer has open in these partitions.
+    /// Takes over a transactional id, and ends its producer's open transactions in these partitions.
     #[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     #[pyo3(signature = (transactional_id, partitions, *, commit, transaction_timeout, seconds, held=None))]

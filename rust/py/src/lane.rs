@@ -20,16 +20,16 @@ use crate::partition_account::PartitionAccount;
 use crate::plane::duration;
 use crate::tokens::{self, Interruptions};
 
-/// No call keeps Python from its signals for longer.
+/// Longest time without a check for signals.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Base offset, checksum and largest timestamp of a batch.
 type MarkTuple = (i64, u32, i64);
 
-/// The batch before the position, what to do about holes, offsets that were passed over.
+/// The batch before the position, the treatment of holes, skipped offsets.
 type HistoryTuple = (Option<MarkTuple>, String, u64);
 
-/// Topic, partition, first offset, leader epoch, where that is known, topic id, what is known of the log before.
+/// Topic, partition, first offset, leader epoch, its offset, topic id, known part of the log.
 type StartTuple = (
     String,
     i32,
@@ -43,15 +43,15 @@ type StartTuple = (
 /// Topic, partition, key, value.
 type RecordTuple = (String, i32, Vec<u8>, Option<Vec<u8>>);
 
-/// Answers that asked us to wait, and for how many seconds we did.
+/// Answers that requested a pause, and the total pause in seconds.
 type ThrottledTuple = (u64, f64);
-/// Topic, partition, for how many seconds it cannot be read, why.
+/// Topic, partition, seconds since the stall began, reason.
 type DelayTuple = (String, i32, f64, String);
 
-/// The batch before the position, offsets that were passed over, whether the log was compacted, holes.
+/// The batch before the position, skipped offsets, whether the log was compacted, holes.
 type SeenTuple = (Option<MarkTuple>, u64, bool, Vec<(i64, i64)>);
 
-/// Topic, partition, next offset, leader epoch, what was seen of the log before.
+/// Topic, partition, next offset, leader epoch, known part of the log.
 type AdvanceTuple = (String, i32, i64, Option<i32>, SeenTuple);
 
 /// Moves one lane's records through the native plane.
@@ -116,7 +116,7 @@ impl NativeLane {
         })
     }
 
-    /// Kinds of failures, by name.
+    /// Returns the names of all kinds of failures.
     #[staticmethod]
     fn failure_kinds() -> Vec<&'static str> {
         FailureKind::ALL.iter().map(|kind| kind.name()).collect()
@@ -146,8 +146,8 @@ impl NativeLane {
             HashSet::new(),
         )
         .map_err(|error| raise(py, &error))?;
-        // CreateTime also where the target sets its own times now: it may be told otherwise at any moment, and then a
-        // batch that was passed on with the source's append times would show other ones.
+        // CreateTime also when the target sets its own times now: its setting may change at any moment, and a batch
+        // sent with the source's append times would then show other ones.
         let target = Target {
             max_batch_bytes,
             ..Target::default()
@@ -295,7 +295,7 @@ impl NativeLane {
         }))
     }
 
-    /// Whether all that was committed so far has its markers, as far as can be told.
+    /// Returns whether all committed transactions have their markers, as far as known.
     fn commit(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         self.sliced(py, duration(seconds)?, |lane, until| {
             if lane.commit(until)? {
@@ -306,7 +306,7 @@ impl NativeLane {
         })
     }
 
-    /// Whether the abort was answered in time.
+    /// Returns whether the abort was answered in time.
     fn abort(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let end = now() + duration(seconds)?;
         loop {
@@ -341,7 +341,7 @@ impl NativeLane {
     }
 
     fn close(&self, py: Python<'_>) {
-        // a call of another thread may hold the lane and want the interpreter, for a token
+        // a call of another thread may hold the lane and wait for the interpreter, for a token
         without_interpreter(py, || drop(self.lock().take()));
     }
 }
@@ -351,7 +351,7 @@ impl NativeLane {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call of the lane, without the interpreter's lock.
+    /// Runs one call of the lane without the interpreter's lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -373,7 +373,7 @@ impl NativeLane {
         called.map_err(|failure| lane_failed(py, &failure))
     }
 
-    /// Calls of the lane in slices, with a look at signals in between, until there is an answer.
+    /// Repeats a call of the lane in slices, checking signals in between, until it returns a result.
     fn sliced<T: Send>(
         &self,
         py: Python<'_>,
@@ -397,7 +397,7 @@ fn now() -> Instant {
     SystemClock.now()
 }
 
-/// What is known of a log, in the words of Python.
+/// Converts the known part of a log from Python.
 fn known((mark, holes, missing): HistoryTuple) -> PyResult<History> {
     let holes = match holes.as_str() {
         "count" => Holes::Count,
@@ -425,7 +425,7 @@ fn topic_id(text: &str) -> PyResult<TopicId> {
     TopicId::parse(text).ok_or_else(|| PyValueError::new_err(format!("{text:?} is no topic id")))
 }
 
-/// The account in the words of the client plane's; the digest stays empty, because a passed batch is not read.
+/// Converts an account to the form of the client plane. The digest stays empty, because a relayed batch is not read.
 fn told(account: Account) -> eomirror_core::PartitionAccount {
     let (first, last) = account.target_offsets.unwrap_or((-1, -1));
     eomirror_core::PartitionAccount {

@@ -10,8 +10,8 @@ mod comparison;
 mod convert;
 mod detach;
 mod error;
-mod lane;
 mod hanging;
+mod lane;
 mod offset_map;
 mod partition_account;
 mod partition_map;
@@ -36,8 +36,8 @@ mod _core {
         acks::Acks,
         audit::LogAudit,
         comparison::PartitionComparison,
-        lane::NativeLane,
         hanging::LeftOpen,
+        lane::NativeLane,
         offset_map::{decode_offset_map, encode_offset_map},
         partition_account::PartitionAccount,
         partition_map::PartitionMap,

@@ -1,4 +1,4 @@
-//! `PlaneReader`: a connection of the native plane that reads record batches, for whoever compares or audits.
+//! `PlaneReader`: a client that reads record batches for comparisons and audits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use crate::tokens::{self, Interruptions};
 /// Ranges of offsets, and whether the log was compacted.
 type HolesTuple = (Vec<(i64, i64)>, bool);
 
-/// So many holes of a range are named.
+/// Maximum number of reported holes in a range.
 const MOST_HOLES: usize = 100;
 
-/// A connection, and whose partition it reads at the moment.
+/// A fetcher, and the comparison that uses it at the moment.
 pub(crate) struct Reading {
     pub(crate) fetcher: Fetcher,
     /// Number of the comparison that assigned last; 0 for none.
@@ -33,7 +33,7 @@ pub(crate) struct Reading {
 #[pyclass(frozen, module = "eomirror._core")]
 pub(crate) struct PlaneReader {
     reading: Mutex<Reading>,
-    /// What was raised where a token was asked for, in whatever call that was.
+    /// Exceptions raised by a token callback, in any call.
     pub(crate) interruptions: Interruptions,
 }
 
@@ -70,8 +70,8 @@ impl PlaneReader {
         }
     }
 
-    /// Ranges of offsets in `[start, end)` that no batch has, and whether the log was compacted; None where the log could
-    /// not be read in time.
+    /// Returns the ranges of offsets in `[start, end)` that are in no batch, and whether the log was compacted. None
+    /// when the log could not be read in time.
     fn holes(
         &self,
         py: Python<'_>,
@@ -91,7 +91,7 @@ impl PlaneReader {
         found.map_err(|error| plane_failed(py, &error))
     }
 
-    /// Properties that the native plane cannot honour, and why.
+    /// Returns the properties that the native plane does not support, with reasons.
     #[staticmethod]
     #[pyo3(signature = (properties, tokens=None))]
     fn refusals(
@@ -116,7 +116,7 @@ impl PlaneReader {
     }
 }
 
-/// Looks at the batches of a range, one after the other.
+/// Examines the batches of a range, one after the other.
 fn holes(
     fetcher: &mut Fetcher,
     topic: &str,
@@ -157,7 +157,7 @@ fn holes(
     Ok((next >= range.end).then_some((found, compacted)))
 }
 
-/// Seconds as Python has them.
+/// Converts seconds from Python.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds")))

@@ -1,4 +1,4 @@
-//! Tokens of OAUTHBEARER from a Python callable, of the form that confluent-kafka's `oauth_cb` has.
+//! OAUTHBEARER tokens from a Python callable with the signature of confluent-kafka's `oauth_cb`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,16 @@ use pyo3::prelude::*;
 
 use crate::error::own_message;
 
-/// The property that such a callable is given, as librdkafka gives it.
+/// The property that the callable receives, as with librdkafka.
 const CONFIG: &str = "sasl.oauthbearer.config";
 
-/// What was raised in a callable and is no error: a signal's handler, an exit. It belongs to whoever called us.
+/// Exceptions raised in a callable that are no errors: of a signal handler, or an exit. They are raised in the calling
+/// code.
 #[derive(Clone, Default)]
 pub(crate) struct Interruptions(Arc<Mutex<Option<PyErr>>>);
 
 impl Interruptions {
-    /// Raises it, once; called with nothing of ours held.
+    /// Raises the exception, once. The caller must hold no lock.
     pub(crate) fn check(&self) -> PyResult<()> {
         match self.lock().take() {
             Some(raised) => Err(raised),
@@ -31,7 +32,7 @@ impl Interruptions {
     }
 }
 
-/// Reads properties; `callback` gives the tokens, if they come from Python.
+/// Parses properties; `callback` returns the tokens, if they come from Python.
 pub(crate) fn parse(
     properties: BTreeMap<String, String>,
     callback: Option<Py<PyAny>>,
@@ -68,12 +69,12 @@ impl TokenSource for PythonTokens {
 }
 
 impl PythonTokens {
-    /// Token, seconds since 1970 at which it expires, and extensions.
+    /// Returns token, expiry in seconds since 1970, and extensions.
     fn ask(&self, py: Python<'_>) -> Result<(String, f64, BTreeMap<String, String>), String> {
         let answer = self
             .callback
             .call1(py, (self.config.as_str(),))
-            // the text of a stranger may hold what it asked with
+            // another package's message may contain the credentials that it used
             .map_err(|error| {
                 let reason = match (own_message(py, &error), error.get_type(py).name()) {
                     (Some(message), _) => message,
@@ -89,7 +90,7 @@ impl PythonTokens {
         if let Ok((value, ends)) = answer.extract::<(String, f64)>() {
             return Ok((value, ends, BTreeMap::new()));
         }
-        // the third is a principal, which brokers take from the token
+        // the third is a principal, which brokers read from the token
         let full = answer.extract::<(String, f64, String, BTreeMap<String, String>)>();
         full.map(|(value, ends, _, extensions)| (value, ends, extensions))
             .map_err(|_| {
