@@ -52,7 +52,6 @@ LEFT: dict[str, tuple[int, int]] = {
     "python/eomirror/types.py": (1, 1),
     "python/eomirror/verify": (19, 36),
     "rust/core": (2, 5),
-    "rust/py": (2, 8),
 }
 
 
