@@ -17,7 +17,7 @@ from eomirror.config import Cluster
 from eomirror.demo.clients import TrafficProducer, create_topic
 from eomirror.demo.traffic import TrafficPlan
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from support.audited import assert_audited
 from support.fix_rig import REPEATS
 from support.frames import Api
@@ -52,7 +52,7 @@ def test_an_answer_that_never_came_is_no_offset(rig: Rig, topic_name: str) -> No
     names = [(topic_name, number) for number in range(2)]
     for times in (1, 2):
         admin = ClusterAdmin(cluster, client_id="test")
-        reader = CompactLogReader(cluster, admin, client_id="test")
+        reader = CompactedTopicReader(cluster, admin, client_id="test")
         for at, expected in (("earliest", [0, 0]), ("latest", [count + 1 for count in written])):
             target.proxy.arm("cut", CutAfter(match=Match(api_key=Api.LIST_OFFSETS), times=times))
             assert list(admin.offsets(names, at=at, read_committed=False).values()) == expected, times

@@ -14,7 +14,7 @@ from eomirror._native import encode_offset_map
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
 from eomirror.errors import StateError
-from eomirror.lane import runner as pump
+from eomirror.lane import runner
 from eomirror.lane.spec import Ending, LaneProgress, LaneSpec, StopReason
 from eomirror.link import offset_map_gc as offset_map_sweep
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
@@ -166,7 +166,7 @@ def test_many_transactions_leave_few_chunks_and_the_same_map(
             raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(pump, "crash_point", die)
+        patched.setattr(runner, "crash_point", die)
         with pytest.raises(Killed):
             flow.mirror(EACH)
     assert (len(flow.map()), merged(flow)) == (EACH, [])

@@ -109,7 +109,7 @@ class Rig:
 
     def __init__(self, *, properties: Mapping[str, str] | None = None, apart: bool = False) -> None:
         self._properties = dict(properties or {})
-        self._apart = apart
+        self._isolated = apart
         self._sides: dict[str, Side] = {}
         self._seed = ""
 
@@ -141,6 +141,6 @@ class Rig:
 
     def _side(self, name: str) -> Side:
         if name not in self._sides:
-            self._sides[name] = Side(name, properties=self._properties, apart=self._apart)
+            self._sides[name] = Side(name, properties=self._properties, apart=self._isolated)
             self._sides[name].proxy.reset(f"{self._seed}/{name}")
         return self._sides[name]

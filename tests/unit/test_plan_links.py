@@ -9,7 +9,7 @@ import pytest
 
 from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
-from eomirror.kafka import reachability as away
+from eomirror.kafka import reachability
 from eomirror.topics import discovery
 from eomirror.topics.plan import Plan
 from support.two_links import TWO_LINKS
@@ -47,7 +47,7 @@ def test_one_link_that_cannot_run_hides_no_other(
 ) -> None:
     """It is shown with the reason and what to do, and the exit code says so; alone it fails as ever."""
     monkeypatch.setattr(discovery, "Discovery", Discovery)
-    monkeypatch.setattr(away, "away", lambda _: {})
+    monkeypatch.setattr(reachability, "unreachable_clusters", lambda _: {})
 
     code, out, _ = plan(tmp_path, capsys, "-o", "json")
     north, east = json.loads(out)["links"]

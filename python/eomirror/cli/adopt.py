@@ -68,7 +68,7 @@ def adopt(
     """
     from eomirror.cli.run import parse_offsets
     from eomirror.config import load_config
-    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.mm2.adopt import adopt_mm2
 
     chosen = parse_offsets("--at", at)
@@ -84,7 +84,7 @@ def adopt(
             last[0] = text
             print_message(text)
 
-    refuse_away(clusters_of(loaded, [loaded.only_link(link)]))
+    require_reachable(clusters_of(loaded, [loaded.only_link(link)]))
     found = adopt_mm2(loaded, link=link, flow=flow, at=chosen, dry_run=dry_run, on_event=progress)
     if wants_table(output):
         _draw(found, dry_run=dry_run)

@@ -51,14 +51,14 @@ def hand_back(
     Exit codes: 0 done, 1 failed, 3 MirrorMaker 2 runs, 5 the mirror runs, 78 the configuration is refused.
     """
     from eomirror.config import load_config
-    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.mm2.hand_back import hand_back_to_mm2
 
     loaded = load_config(config, overrides=overrides)
     flow = named_flow(
         loaded, link, source=mm2_source, group=group, connector=connector, offsets_topic=offsets_topic
     )
-    refuse_away(clusters_of(loaded, [loaded.only_link(link)]))
+    require_reachable(clusters_of(loaded, [loaded.only_link(link)]))
     found = hand_back_to_mm2(loaded, link=link, flow=flow, dry_run=dry_run, on_event=print_message)
     if wants_table(output):
         _draw(found)

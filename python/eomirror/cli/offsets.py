@@ -275,12 +275,12 @@ def import_(
 def _away(config: Config, *, sources: bool) -> Away:
     """Returns a function that checks concurrently which clusters of links are reachable."""
     from eomirror.errors import UnreachableError
-    from eomirror.kafka.reachability import away
+    from eomirror.kafka.reachability import unreachable_clusters
 
     def check(links: Sequence[Link]) -> Mapping[str, UnreachableError]:
         targets = {link.target for link in links}
         aliases = targets | ({link.source for link in links} if sources else set())
-        found = away(config.clusters[alias] for alias in sorted(aliases))
+        found = unreachable_clusters(config.clusters[alias] for alias in sorted(aliases))
         unreachable: dict[str, UnreachableError] = {}
         for alias, error in found.items():
             if alias in targets or not isinstance(error, UnreachableError):

@@ -37,13 +37,13 @@ def plan(
     """
     from eomirror.config import load_config
     from eomirror.errors import MirrorError
-    from eomirror.kafka.reachability import away, clusters_of
+    from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     plans: list[tuple[Link, Plan | MirrorError]] = []
     # one concurrent check of all clusters: else each link would wait for the same unreachable one
-    unreachable = away(clusters_of(loaded, chosen))
+    unreachable = unreachable_clusters(clusters_of(loaded, chosen))
     for link in chosen:
         try:
             for alias in (link.source, link.target):

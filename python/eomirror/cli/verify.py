@@ -132,7 +132,7 @@ def verify(
     """
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
-    from eomirror.kafka.reachability import clusters_of, refuse_away
+    from eomirror.kafka.reachability import clusters_of, require_reachable
     from eomirror.verify.origins import with_origins
     from eomirror.verify.scope import Bound
 
@@ -157,10 +157,10 @@ def verify(
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
     if transactions:
-        refuse_away(loaded.clusters[link.target] for link in chosen)
+        require_reachable(loaded.clusters[link.target] for link in chosen)
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
-    refuse_away(clusters_of(loaded, chosen))
+    require_reachable(clusters_of(loaded, chosen))
     bound = Bound(topics=topics, from_offset=from_offset, since_ms=since_ms)
     run = _Run(
         loaded,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.groups.bidirectional import Bound, Settled, bound_of_copies, bound_of_originals, settle
-from eomirror.kafka.record_digests import LogTailReader
+from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.records.names import LinkNames
 
@@ -50,7 +50,7 @@ class Meeting:
         self._copies = OffsetMapReader(there, config.clusters[there.target])
         self._originals = OffsetMapReader(back, config.clusters[back.target])
         role = LinkNames(link.state_name).client_id("offsets")
-        self._log = LogTailReader(config.clusters[there.target], client_id=role)
+        self._log = RecordDigestReader(config.clusters[there.target], client_id=role)
         self._others = [
             each
             for each in config.links

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.admin_client import skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def from_end_to_end(
         (position.target_topic, position.target_partition)
         for position in (questions[index].position for index in asked)
     }
-    ends = where_there(reader.stable_ends, copies)
+    ends = skip_missing(reader.stable_ends, copies)
     positions = reader.positions()
     for index in asked:
         before = questions[index].position

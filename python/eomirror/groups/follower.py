@@ -24,7 +24,7 @@ from eomirror.groups.followed_groups import (
     decide_sync,
     not_below,
 )
-from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
@@ -284,7 +284,7 @@ class GroupFollower:
             fresh |= decision.write.keys() - there.offsets.keys()
         # With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
         # created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
-        ends = where_there(self._map_reader.stable_ends, fresh)
+        ends = skip_missing(self._map_reader.stable_ends, fresh)
         for group, (decision, left_out) in decisions.items():
             write = {
                 where: one
@@ -322,7 +322,7 @@ class GroupFollower:
             renew = self._renew_due(group, now)
             due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
         # a copy without a leader keeps no group waiting: it stands there as it is, as long as nobody can read
-        starts = where_there(self._map_reader.log_starts, self._map_reader.with_leader(due))
+        starts = skip_missing(self._map_reader.log_starts, self._map_reader.with_leader(due))
         return {
             group: (there, not_below(starts, wanted), left_out)
             for group, (there, wanted, left_out) in found.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, TopicError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.admin_client import skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ def _log_starts(
 ) -> Mapping[tuple[str, int], int]:
     admin = ClusterAdmin(cluster, client_id=client_id)
     try:
-        return where_there(
+        return skip_missing(
             lambda asked: admin.offsets(asked, at="earliest", read_committed=False),
             partitions,
             # one that may not be seen says nothing against the others either

@@ -29,15 +29,15 @@ from confluent_kafka.admin import (
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, Asking, code_of, try_seconds
+from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code, try_seconds
 from eomirror.kafka.cluster_metadata import (
     ClusterFacts,
     ConfigValue,
     TopicFacts,
     config_value,
+    leaderless_error,
     operations,
     topic_facts,
-    without_leader,
 )
 from eomirror.kafka.errors import Right
 from eomirror.kafka.list_offsets import ListOffsets, trusted_seconds
@@ -116,7 +116,7 @@ class PendingTopics:
             try:
                 found[name] = topic_facts(future.result(answered.remaining()))
             except (KafkaException, FutureTimeoutError) as raised:
-                if not deadline.passed and self._admin.will_pass(raised):
+                if not deadline.passed and self._admin.is_retriable(raised):
                     again.append(name)
                 elif (error := self._admin.refusal(name, raised)) is None:
                     found[name] = None
@@ -151,7 +151,7 @@ class ClusterAdmin:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._timeout = timeout
-        self._asking = Asking(cluster, client_id=client_id, timeout=timeout, clock=clock)
+        self._retrying = RetryingAdmin(cluster, client_id=client_id, timeout=timeout, clock=clock)
         self._trusted = trusted_seconds(cluster.properties)
         self._clock = clock
         self._broken = 0
@@ -161,12 +161,12 @@ class ClusterAdmin:
     @property
     def name(self) -> str:
         """The cluster's alias and address, for messages."""
-        return self._asking.name
+        return self._retrying.name
 
     @property
     def principal(self) -> str:
         """Our principal on the brokers, as far as the configuration tells; empty if it does not."""
-        return self._asking.principal
+        return self._retrying.principal
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -178,12 +178,14 @@ class ClusterAdmin:
             AuthorizationError: The credentials are refused.
             ClusterError: No broker answers within 7 s, and why as far as librdkafka tells.
         """
-        found = self._asking.connected(lambda seconds: self._client.describe_cluster(request_timeout=seconds))
+        found = self._retrying.connected(
+            lambda seconds: self._client.describe_cluster(request_timeout=seconds)
+        )
         return ClusterFacts(str(found.cluster_id), len(found.nodes))
 
     def topic_names(self) -> list[str]:
         """Returns every topic that we may describe, sorted."""
-        return self._asking.patiently(
+        return self._retrying.with_retries(
             lambda: sorted(
                 self._offsets_of(client := self._client).metadata(client, seconds=self._timeout).topics
             ),
@@ -203,13 +205,13 @@ class ClusterAdmin:
             raise self.translated(raised, "describe topics") from raised
         return PendingTopics(self, futures)
 
-    def will_pass(self, raised: Exception) -> bool:
+    def is_retriable(self, raised: Exception) -> bool:
         """Returns whether a description that failed with this error should be retried."""
-        return self._asking.will_pass(raised)
+        return self._retrying.is_retriable(raised)
 
     def renew(self) -> None:
         """Replaces a client whose requests are not answered (`eomirror.kafka.admin_client`)."""
-        self._asking.renew()
+        self._retrying.renew()
 
     def visible_topics(
         self, names: Sequence[str], *, seconds: float | None = None
@@ -236,7 +238,7 @@ class ClusterAdmin:
             if (error := self.refusal(name, raised)) is not None:
                 refused[name] = error
 
-        found = self._asking.each(list(names), send, failed, reads=True, seconds=seconds)
+        found = self._retrying.each(list(names), send, failed, reads=True, seconds=seconds)
         return {
             name: None if answer is None else topic_facts(answer)
             for name, answer in found.items()
@@ -263,10 +265,10 @@ class ClusterAdmin:
         Raises:
             ClusterError: It is neither.
         """
-        if code_of(raised) in MISSING:
+        if error_code(raised) in MISSING:
             return None
         error = self.translated(raised, f"describe topic {name}", Right("Describe", "topic", name))
-        if code_of(raised) != KafkaError.TOPIC_AUTHORIZATION_FAILED or not isinstance(
+        if error_code(raised) != KafkaError.TOPIC_AUTHORIZATION_FAILED or not isinstance(
             error, AuthorizationError
         ):
             raise error from raised
@@ -289,12 +291,12 @@ class ClusterAdmin:
             )
 
         def failed(name: str, raised: Exception) -> None:
-            if code_of(raised) not in MISSING:
+            if error_code(raised) not in MISSING:
                 raise self.translated(
                     raised, f"read our rights on topic {name}", Right("Describe", "topic", name)
                 ) from raised
 
-        found = self._asking.each(names, send, failed, reads=True)
+        found = self._retrying.each(names, send, failed, reads=True)
         told = {name: operations(answer) for name, answer in found.items() if answer is not None}
         return {name: rights for name, rights in told.items() if rights}
 
@@ -315,13 +317,13 @@ class ClusterAdmin:
 
         def failed(name: str, raised: Exception) -> None:
             right = Right("DescribeConfigs", "topic", name)
-            raise self._asking.about_topic(
+            raise self._retrying.topic_error(
                 raised, name, f"read the settings of topic {name}", right
             ) from raised
 
         return {
             name: {key: config_value(entry) for key, entry in entries.items()}
-            for name, entries in self._asking.each(list(names), send, failed, reads=True).items()
+            for name, entries in self._retrying.each(list(names), send, failed, reads=True).items()
         }
 
     def longest_transaction_ms(self) -> int | None:
@@ -377,8 +379,8 @@ class ClusterAdmin:
             client = self._client
             client.poll(0)
             asked = self._offsets_of(client)
-            if self._broken != self._asking.broken:
-                self._broken = self._asking.broken
+            if self._broken != self._retrying.broken:
+                self._broken = self._retrying.broken
                 asked.forget_all()
             return asked.ask(client, waiting, spec, level, seconds=seconds)
 
@@ -388,19 +390,19 @@ class ClusterAdmin:
 
         def failed(where: tuple[str, int], raised: Exception) -> None:
             topic, number = where
-            if code_of(raised) in _LEADERLESS and there(where):
-                raise without_leader(where, self.name) from raised
+            if error_code(raised) in _LEADERLESS and there(where):
+                raise leaderless_error(where, self.name) from raised
             right = Right("Describe", "topic", topic)
             doing = f"read the offsets of {topic}-{number}"
-            raise self._asking.about_topic(raised, topic, doing, right) from raised
+            raise self._retrying.topic_error(raised, topic, doing, right) from raised
 
         names = [(topic, number) for topic, number in partitions]
 
         def passes(where: tuple[str, int], raised: Exception) -> bool:
             # the broker that was asked for leaders may not know a new partition yet
-            return code_of(raised) in MISSING and there(where)
+            return error_code(raised) in MISSING and there(where)
 
-        return self._asking.each(names, send, failed, passes, reads=True)
+        return self._retrying.each(names, send, failed, passes, reads=True)
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -428,12 +430,12 @@ class ClusterAdmin:
             )
 
         def failed(name: str, raised: Exception) -> None:
-            if code_of(raised) != KafkaError.TOPIC_ALREADY_EXISTS:
+            if error_code(raised) != KafkaError.TOPIC_ALREADY_EXISTS:
                 right = Right("Create", "topic", name)
                 raise self.translated(raised, f"create topic {name}", right) from raised
 
         for names in _portions(topics):
-            self._asking.each(names, send, failed)
+            self._retrying.each(names, send, failed)
 
     def create_partitions(self, name: str, total: int) -> None:
         """
@@ -454,10 +456,10 @@ class ClusterAdmin:
                 futures[name].result(self._timeout + 1)
             except KafkaException as raised:
                 # also the answer if there are more by now; the caller checks the number again
-                if code_of(raised) != KafkaError.INVALID_PARTITIONS:
+                if error_code(raised) != KafkaError.INVALID_PARTITIONS:
                     raise
 
-        self._asking.patiently(
+        self._retrying.with_retries(
             grow, f"grow topic {name} to {total} partitions", Right("Alter", "topic", name)
         )
 
@@ -481,15 +483,15 @@ class ClusterAdmin:
                 future.result(self._timeout + 1)
 
         doing = f"set {', '.join(values)} of topic {name}"
-        self._asking.patiently(alter, doing, Right("AlterConfigs", "topic", name))
+        self._retrying.with_retries(alter, doing, Right("AlterConfigs", "topic", name))
 
     def translated(self, raised: Exception, doing: str, right: Right | None = None) -> MirrorError:
         """Returns the user's error for an error of the client."""
-        return self._asking.translated(raised, doing, right)
+        return self._retrying.translated(raised, doing, right)
 
     def close(self) -> None:
         """Releases the client: its destructor closes the connections."""
-        self._asking.close()
+        self._retrying.close()
 
     def _offsets_of(self, client: Any) -> ListOffsets:
         # one for all threads: setdefault of a dictionary is not divided
@@ -498,4 +500,4 @@ class ClusterAdmin:
 
     @property
     def _client(self) -> Any:
-        return self._asking.client
+        return self._retrying.client

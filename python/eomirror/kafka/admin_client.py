@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from eomirror.clock import Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import MirrorError, TopicError, UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
 from eomirror.kafka.wait_notice import waiting_for
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster
 
-__all__ = ["MISSING", "OPERATION_SECONDS", "Asking", "code_of", "try_seconds", "where_there"]
+__all__ = ["MISSING", "OPERATION_SECONDS", "RetryingAdmin", "error_code", "skip_missing", "try_seconds"]
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +78,7 @@ _LOGIN = frozenset(
 )
 
 
-class Asking:
+class RetryingAdmin:
     """
     An AdminClient with retries.
 
@@ -155,14 +155,14 @@ class Asking:
             error, doing=doing, cluster=self.name, reason=self._reason, right=right, principal=self.principal
         )
 
-    def about_topic(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
+    def topic_error(self, raised: Exception, topic: str, doing: str, right: Right) -> MirrorError:
         """Returns the user's error for one topic, which it names if the topic does not exist."""
         error = self.translated(raised, doing, right)
-        if code_of(raised) in MISSING:
+        if error_code(raised) in MISSING:
             return TopicError(error.message, fix=error.fix, topic=topic)
         return error
 
-    def patiently(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
+    def with_retries(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:
         """Retries a request while its error is retriable, such as a controller election."""
         with waiting_for(self._cluster, clock=self._clock):
             return self._patiently(ask, doing, right)
@@ -228,9 +228,9 @@ class Asking:
                 try:
                     found[key] = future.result(answered.remaining() + 1)
                 except (KafkaException, FutureTimeoutError) as raised:
-                    in_vain = reads and not deadline.passed and code_of(raised) in _UNANSWERED
+                    unanswered = reads and not deadline.passed and error_code(raised) in _UNANSWERED
                     if (
-                        in_vain
+                        unanswered
                         or self._worth_repeating(raised, deadline)
                         or (not deadline.passed and passes(key, raised))
                     ):
@@ -246,9 +246,9 @@ class Asking:
         self._served()
         return found
 
-    def will_pass(self, raised: Exception) -> bool:
+    def is_retriable(self, raised: Exception) -> bool:
         """Returns whether a read request that failed with this error should be retried."""
-        return code_of(raised) in _UNANSWERED or self._passes(raised)
+        return error_code(raised) in _UNANSWERED or self._passes(raised)
 
     def _worth_repeating(self, raised: Exception, deadline: Deadline) -> bool:
         return not deadline.passed and self._passes(raised)
@@ -262,7 +262,7 @@ class Asking:
         return classify_admin(raised.args[0]).action is Action.RETRY
 
     def _new_client(self) -> Any:
-        return made(
+        return create_client(
             AdminClient,
             self._cluster,
             {
@@ -303,12 +303,12 @@ def try_seconds(things: int) -> float:
     return _TRY_SECONDS + _TRY_SECONDS_EACH * things
 
 
-def code_of(raised: Exception) -> int:
+def error_code(raised: Exception) -> int:
     """Returns librdkafka's code of an error; an unanswered future counts as timed out."""
     return int(raised.args[0].code()) if isinstance(raised, KafkaException) else int(KafkaError._TIMED_OUT)
 
 
-def where_there(
+def skip_missing(
     ask: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
     partitions: Collection[tuple[str, int]],
     *,

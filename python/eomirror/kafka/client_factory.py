@@ -2,7 +2,7 @@
 Creates librdkafka's clients, and translates a refusal for the user.
 
 A client reads its certificates and keys on creation.  So a running mirror may meet a missing or incomplete file while
-it is being replaced.  That is retriable (`eomirror.kafka.errors.classify_making`).
+it is being replaced.  That is retriable (`eomirror.kafka.errors.classify_creation`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from eomirror.config import Secret
 from eomirror.errors import ClusterError, UnreachableError
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said
-from eomirror.kafka.errors import Action, classify_making
+from eomirror.kafka.errors import Action, classify_creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eomirror.config import Cluster
 
-__all__ = ["holds_secret", "made"]
+__all__ = ["create_client", "holds_secret"]
 
 Client = TypeVar("Client")
 
 
-def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]) -> Client:
+def create_client(
+    kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties: Mapping[str, Any]
+) -> Client:
     """
     Returns a client of one cluster; nothing is sent yet.  librdkafka logs to our log, not to stderr.
 
@@ -47,7 +49,7 @@ def made(kind: Callable[[dict[str, Any]], Client], cluster: Cluster, properties:
         text = said(error)
         if holds_secret(cluster, text):
             text = "(the reason is left out, for it shows a secret)"
-        verdict = classify_making(error)
+        verdict = classify_creation(error)
         if verdict.action is Action.UNREACHABLE:
             raise UnreachableError(
                 f"cluster {cluster.alias}: {verdict.reason}: {text}",

@@ -16,10 +16,10 @@ __all__ = [
     "CreateTopic",
     "TopicFacts",
     "config_value",
+    "current_topic_id",
+    "leaderless_error",
     "operations",
     "topic_facts",
-    "topic_id_seen",
-    "without_leader",
 ]
 
 # ConfigSource of the protocol (DescribeConfigs v1 and later), by number
@@ -103,7 +103,7 @@ def topic_facts(description: Any) -> TopicFacts:
     )
 
 
-def topic_id_seen(topic: TopicFacts | None, remembered: str, *, there: bool) -> str | None:
+def current_topic_id(topic: TopicFacts | None, remembered: str, *, there: bool) -> str | None:
     """
     Returns the current topic id of one of our partitions.
 
@@ -132,7 +132,7 @@ def config_value(entry: Any) -> ConfigValue:
     )
 
 
-def without_leader(partition: tuple[str, int], cluster: str, *, topic: str = "") -> UnreachableError:
+def leaderless_error(partition: tuple[str, int], cluster: str, *, topic: str = "") -> UnreachableError:
     """
     Returns the error for a partition that exists but has no leader.
 

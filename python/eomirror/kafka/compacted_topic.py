@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.error_text import said
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eomirror.config import Cluster
     from eomirror.kafka.admin import ClusterAdmin
 
-__all__ = ["CompactLogReader", "LogRecord", "control_view"]
+__all__ = ["CompactedTopicReader", "LogRecord", "control_view"]
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ def control_view(records: Iterable[LogRecord]) -> ControlView:
     return decode_control([(record.key, record.value, record.where) for record in records])
 
 
-class CompactLogReader:
+class CompactedTopicReader:
     """
     Reads state topics of one cluster; keeps its connections between reads.
 
@@ -89,7 +89,7 @@ class CompactLogReader:
     ) -> None:
         self._admin = admin
         self._clock = clock
-        self._consumer = made(
+        self._consumer = create_client(
             Consumer,
             cluster,
             consumer_properties(

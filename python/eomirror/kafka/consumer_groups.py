@@ -31,8 +31,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.errors import AuthorizationError, MirrorError
-from eomirror.kafka.admin_client import code_of
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.admin_client import error_code
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.error_text import said, without_values
 from eomirror.kafka.errors import Action, Right, classify_admin, to_mirror_error
@@ -128,7 +128,7 @@ class GroupCoordinators:
         self._alias = cluster.alias
         self._seconds = seconds
         self._clock = clock
-        self._client: Any = made(
+        self._client: Any = create_client(
             AdminClient,
             cluster,
             admin_properties(cluster, client_id=client_id) | {"logger": ClientLog(cluster=cluster.alias)},
@@ -279,7 +279,7 @@ class GroupCoordinators:
             futures = self._client.alter_consumer_group_offsets(request, request_timeout=self._seconds)
             answer = futures[group].result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            if code_of(raised) in _HAS_MEMBERS:
+            if error_code(raised) in _HAS_MEMBERS:
                 return "it has members there: only they may commit for it"
             raise self._error(raised, f"commit offsets of group {group}", group) from raised
         refused = (
@@ -299,9 +299,9 @@ class GroupCoordinators:
             futures = self._client.delete_consumer_groups([group], request_timeout=self._seconds)
             futures[group].result(self._seconds + 1)
         except (KafkaException, TimeoutError) as raised:
-            if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+            if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                 return ""
-            if code_of(raised) in _HAS_MEMBERS:
+            if error_code(raised) in _HAS_MEMBERS:
                 return "it has members there"
             doing = f"delete group {group}"
             raise self._error(raised, doing, group, operation="Delete") from raised
@@ -329,7 +329,7 @@ class GroupCoordinators:
                 try:
                     answer = future.result(self._seconds + 1)
                 except (KafkaException, TimeoutError) as raised:
-                    if code_of(raised) == KafkaError.GROUP_ID_NOT_FOUND:
+                    if error_code(raised) == KafkaError.GROUP_ID_NOT_FOUND:
                         yield group, GroupState("DEAD", 0, idle=True)
                     else:
                         yield group, self._error(raised, f"describe group {group}", group)

@@ -19,7 +19,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import ClusterError
 from eomirror.kafka.consumer_groups import GroupCoordinators, GroupState, Offsets, batches
-from eomirror.kafka.isolated_process import Apart, DiedError
+from eomirror.kafka.isolated_process import DiedError, IsolatedObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class ClusterGroups:
     ) -> None:
         self._alias = cluster.alias
         self._clock = clock
-        self._apart = Apart(coordinators, cluster, client_id)
+        self._isolated = IsolatedObject(coordinators, cluster, client_id)
 
     def names(self, *, strict: bool) -> tuple[list[str], bool]:
         """Returns every visible consumer group, sorted; and whether every broker has answered."""
@@ -103,13 +103,13 @@ class ClusterGroups:
 
     def close(self) -> None:
         """Releases the client."""
-        self._apart.close()
+        self._isolated.close()
 
     def _read(self, doing: str, method: str, *arguments: Any, **named: Any) -> Any:
         died = 0
         while True:
             try:
-                return self._apart.ask(method, *arguments, **named)
+                return self._isolated.ask(method, *arguments, **named)
             except DiedError as death:
                 log.info("groups_asked_again", cluster=self._alias, doing=doing, reason=str(death))
                 died += 1
@@ -123,7 +123,7 @@ class ClusterGroups:
 
     def _change(self, doing: str, method: str, *arguments: Any) -> Any:
         try:
-            return self._apart.ask(method, *arguments)
+            return self._isolated.ask(method, *arguments)
         except DiedError as death:
             raise ClusterError(
                 f"cluster {self._alias}: cannot tell whether it took the request to {doing}: "

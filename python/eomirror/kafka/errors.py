@@ -29,9 +29,9 @@ __all__ = [
     "Right",
     "Verdict",
     "classify_admin",
+    "classify_creation",
     "classify_delivery",
     "classify_fetch",
-    "classify_making",
     "classify_transaction",
     "to_mirror_error",
 ]
@@ -294,7 +294,7 @@ _ADMIN: Final[_Table] = {
 }
 
 # of all that is wrong with the properties of a client librdkafka has one code; its words tell the files from the rest
-_MAKING: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
+_CREATION: Final[tuple[tuple[re.Pattern[str], Verdict], ...]] = (
     # the properties were taken when the mirror started; a file may be away, half written, or older than its
     # key for a moment, while it is being replaced
     (
@@ -356,10 +356,10 @@ def classify_admin(error: KafkaError) -> Verdict:
     return Verdict(Action.FATAL, "unknown error")
 
 
-def classify_making(error: KafkaError) -> Verdict:
+def classify_creation(error: KafkaError) -> Verdict:
     """Classifies errors of client creation: librdkafka checks properties and the files that they name."""
     text = error.str()
-    for words, verdict in _MAKING:
+    for words, verdict in _CREATION:
         if words.search(text):
             return verdict
     return Verdict(Action.CONFIGURATION, "the client library refuses a property")

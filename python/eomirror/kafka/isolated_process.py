@@ -35,7 +35,7 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-__all__ = ["Apart", "DiedError", "serve"]
+__all__ = ["DiedError", "IsolatedObject", "serve"]
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class DiedError(Exception):
     """The process died, and the outcome of the call is unknown."""
 
 
-class Apart:
+class IsolatedObject:
     """
     An object in the child process; created on the first call, and again after that process died.
 
@@ -112,7 +112,7 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it accepts calls."""
+        """True while it accepts calls."""
         return not self._death
 
     def ask(self, call: tuple[Any, ...]) -> Future[Any]:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eomirror.config.clients import plain_producer_properties
 from eomirror.errors import MirrorError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.error_text import said
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PlainProducer:
         )
         self._complained = False
         self._cluster, self._properties = cluster, properties
-        self._producer = made(Producer, cluster, properties)
+        self._producer = create_client(Producer, cluster, properties)
 
     def send(self, key: bytes, value: bytes) -> None:
         """Sends a record; never waits, and never raises an error of the cluster."""
@@ -76,7 +76,7 @@ class PlainProducer:
     def _replace(self) -> None:
         """Replaces an idempotent producer after a fatal error, such as a log that lost its end."""
         try:
-            fresh = made(Producer, self._cluster, self._properties)
+            fresh = create_client(Producer, self._cluster, self._properties)
         except MirrorError as error:
             self._complain(error.message)
             return

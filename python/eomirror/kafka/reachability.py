@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from eomirror.config import Cluster, Config, Link
 
-__all__ = ["away", "clusters_of", "refuse_away"]
+__all__ = ["clusters_of", "require_reachable", "unreachable_clusters"]
 
 _MOST_AT_ONCE = 32
 
 
-def away(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
+def unreachable_clusters(clusters: Iterable[Cluster]) -> Mapping[str, MirrorError]:
     """
     Returns the errors of unreachable clusters, by alias.
 
@@ -48,12 +48,12 @@ def clusters_of(config: Config, links: Iterable[Link]) -> list[Cluster]:
     return [config.clusters[alias] for alias in aliases]
 
 
-def refuse_away(clusters: Iterable[Cluster]) -> None:
+def require_reachable(clusters: Iterable[Cluster]) -> None:
     """
     Checks that every cluster answers.
 
     Raises:
         MirrorError: One does not; the message names it and its bootstrap servers.
     """
-    for error in away(clusters).values():
+    for error in unreachable_clusters(clusters).values():
         raise error

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 from eomirror.records.names import HOPS_HEADER
@@ -19,14 +19,14 @@ from eomirror.records.names import HOPS_HEADER
 if TYPE_CHECKING:
     from eomirror.config import Cluster
 
-__all__ = ["LogTailReader", "LoggedRecord"]
+__all__ = ["RecordDigest", "RecordDigestReader"]
 
 _SECONDS = 60.0
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRecord:
+class RecordDigest:
     """
     A record of a log.
 
@@ -39,7 +39,7 @@ class LoggedRecord:
     digest: bytes
 
 
-class LogTailReader:
+class RecordDigestReader:
     """
     Consumer of one partition at a time.
 
@@ -58,11 +58,11 @@ class LogTailReader:
         )
         if uncommitted:
             properties["isolation.level"] = "read_uncommitted"
-        self._consumer = made(Consumer, cluster, properties)
+        self._consumer = create_client(Consumer, cluster, properties)
 
     def read(
         self, topic: str, partition: int, low: int, high: int, *, most: int | None = None, timestamps: bool
-    ) -> list[LoggedRecord]:
+    ) -> list[RecordDigest]:
         """
         Returns records of ``[low, high)``, ascending.
 
@@ -78,7 +78,7 @@ class LogTailReader:
             UnreachableError: No record arrived within a minute.
             MirrorError: The cluster refuses us.
         """
-        records: list[LoggedRecord] = []
+        records: list[RecordDigest] = []
         if low >= high:
             return records
         connect(self._consumer, [topic])
@@ -96,7 +96,7 @@ class LogTailReader:
                         # an older end: the log has grown since it was fetched
                         continue
                     deadline = Deadline(_SECONDS, self._clock)
-                    records.append(LoggedRecord(offset, _digest(message, timestamps=timestamps)))
+                    records.append(RecordDigest(offset, _digest(message, timestamps=timestamps)))
                     if offset == high - 1 or len(records) == most:
                         return records
             raise UnreachableError(

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class CommittedPartition:
         self._name = cluster.alias
         self._clock = clock
         # the end of a partition is told by an empty answer, and the next partition waits for the answer of this one
-        self._consumer = made(
+        self._consumer = create_client(
             Consumer,
             cluster,
             consumer_properties(

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.errors import Action, classify_fetch
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TimestampReader:
                 "queued.min.messages": 1,
             },
         )
-        self._consumer = made(Consumer, cluster, properties)
+        self._consumer = create_client(Consumer, cluster, properties)
 
     def read(self, wanted: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         """

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, Producer
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import producer_properties
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.errors import Action, Right, classify_transaction, to_mirror_error
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_transactional_id(
         AuthorizationError: The ACL is missing.
         ClusterError: The timeout is refused, or no coordinator answers within 10 s.
     """
-    producer = made(
+    producer = create_client(
         Producer,
         cluster,
         {

@@ -74,7 +74,7 @@ class OffsetSyncs:
 
     @property
     def tails(self) -> bool:
-        """Whether the last record of some partition has no sync."""
+        """True if the last record of some partition has no sync."""
         return bool(self._tails)
 
     def due(self, mirrored: Iterable[Mirrored], *, quiet: bool, hold: bool = False) -> tuple[OffsetSync, ...]:

@@ -151,12 +151,12 @@ class RefusalPolicy:
 
     @property
     def searching(self) -> bool:
-        """Whether any partition has not passed its refusal yet."""
+        """True while any partition has not passed its refusal yet."""
         return bool(self._suspects)
 
     @property
     def treatment(self) -> Treatment:
-        """How to send records at present."""
+        """Current treatment of refused records."""
         return Treatment(
             ranges={source: suspect.spans for source, suspect in self._suspects.items()},
             left_out={source: dict(offsets) for source, offsets in self._left_out.items()},

@@ -41,7 +41,7 @@ class RefusalHandler:
 
     @property
     def searching(self) -> bool:
-        """Whether a refusal is being handled, which lasts until the partition's position has passed it."""
+        """True while a refusal is being handled, which lasts until the partition's position has passed it."""
         return self._refusals.searching
 
     def handle(

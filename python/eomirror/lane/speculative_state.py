@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["SpeculativeState"]
 
 
-_UNSAID = object()
+_MISSING = object()
 
 
 class SpeculativeState:
     """State records that the open transaction holds so far."""
 
-    __slots__ = ("_said",)
+    __slots__ = ("_written",)
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, int, bytes], bytes | None] = {}
+        self._written: dict[tuple[str, int, bytes], bytes | None] = {}
 
     def forget(self) -> None:
         """Starts a new transaction."""
-        self._said.clear()
+        self._written.clear()
 
     def changed(self, records: Sequence[MetadataRecord]) -> list[MetadataRecord]:
         """
@@ -40,9 +40,9 @@ class SpeculativeState:
         Args:
             records: Each with a key of its own.
         """
-        said = self._said
+        said = self._written
         fresh = [
-            one for one in records if said.get((one.topic, one.partition, one.key), _UNSAID) != one.value
+            one for one in records if said.get((one.topic, one.partition, one.key), _MISSING) != one.value
         ]
         said.update({(one.topic, one.partition, one.key): one.value for one in fresh})
         return fresh

@@ -50,8 +50,8 @@ class AttemptStats:
         self.transactions = 0
         self._spec = spec
         # last reported values of each partition: position, end
-        self._told: dict[SourcePartition, tuple[int, int | None]] = {}
-        self._told_at = float("-inf")
+        self._reported: dict[SourcePartition, tuple[int, int | None]] = {}
+        self._reported_at = float("-inf")
         self._pause = _PAUSE_SECONDS
         self._records = 0
         self._bytes = 0
@@ -71,7 +71,7 @@ class AttemptStats:
 
     def due(self, now: float) -> bool:
         """Returns whether a progress report is due; ``now`` in monotonic seconds."""
-        return now - self._told_at >= self._pause
+        return now - self._reported_at >= self._pause
 
     def took(self, seconds: float) -> None:
         """Records the duration of the last report: with very many partitions reports become rarer."""
@@ -101,11 +101,11 @@ class AttemptStats:
             now: Monotonic seconds.
             wall_ms: Wall clock.
         """
-        self._told_at = now
+        self._reported_at = now
         ends, serving = plane.log_ends(), plane.serving()
         facts = {source: (position.offset, ends.get(source)) for source, position in positions.items()}
-        changed = [source for source, fact in facts.items() if self._told.get(source) != fact]
-        self._told = facts
+        changed = [source for source, fact in facts.items() if self._reported.get(source) != fact]
+        self._reported = facts
         return LaneProgress(
             lane=self._spec.lane,
             epoch=self._spec.epoch,

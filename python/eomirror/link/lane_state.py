@@ -10,8 +10,8 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin, PendingTopics
-from eomirror.kafka.cluster_metadata import topic_id_seen, without_leader
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.lane.poison_records import Limits
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import LinkNames, StateTopics
@@ -55,7 +55,7 @@ class LaneState:
         self._offset_map_partitions = 0
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * spec.link.transaction_timeout + 10
-        self._reader = CompactLogReader(
+        self._reader = CompactedTopicReader(
             spec.target, admin, client_id=self._names.client_id(f"lane-{spec.lane}"), clock=clock
         )
 
@@ -144,7 +144,7 @@ class LaneTopics:
             compared_earlier = item.epoch_offset is not None
             found[item.source] = (
                 SourceFacts(
-                    topic_id_seen(source, item.topic_id, there=item.source in ends or silent),
+                    current_topic_id(source, item.topic_id, there=item.source in ends or silent),
                     starts.get(item.source, 0),
                     ends.get(item.source, 0),
                     source_refused.get(item.topic)
@@ -284,7 +284,7 @@ def _silent(
     """Returns the error of an existing partition that has no leader; None otherwise."""
     if facts is None or partition[1] not in facts.leaderless:
         return None
-    return without_leader(partition, cluster, topic=topic)
+    return leaderless_error(partition, cluster, topic=topic)
 
 
 def _settings(admin: ClusterAdmin, topic: str) -> Mapping[str, str | None]:

@@ -20,9 +20,9 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import ClusterError, StateError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_warmup import connect
-from eomirror.kafka.compacted_topic import CompactLogReader, LogRecord
+from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.mm2 import Mm2Names, decode_checkpoint
@@ -82,8 +82,8 @@ class OffsetMapReader:
         self._named: set[str] = set()
         self._cluster = target
         self._admin = ClusterAdmin(target, client_id=role)
-        self._log = CompactLogReader(target, self._admin, client_id=role, clock=clock)
-        self._consumer = made(
+        self._log = CompactedTopicReader(target, self._admin, client_id=role, clock=clock)
+        self._consumer = create_client(
             Consumer,
             target,
             consumer_properties(target, client_id=role, **{"fetch.wait.max.ms": 10}),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.errors import MirrorError
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.claim import is_dead
 from eomirror.link.reverse_link import LIVING_MS, Opposite, runs
 from eomirror.link.valid_positions import valid_positions
@@ -55,7 +55,7 @@ class OtherLinks:
         self._client_id = client_id
         self._clock = clock
         self._event = event
-        self._reader: CompactLogReader | None = None
+        self._reader: CompactedTopicReader | None = None
 
     def written(self, *, but: str = "", running_only: bool = False) -> Iterator[Opposite]:
         """
@@ -114,7 +114,7 @@ class OtherLinks:
     def _of(self, link: str, *, running_only: bool) -> list[Opposite]:
         names = LinkNames(link)
         if self._reader is None:
-            self._reader = CompactLogReader(
+            self._reader = CompactedTopicReader(
                 self._cluster, self._admin, client_id=self._client_id, clock=self._clock
             )
         _, said = self._reader.read(names.control_topic, wait_for_open=False)

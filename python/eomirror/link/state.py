@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.errors import StateError
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.names import LinkNames
 
@@ -38,14 +38,14 @@ class LinkState:
         self._admin = admin
         # Another producer's open transaction may delay the read for as long as its timeout.
         self._patience = 2 * link.transaction_timeout + 10
-        self._reader = CompactLogReader(target, admin, client_id=client_id, clock=clock)
+        self._reader = CompactedTopicReader(target, admin, client_id=client_id, clock=clock)
 
     def control(self, *, wait_for_open: bool = True) -> ControlView:
         """
         Returns the content of control.
 
         Args:
-            wait_for_open: See `CompactLogReader.read`.
+            wait_for_open: See `CompactedTopicReader.read`.
 
         Raises:
             StateError: A record is not readable.
@@ -62,7 +62,7 @@ class LinkState:
         Returns the valid position of every source partition.
 
         Args:
-            wait_for_open: See `CompactLogReader.read`.
+            wait_for_open: See `CompactedTopicReader.read`.
             overruled: Partitions whose positions are ignored.
 
         Raises:

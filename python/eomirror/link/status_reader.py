@@ -13,9 +13,9 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError, StateError, TopicError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.client_factory import made
-from eomirror.kafka.cluster_metadata import topic_id_seen, without_leader
-from eomirror.kafka.compacted_topic import CompactLogReader, LogRecord, control_view
+from eomirror.kafka.client_factory import create_client
+from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
+from eomirror.kafka.compacted_topic import CompactedTopicReader, LogRecord, control_view
 from eomirror.link.claim import is_dead
 from eomirror.link.hanging_transactions import with_hanging
 from eomirror.link.liveness import Sight, look_at_claim
@@ -95,8 +95,8 @@ class StatusReader:
         self._source = ClusterAdmin(source, client_id=role, timeout=_AWAY_SECONDS)
         self._target = ClusterAdmin(target, client_id=role, timeout=_AWAY_SECONDS)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
-        self._reader = CompactLogReader(target, self._target, client_id=role, clock=clock)
-        self._peek = made(
+        self._reader = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
+        self._peek = create_client(
             Consumer, source, consumer_properties(source, client_id=role, **{"fetch.wait.max.ms": 50})
         )
 
@@ -268,18 +268,18 @@ class StatusReader:
             there = source in starts and source in stable and source in ends
             observed[source] = Observed(
                 SourceFacts(
-                    topic_id_seen(source_topics[item.topic], item.topic_id, there=there),
+                    current_topic_id(source_topics[item.topic], item.topic_id, there=there),
                     starts.get(source, 0),
                     ends.get(source, 0),
-                    without_leader(source, self._source.name) if source in silent else None,
+                    leaderless_error(source, self._source.name) if source in silent else None,
                 ),
                 stable.get(source) if there else None,
                 TargetFacts(
-                    topic_id_seen(
+                    current_topic_id(
                         target_topics[item.target_topic], item.target_topic_id, there=target in target_ends
                     ),
                     target_ends.get(target, 0),
-                    without_leader(target, self._target.name) if target in silent_there else None,
+                    leaderless_error(target, self._target.name) if target in silent_there else None,
                 ),
             )
         return observed
@@ -298,7 +298,7 @@ class StatusReader:
                 left_out[item] = refused[item.topic]
             elif facts is not None and item.partition < facts.partitions:
                 silent = item.partition in facts.leaderless
-                left_out[item] = without_leader(item, self._source.name) if silent else None
+                left_out[item] = leaderless_error(item, self._source.name) if silent else None
         return left_out
 
     def _oldest(self, behind: dict[SourcePartition, int]) -> dict[SourcePartition, int]:

@@ -20,7 +20,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.recovery.resume import copy_cut_error, cut_copies
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class CopyEnds:
             return {where: end for where, (end, _) in found.items()}
 
         copies = {one.source: (one.target_topic, one.target_partition) for one in positions}
-        ends = where_there(ask, set(copies.values()))
+        ends = skip_missing(ask, set(copies.values()))
         cut = cut_copies(positions, ends)
         shorter = {copies[source] for source in cut}
         for where in ends.keys() - shorter:

@@ -10,7 +10,7 @@ from eomirror._native import last_hop
 from eomirror.clock import Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import StateError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 from eomirror.link.filled_targets import Held
 from eomirror.records.mm2 import Mm2Names, decode_heartbeat
@@ -89,7 +89,7 @@ class CopyReader:
 
     def _assigned(self, begin: Mapping[_Where, int]) -> Any:
         if self._consumer is None:
-            self._consumer = made(
+            self._consumer = create_client(
                 Consumer,
                 self._cluster,
                 consumer_properties(

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id
 from eomirror.errors import DifferenceError, StateError, SupersededError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
-from eomirror.kafka.record_digests import LogTailReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
+from eomirror.kafka.record_digests import RecordDigestReader
 from eomirror.link.first_positions import Predecessor
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Cluster, Config, Link
-    from eomirror.kafka.record_digests import LoggedRecord
+    from eomirror.kafka.record_digests import RecordDigest
     from eomirror.mm2.state import Committed
     from eomirror.records.mm2 import OffsetSync
 
@@ -181,11 +181,11 @@ class _Look:
         self._source = ClusterAdmin(source, client_id=role)
         self._target = ClusterAdmin(target, client_id=role)
         self._state = Mm2State(link, flow, source, target, client_id=role, clock=clock)
-        self._control = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        self._control = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
         self._tails = {
-            "source": LogTailReader(source, client_id=role, clock=clock),
-            "uncommitted": LogTailReader(source, client_id=role, uncommitted=True, clock=clock),
-            "target": LogTailReader(target, client_id=role, clock=clock),
+            "source": RecordDigestReader(source, client_id=role, clock=clock),
+            "uncommitted": RecordDigestReader(source, client_id=role, uncommitted=True, clock=clock),
+            "target": RecordDigestReader(target, client_id=role, clock=clock),
         }
 
     def run(self, *, dry_run: bool) -> Adoption:
@@ -374,8 +374,8 @@ class _Look:
         copy_start, copy_end = target_ends
         chosen = self._at.get(source)
         alignment, last, has_committed = Alignment(()), None, False
-        copy: list[LoggedRecord] = []
-        log: list[LoggedRecord] = []
+        copy: list[RecordDigest] = []
+        log: list[RecordDigest] = []
         # what is chosen by hand needs no proof; a short look fills the offset map, if it can
         for depth in _DEPTHS if chosen is None else _DEPTHS[:1]:
             first = max(copy_start, copy_end - depth)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from eomirror.kafka.record_digests import LoggedRecord
+    from eomirror.kafka.record_digests import RecordDigest
 
 __all__ = ["Alignment", "align"]
 
@@ -63,8 +63,8 @@ class Alignment:
 
 
 def align(
-    source: Sequence[LoggedRecord],
-    target: Sequence[LoggedRecord],
+    source: Sequence[RecordDigest],
+    target: Sequence[RecordDigest],
     committed: int | None,
     *,
     from_start: bool = False,
@@ -147,7 +147,7 @@ def _between(places: Mapping[bytes, list[int]], target: list[bytes], behind: int
 
 
 def _last_run(
-    source: Sequence[LoggedRecord], target: Sequence[LoggedRecord], reached: int
+    source: Sequence[RecordDigest], target: Sequence[RecordDigest], reached: int
 ) -> tuple[tuple[int, int], ...]:
     """Offsets of the records of the last run, if it is the one that got furthest."""
     pairs: list[tuple[int, int]] = []

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.clock import SYSTEM_CLOCK, Clock, new_run_id
 from eomirror.errors import DifferenceError, MirrorError, StateError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.hanging_state_topics import target_hanging_client
 from eomirror.link.owner import LinkOwner
 from eomirror.link.ownership import refuse_handed_over
@@ -196,7 +196,7 @@ class _Return:
         self._role = role
         self._source = ClusterAdmin(self._clusters[0], client_id=role)
         self._admin = ClusterAdmin(self._clusters[1], client_id=role)
-        self._reader = CompactLogReader(self._clusters[1], self._admin, client_id=role, clock=clock)
+        self._reader = CompactedTopicReader(self._clusters[1], self._admin, client_id=role, clock=clock)
         self._state = Mm2State(link, flow, *self._clusters, client_id=role, clock=clock)
 
     def run(self, *, dry_run: bool) -> HandBack:

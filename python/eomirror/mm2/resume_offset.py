@@ -16,7 +16,7 @@ from eomirror.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from eomirror.kafka.record_digests import LoggedRecord
+    from eomirror.kafka.record_digests import RecordDigest
     from eomirror.mm2.alignment import Alignment
     from eomirror.records.mm2 import OffsetSync
     from eomirror.types import SourcePartition
@@ -103,7 +103,7 @@ class PartitionAdoption:
 
 
 def furthest_sync(
-    syncs: Iterable[OffsetSync], source: Sequence[LoggedRecord], copy: Sequence[LoggedRecord]
+    syncs: Iterable[OffsetSync], source: Sequence[RecordDigest], copy: Sequence[RecordDigest]
 ) -> int | None:
     """
     Furthest source offset of a sync that is of this flow, which has then come so far; None for none.

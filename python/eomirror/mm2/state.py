@@ -25,9 +25,9 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.clients import admin_properties
 from eomirror.errors import ClusterError, MirrorError, StateError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
-from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.errors import Right, to_mirror_error
 from eomirror.link.fencing import fence
 from eomirror.records.connect_offsets import decode_source_offset, decode_task_count, is_connect_key
@@ -110,7 +110,7 @@ class Mm2State:
             side: ClusterAdmin(cluster, client_id=client_id) for side, cluster in self._clusters.items()
         }
         self._readers = {
-            side: CompactLogReader(cluster, self._admins[side], client_id=client_id, clock=clock)
+            side: CompactedTopicReader(cluster, self._admins[side], client_id=client_id, clock=clock)
             for side, cluster in self._clusters.items()
         }
 
@@ -123,7 +123,7 @@ class Mm2State:
             ClusterError: The target cannot be reached.
         """
         target = self._clusters["target"]
-        client = made(
+        client = create_client(
             AdminClient,
             target,
             admin_properties(target, client_id=self._client_id) | {"logger": ClientLog(cluster=target.alias)},

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from eomirror.types import SourcePartition
 
-__all__ = ["SwitchingPlane"]
+__all__ = ["FallbackPlane"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ _NATIVE, _CLIENT = "native", "client"
 _SEARCH = "a record that the target refuses is being isolated"
 
 
-class SwitchingPlane:
+class FallbackPlane:
     """
     Delegates to one plane at a time; see `eomirror.plane.protocol.Plane` for each call.
 
@@ -61,7 +61,7 @@ class SwitchingPlane:
         self._fall_back = fall_back
         self._treatment = Treatment()
         # why only the client plane can serve; empty if both can
-        self._unhonoured = ""
+        self._fallback_reason = ""
         self._plane: Plane | None = None
         # name of `_plane`; empty before the first
         self._serves = ""
@@ -136,7 +136,7 @@ class SwitchingPlane:
         except Exception as error:
             if not self._gives_way(error, "old-format"):
                 raise
-            raise PlaneChangedError(self._unhonoured) from error
+            raise PlaneChangedError(self._fallback_reason) from error
 
     def speculate(self) -> Flushed | None:
         """Returns the expected result of `flush`, if known."""
@@ -185,19 +185,19 @@ class SwitchingPlane:
         cause = error.__cause__
         if not (self._fall_back and isinstance(cause, NativeFailureError) and cause.kind == kind):
             return False
-        self._unhonoured = cause.message
+        self._fallback_reason = cause.message
         log.info("client_plane_chosen", lane=self._lane, reason=cause.message)
         return True
 
     def _wanted(self) -> str:
-        return _CLIENT if self._unhonoured or self._treatment.ranges else _NATIVE
+        return _CLIENT if self._fallback_reason or self._treatment.ranges else _NATIVE
 
     def _choose(self) -> None:
         wanted = self._wanted()
         if wanted == self._serves:
             return
         self.close()
-        self._plane = self._native() if wanted == _NATIVE else self._client(self._unhonoured or _SEARCH)
+        self._plane = self._native() if wanted == _NATIVE else self._client(self._fallback_reason or _SEARCH)
         if wanted == _CLIENT:
             self._plane.treat(self._treatment)
         self._serves = wanted

@@ -384,7 +384,7 @@ class SkippedRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
     """
-    How to send partitions with refused records (`eomirror.lane.poison_records`).
+    Treatment of partitions with refused records (`eomirror.lane.poison_records`).
 
     Attributes:
         ranges: These partitions are sent in ranges, each acknowledged before the next: ``(end, records)``, up to that

@@ -9,8 +9,8 @@ import structlog
 from eomirror._native import PlaneReader
 from eomirror.errors import ClusterError
 from eomirror.plane.client.plane import ClientPlane
-from eomirror.plane.fallback import SwitchingPlane
-from eomirror.plane.native.batch_reader import LogReader
+from eomirror.plane.fallback import FallbackPlane
+from eomirror.plane.native.batch_reader import BatchReader
 from eomirror.plane.native.oauth import with_tokens
 from eomirror.plane.native.plane import NativePlane, lane_properties
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eomirror.link.lane_state import LaneTopics
     from eomirror.plane.protocol import Plane
 
-__all__ = ["choose_plane", "unhonoured"]
+__all__ = ["choose_plane", "unsupported_properties"]
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
         ClusterError: ``plane: native`` is set, and the native plane cannot honour a property of a cluster.
     """
     wanted = spec.link.plane
-    reasons = [] if wanted == "client" else unhonoured(spec)
+    reasons = [] if wanted == "client" else unsupported_properties(spec)
     if reasons and wanted == "native":
         raise ClusterError(
             f"the native plane cannot honour {'; '.join(reasons)}",
@@ -50,7 +50,7 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
         reason = "; ".join(reasons) or "the link says so"
         log.info("plane_chosen", lane=spec.lane, plane="client", reason=reason)
         return _client_plane(spec, topics, clock, reason)
-    return SwitchingPlane(
+    return FallbackPlane(
         spec.lane,
         native=lambda: NativePlane(spec, topics.target_settings, clock, policies=topics.source_policies),
         client=lambda reason: _client_plane(spec, topics, clock, reason),
@@ -60,11 +60,11 @@ def choose_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock) -> Plane:
 
 def _client_plane(spec: LaneSpec, topics: LaneTopics, clock: Clock, reason: str) -> ClientPlane:
     return ClientPlane(
-        spec, clock, reason=reason, policies=topics.source_policies, explain=LogReader(spec).holes
+        spec, clock, reason=reason, policies=topics.source_policies, explain=BatchReader(spec).holes
     )
 
 
-def unhonoured(spec: LaneSpec) -> list[str]:
+def unsupported_properties(spec: LaneSpec) -> list[str]:
     """Returns the clusters' properties that the native plane cannot honour, each with its reason."""
     source, target = lane_properties(spec)
     found = [

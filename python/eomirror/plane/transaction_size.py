@@ -36,7 +36,7 @@ from collections import deque
 from statistics import median
 from typing import Self
 
-__all__ = ["MOST_RECORDS", "Pace"]
+__all__ = ["MOST_RECORDS", "TransactionSize"]
 
 #: Maximum records of one fetch, which cross into Rust in one call.
 MOST_RECORDS = 10_000
@@ -65,7 +65,7 @@ _PROBE = 2
 _OF_TIMEOUT = 1 / 3
 
 
-class Pace:
+class TransactionSize:
     """
     Learns the size of transactions.
 
@@ -99,7 +99,7 @@ class Pace:
         self._seen = False
 
     @classmethod
-    def of_link(
+    def for_link(
         cls, commit_interval: float, *, overdue: int = 0, transaction_timeout: float = float("inf")
     ) -> Self:
         """

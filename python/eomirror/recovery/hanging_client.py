@@ -16,7 +16,7 @@ from eomirror._native import LeftOpen, PlaneReader
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
-from eomirror.kafka.admin_client import where_there
+from eomirror.kafka.admin_client import skip_missing
 from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
@@ -138,7 +138,7 @@ class TargetHangingClient:
         """
         asked = [(*where, offset) for where, offset in records.items()]
         try:
-            answers = self._told(lambda client: client.fates(asked, _SECONDS))
+            answers = self._ask_client(lambda client: client.fates(asked, _SECONDS))
         except UnreachableError:
             never = self._never_led(records)
             if not never:
@@ -170,7 +170,7 @@ class TargetHangingClient:
             MirrorError: The target refuses us.
         """
         record, whose = (*where, offset), (writer.producer_id, writer.producer_epoch)
-        told = self._told(lambda client: client.is_written_by(record, whose, _SECONDS))
+        told = self._ask_client(lambda client: client.is_written_by(record, whose, _SECONDS))
         if told is None:
             raise unclear_error(f"{where[0]}-{where[1]}", f"the producer of offset {offset} is unknown")
         return told
@@ -208,7 +208,7 @@ class TargetHangingClient:
                     found.add(where)
             return found
 
-        return (self._told(ask) if asked else None) or frozenset()
+        return (self._ask_client(ask) if asked else None) or frozenset()
 
     def committed_behind(
         self, records: Mapping[_Where, int], producer_ids: Callable[[], AbstractSet[int]]
@@ -242,7 +242,7 @@ class TargetHangingClient:
                     found.add(where)
             return found
 
-        return self._told(ask) or frozenset()
+        return self._ask_client(ask) or frozenset()
 
     def mapped_behind(self, positions: Collection[Position]) -> AbstractSet[_Where]:
         """
@@ -285,7 +285,7 @@ class TargetHangingClient:
         asked = list(partitions)
         found: dict[_Where, set[str]] = {}
         for topic, number, transactional_id in (
-            self._told(lambda client: client.writers(asked, _SECONDS)) or ()
+            self._ask_client(lambda client: client.writers(asked, _SECONDS)) or ()
         ):
             found.setdefault((topic, number), set()).add(transactional_id)
         return found
@@ -306,7 +306,7 @@ class TargetHangingClient:
             )
             return {producer_id: lane for producer_id, lane in ids if producer_id is not None}
 
-        return self._told(ask) or {}
+        return self._ask_client(ask) or {}
 
     def end(
         self,
@@ -352,7 +352,7 @@ class TargetHangingClient:
             def ask(partitions: Sequence[_Where]) -> Mapping[_Where, int]:
                 return self._admin.offsets(partitions, at="latest", read_committed=True)
 
-            self._stable = {**self._stable, **where_there(ask, unknown)}
+            self._stable = {**self._stable, **skip_missing(ask, unknown)}
         return [
             where for where, offset in records.items() if self._stable.get(where, -1) > offset + 1 + _MARKER
         ]
@@ -363,16 +363,16 @@ class TargetHangingClient:
         def ask(asked: Sequence[_Where]) -> Mapping[_Where, int]:
             return self._admin.offsets(asked, at="earliest", read_committed=False)
 
-        return where_there(ask, partitions) if partitions else {}
+        return skip_missing(ask, partitions) if partitions else {}
 
     def _asked(self, partitions: Sequence[_Where]) -> Sequence[tuple[str, int, int, int, int]]:
         if not partitions:
             return ()
         try:
-            found = self._told(lambda client: client.open(partitions, _SECONDS))
+            found = self._ask_client(lambda client: client.open(partitions, _SECONDS))
         except AuthorizationError as error:
             asked = [(*where, 0) for where in partitions]
-            fates = self._told(lambda client: client.fates(asked, _SECONDS)) or ()
+            fates = self._ask_client(lambda client: client.fates(asked, _SECONDS)) or ()
             hidden = {topic for topic, _, fate, _ in fates if fate == "unreadable"}
             log.warning(
                 "open_transactions_not_told",
@@ -384,7 +384,7 @@ class TargetHangingClient:
             if not hidden:
                 # Read is not the missing ACL; our own topics are searched in any case
                 left = [where for where in partitions if where[0].startswith("eomirror.")]
-            found = self._told(lambda client: client.open(left, _SECONDS)) if left else None
+            found = self._ask_client(lambda client: client.open(left, _SECONDS)) if left else None
         return found or ()
 
     def _never_led(self, partitions: Collection[_Where]) -> Mapping[_Where, RecordState]:
@@ -409,7 +409,7 @@ class TargetHangingClient:
             if where[1] >= numbers.get(where[0], 0)
         }
 
-    def _told(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
+    def _ask_client(self, ask: Callable[[LeftOpen], _Answer]) -> _Answer | None:
         """Calls the extension's client; None if it cannot serve this cluster."""
         try:
             return ask(self._client())

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.errors import Action, classify_fetch, to_mirror_error
 from eomirror.recovery.hanging import RecordState
@@ -178,7 +178,7 @@ class RecordStateReader:
             },
         )
         properties |= {"isolation.level": isolation}
-        return made(Consumer, self._cluster, properties)
+        return create_client(Consumer, self._cluster, properties)
 
 
 def _first(partitions: set[_Where]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DifferenceError, TopicError, UsageError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader, control_view
+from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.link.valid_positions import valid_positions
 from eomirror.records.dead_letter import read_letter
 from eomirror.records.names import LinkNames
@@ -109,7 +109,7 @@ class Survey:
         role = self._names.client_id("verify")
         self._source = ClusterAdmin(source, client_id=role, clock=clock)
         self._target = ClusterAdmin(target, client_id=role, clock=clock)
-        self._states = CompactLogReader(target, self._target, client_id=role, clock=clock)
+        self._states = CompactedTopicReader(target, self._target, client_id=role, clock=clock)
         # dead letters, and where their topic ended before they were read
         self._known_letters: tuple[
             tuple[str, Mapping[Partition, int]], list[tuple[SourcePartition, int, str, str]]

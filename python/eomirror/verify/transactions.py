@@ -20,7 +20,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import DifferenceError, UnreachableError
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.records.names import LinkNames
 
@@ -263,7 +263,7 @@ def _topics(link: Link, target: Cluster, admin: ClusterAdmin, *, client_id: str,
             f"{link.name}: {target.alias} has no topic {missing[0]}, so the link never ran",
             fix="run the mirror first, or name the link whose target this is",
         )
-    reader = CompactLogReader(target, admin, client_id=client_id, clock=clock)
+    reader = CompactedTopicReader(target, admin, client_id=client_id, clock=clock)
     try:
         _, records = reader.read(names.positions_topic, wait_for_open=False)
     finally:

@@ -75,7 +75,7 @@ class Controller:
 def admin(client: Broken | OldEpochs | Controller | Waits) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=PlayedClock())
     made.close()
-    made._asking.client = client
+    made._retrying.client = client
     return made
 
 
@@ -106,7 +106,7 @@ def test_a_refused_login_is_not_asked_again() -> None:
     """Brokers that refuse a login break the connection; the reason came before, and the user waits for it."""
     client = Broken(KafkaError._TRANSPORT, times=3)
     refused = admin(client)
-    refused._asking._on_error(KafkaError(KafkaError._AUTHENTICATION))
+    refused._retrying._on_error(KafkaError(KafkaError._AUTHENTICATION))
     with pytest.raises(Exception, match=r"redentials|uthentication"):
         refused.topic_names()
     assert client.left == 2
@@ -182,8 +182,8 @@ class Waits:
 def behind(waiting: Waits, monkeypatch: pytest.MonkeyPatch) -> ClusterAdmin:
     """An admin whose next clients know who is there."""
     found = admin(waiting)
-    found._clock = found._asking._clock = waiting.clock
-    monkeypatch.setattr(found._asking, "_new_client", lambda: OldEpochs(0))
+    found._clock = found._retrying._clock = waiting.clock
+    monkeypatch.setattr(found._retrying, "_new_client", lambda: OldEpochs(0))
     return found
 
 
@@ -216,8 +216,8 @@ def test_a_cluster_that_is_slow_gets_longer_each_time() -> None:
     """Requests that are given up do not keep it from answering; all of it takes as long as it took before."""
     waiting = Waits(PlayedClock())
     slow = admin(waiting)
-    slow._asking._clock = waiting.clock
-    slow._asking._new_client = lambda: waiting  # type: ignore[method-assign]
+    slow._retrying._clock = waiting.clock
+    slow._retrying._new_client = lambda: waiting  # type: ignore[method-assign]
     with pytest.raises(UnreachableError, match="describe topic t on cluster east"):
         slow.describe_topics(["t"])
     assert waiting.patience[0] < 3

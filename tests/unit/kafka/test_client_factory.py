@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from eomirror.config import Cluster, Link, Secret
 from eomirror.errors import ClusterError, UnreachableError
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.lane.spec import AssignedPartition, Ending, LaneSpec
 from eomirror.spark.attempt import run_lane
 from eomirror.types import SourcePartition
@@ -34,7 +34,7 @@ def refused(one: Cluster, kind: Any = Producer) -> ClusterError:
     }
     extra = {"group.id": "none"} if kind is Consumer else {}
     with pytest.raises(ClusterError) as caught:
-        made(kind, one, {**plain, **extra})
+        create_client(kind, one, {**plain, **extra})
     return caught.value
 
 
@@ -56,7 +56,7 @@ def test_what_a_client_says_does_not_go_to_stderr(capfd: pytest.CaptureFixture[s
     """Nobody listens there: librdkafka writes a line to stderr for each try, unless it is given somebody to tell."""
     extra = {"group.id": "none"} if kind is Consumer else {}
     one = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"})
-    client = made(kind, one, {**one.properties, **extra})
+    client = create_client(kind, one, {**one.properties, **extra})
     with pytest.raises(KafkaException):
         client.list_topics(timeout=0.5)
     assert not capfd.readouterr().err

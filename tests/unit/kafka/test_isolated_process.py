@@ -15,8 +15,8 @@ import pytest
 import structlog
 
 from eomirror.errors import AuthorizationError
-from eomirror.kafka import isolated_process as apart
-from eomirror.kafka.isolated_process import Apart, DiedError
+from eomirror.kafka import isolated_process
+from eomirror.kafka.isolated_process import DiedError, IsolatedObject
 from support.records import wait_for
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class OddError(Exception):
 
 
 @pytest.fixture
-def fragile() -> Iterator[Apart]:
-    made = Apart(Fragile, "one")
+def fragile() -> Iterator[IsolatedObject]:
+    made = IsolatedObject(Fragile, "one")
     yield made
     made.close()
 
 
-def test_it_lives_in_another_process_and_keeps_what_it_knows(fragile: Apart) -> None:
+def test_it_lives_in_another_process_and_keeps_what_it_knows(fragile: IsolatedObject) -> None:
     """The object is made once, elsewhere, and is asked again and again."""
     name, process, calls = fragile.ask("where")
 
@@ -89,7 +89,7 @@ def test_it_lives_in_another_process_and_keeps_what_it_knows(fragile: Apart) -> 
 
 @pytest.mark.parametrize("how", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_process_that_dies_is_told_and_the_next_call_has_a_new_one(
-    fragile: Apart, how: signal.Signals
+    fragile: IsolatedObject, how: signal.Signals
 ) -> None:
     """Whoever waits hears how it died; nobody else is hurt, and the object is made anew."""
     _, before, _ = fragile.ask("where")
@@ -102,13 +102,13 @@ def test_a_process_that_dies_is_told_and_the_next_call_has_a_new_one(
     assert after != before
 
 
-def test_the_last_words_are_told(fragile: Apart) -> None:
+def test_the_last_words_are_told(fragile: IsolatedObject) -> None:
     """What the process wrote to stderr in the end says why it died."""
     with pytest.raises(DiedError, match=r"signal SIGABRT: rdkafka_queue\.h:1052: Assertion failed\."):
         fragile.ask("complain_and_die")
 
 
-def test_everybody_that_waits_hears_of_the_death(fragile: Apart) -> None:
+def test_everybody_that_waits_hears_of_the_death(fragile: IsolatedObject) -> None:
     """Calls of other threads end as well, rather than wait for ever."""
     ended: list[str] = []
 
@@ -122,7 +122,7 @@ def test_everybody_that_waits_hears_of_the_death(fragile: Apart) -> None:
     fragile.ask("where")
     for thread in threads:
         thread.start()
-    wait_for(lambda: len(apart._CHILDREN[-1]._waiting) == len(threads), seconds=30.0)
+    wait_for(lambda: len(isolated_process._CHILDREN[-1]._waiting) == len(threads), seconds=30.0)
     with pytest.raises(DiedError):
         fragile.ask("die", signal.SIGSEGV)
     for thread in threads:
@@ -131,7 +131,7 @@ def test_everybody_that_waits_hears_of_the_death(fragile: Apart) -> None:
     assert ended == ["signal SIGSEGV"] * 3
 
 
-def test_a_slow_call_holds_up_no_other(fragile: Apart) -> None:
+def test_a_slow_call_holds_up_no_other(fragile: IsolatedObject) -> None:
     """Links share the process, and one slow cluster is not theirs."""
 
     def wait() -> None:
@@ -141,7 +141,7 @@ def test_a_slow_call_holds_up_no_other(fragile: Apart) -> None:
     slow = threading.Thread(target=wait)
     fragile.ask("where")
     slow.start()
-    wait_for(lambda: bool(apart._CHILDREN[-1]._waiting), seconds=30.0)
+    wait_for(lambda: bool(isolated_process._CHILDREN[-1]._waiting), seconds=30.0)
 
     assert fragile.ask("echo", 2) == 2
 
@@ -151,7 +151,7 @@ def test_a_slow_call_holds_up_no_other(fragile: Apart) -> None:
     assert not slow.is_alive()
 
 
-def test_errors_arrive_as_they_were_raised(fragile: Apart) -> None:
+def test_errors_arrive_as_they_were_raised(fragile: IsolatedObject) -> None:
     """A user's error keeps its type, its text and its fix."""
     with pytest.raises(AuthorizationError) as raised:
         fragile.ask("refuse")
@@ -159,7 +159,7 @@ def test_errors_arrive_as_they_were_raised(fragile: Apart) -> None:
     assert raised.value.fix == "grant it"
 
 
-def test_what_cannot_travel_is_an_error_and_not_silence(fragile: Apart) -> None:
+def test_what_cannot_travel_is_an_error_and_not_silence(fragile: IsolatedObject) -> None:
     """An error, an answer or an argument that cannot be pickled ends the call, and only the call."""
     with pytest.raises(RuntimeError, match="OddError"):
         fragile.ask("raise_what_cannot_travel")
@@ -171,7 +171,7 @@ def test_what_cannot_travel_is_an_error_and_not_silence(fragile: Apart) -> None:
     assert fragile.ask("echo", 5) == 5
 
 
-def test_what_it_logs_is_logged_here(fragile: Apart) -> None:
+def test_what_it_logs_is_logged_here(fragile: IsolatedObject) -> None:
     """One process writes the log, so that lines do not mix and levels are those of the mirror."""
     with structlog.testing.capture_logs() as lines:
         fragile.ask("tell")
@@ -181,7 +181,7 @@ def test_what_it_logs_is_logged_here(fragile: Apart) -> None:
 
 def test_one_process_serves_all_and_ends_with_the_last() -> None:
     """Ten links do not start ten interpreters, and nothing stays behind."""
-    one, two = Apart(Fragile, "one"), Apart(Fragile, "two")
+    one, two = IsolatedObject(Fragile, "one"), IsolatedObject(Fragile, "two")
     (_, process, _), (name, other, _) = one.ask("where"), two.ask("where")
 
     one.close()
@@ -210,7 +210,7 @@ def test_it_ends_when_the_program_is_killed() -> None:
         wait_for(lambda: not process.is_running(), seconds=30.0)
 
 
-def test_a_forked_program_has_a_process_of_its_own(fragile: Apart) -> None:
+def test_a_forked_program_has_a_process_of_its_own(fragile: IsolatedObject) -> None:
     """A fork knows its parent's process, but neither ends it nor talks in between."""
     _, parents, _ = fragile.ask("where")
     reading, writing = os.pipe()

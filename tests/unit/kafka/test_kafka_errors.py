@@ -14,7 +14,7 @@ from eomirror.errors import (
     HandshakeError,
     UnreachableError,
 )
-from eomirror.kafka import errors as classify
+from eomirror.kafka import errors
 from eomirror.kafka.errors import (
     Action,
     Right,
@@ -41,10 +41,10 @@ LETTERS = {
     "!": Action.FATAL,
 }
 PLACES = {
-    "transaction": (classify._TRANSACTION, classify_transaction),
-    "delivery": (classify._DELIVERY, classify_delivery),
-    "fetch": (classify._FETCH, classify_fetch),
-    "admin": (classify._ADMIN, classify_admin),
+    "transaction": (errors._TRANSACTION, classify_transaction),
+    "delivery": (errors._DELIVERY, classify_delivery),
+    "fetch": (errors._FETCH, classify_fetch),
+    "admin": (errors._ADMIN, classify_admin),
 }
 ROWS = {
     # rights, credentials, settings: the same everywhere

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
-from eomirror.kafka import plain_producer as module
+from eomirror.kafka import plain_producer
 from eomirror.kafka.plain_producer import PlainProducer
 
 
@@ -43,7 +43,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
         made.append(Client())
         return made[-1]
 
-    monkeypatch.setattr(module, "made", make)
+    monkeypatch.setattr(plain_producer, "create_client", make)
     return made
 
 

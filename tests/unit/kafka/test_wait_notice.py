@@ -12,9 +12,8 @@ import structlog
 
 from eomirror.config import Cluster
 from eomirror.errors import UnreachableError
-from eomirror.kafka import admin_client as asking
-from eomirror.kafka import wait_notice as waiting
-from eomirror.kafka.reachability import away, refuse_away
+from eomirror.kafka import admin_client, wait_notice
+from eomirror.kafka.reachability import require_reachable, unreachable_clusters
 from eomirror.kafka.wait_notice import waiting_for
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ EAST = Cluster("east", {"bootstrap.servers": "127.0.0.1:9092"})
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was announced yet, and a tenth of a second is long."""
-    monkeypatch.setattr(waiting, "NOTICE_SECONDS", 0.1)
-    monkeypatch.setattr(waiting, "_announced", {})
+    monkeypatch.setattr(wait_notice, "NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(wait_notice, "_announced", {})
 
 
 def test_a_wait_is_announced_once_with_alias_and_address() -> None:
@@ -66,19 +65,19 @@ def test_clusters_that_are_away_are_asked_at_the_same_time(
     silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is told with its alias and address; they share one deadline."""
-    monkeypatch.setattr(asking, "_CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(admin_client, "_CONNECT_SECONDS", 1.0)
     clusters = [
         Cluster(f"c{number}", {"bootstrap.servers": silent, "log_level": "0"}) for number in range(12)
     ]
     began = time.monotonic()
     with structlog.testing.capture_logs():
-        found = away(clusters)
+        found = unreachable_clusters(clusters)
     seconds = time.monotonic() - began
 
     assert set(found) == {cluster.alias for cluster in clusters}
     assert all(isinstance(error, UnreachableError) for error in found.values())
     assert f"c3 ({silent})" in found["c3"].message
     assert seconds < 12
-    assert away([]) == {}
+    assert unreachable_clusters([]) == {}
     with structlog.testing.capture_logs(), pytest.raises(UnreachableError, match="c0"):
-        refuse_away(clusters[:1])
+        require_reachable(clusters[:1])

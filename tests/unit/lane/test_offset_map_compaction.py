@@ -147,7 +147,7 @@ def test_an_aborted_transaction_leaves_all_as_it_was() -> None:
 
 
 def test_a_round_is_bounded_in_time_and_in_size() -> None:
-    """At most `MAX_CHUNKS` chunks in a transaction; another one follows after a minute, or sooner where there is more."""
+    """At most `MAX_CHUNKS` chunks in a transaction; another one follows after a minute, or sooner if there is more."""
     lane = Lane()
     lane.commit(0.0, *singles(1))
     for each in singles(3 * MAX_CHUNKS)[1:]:

@@ -11,7 +11,7 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link
 from eomirror.errors import AuthorizationError, MirrorError, UnreachableError
 from eomirror.kafka.cluster_metadata import TopicFacts
-from eomirror.kafka.compacted_topic import CompactLogReader
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.lane.spec import LaneSpec
 from eomirror.link.lane_state import LaneState
 
@@ -57,7 +57,7 @@ class Failing:
 )
 def test_a_state_topic_that_breaks_off_is_read_again(code: int, kind: type[MirrorError]) -> None:
     """A damaged batch or a log whose start has moved passes with another reader; only a person can grant a right."""
-    reader = CompactLogReader(NOWHERE, Admin(), client_id="test")  # type: ignore[arg-type]  as much of it as is asked
+    reader = CompactedTopicReader(NOWHERE, Admin(), client_id="test")  # type: ignore[arg-type]  as much of it as is asked
     reader._consumer.close()
     reader._consumer = Failing(code)
     with pytest.raises(MirrorError) as caught:
@@ -110,9 +110,9 @@ class Slow:
 def test_a_large_topic_is_handed_out_record_by_record_however_long_it_takes() -> None:
     """The time that `each` waits counts from the last record; that of `read` is for all of them."""
 
-    def reader() -> CompactLogReader:
+    def reader() -> CompactedTopicReader:
         slow: Any = Slow()
-        made = CompactLogReader(NOWHERE, OnePartition(), client_id="test", clock=slow)  # type: ignore[arg-type]  as much of it as is asked
+        made = CompactedTopicReader(NOWHERE, OnePartition(), client_id="test", clock=slow)  # type: ignore[arg-type]  as much of it as is asked
         made._consumer.close()
         made._consumer = slow
         return made

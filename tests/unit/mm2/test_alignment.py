@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.kafka.record_digests import LoggedRecord
+from eomirror.kafka.record_digests import RecordDigest
 from eomirror.mm2.alignment import align
 
 if TYPE_CHECKING:
     import random
 
 
-def log(words: str, first: int = 0) -> list[LoggedRecord]:
+def log(words: str, first: int = 0) -> list[RecordDigest]:
     """One record per letter; a dot is an offset without a record."""
-    return [LoggedRecord(first + index, word.encode()) for index, word in enumerate(words) if word != "."]
+    return [RecordDigest(first + index, word.encode()) for index, word in enumerate(words) if word != "."]
 
 
 CASES = {
@@ -93,7 +93,7 @@ def test_too_many_readings_are_no_reason_to_guess() -> None:
     assert align(source[:301], log("a" * 250 + "b", 1000), 250).candidates == (300,)
 
 
-def replicated(rng: random.Random, source: list[LoggedRecord]) -> tuple[list[LoggedRecord], int | None, int]:
+def replicated(rng: random.Random, source: list[RecordDigest]) -> tuple[list[RecordDigest], int | None, int]:
     """What a replicator leaves that commits now and then and crashes: its copy, its commit, its furthest index."""
     copy: list[bytes] = []
     committed: int | None = None
@@ -105,7 +105,7 @@ def replicated(rng: random.Random, source: list[LoggedRecord]) -> tuple[list[Log
             furthest = max(furthest, index)
             if rng.random() < 0.1:
                 committed = index
-    return [LoggedRecord(2 * index, digest) for index, digest in enumerate(copy)], committed, furthest
+    return [RecordDigest(2 * index, digest) for index, digest in enumerate(copy)], committed, furthest
 
 
 @pytest.mark.parametrize("letters", [2, 5, 1000])
@@ -113,7 +113,7 @@ def test_the_furthest_record_is_always_among_the_candidates(rng: random.Random, 
     """And the only one, where no two records are equal; where they are, nothing else is ever the only one."""
     for _ in range(150):
         names = list(range(1000)) if letters == 1000 else [rng.randrange(letters) for _ in range(40)]
-        source = [LoggedRecord(3 * index, b"%d" % name) for index, name in enumerate(names[:40])]
+        source = [RecordDigest(3 * index, b"%d" % name) for index, name in enumerate(names[:40])]
         copy, committed, furthest = replicated(rng, source)
         offset = None if committed is None else source[committed].offset
         found = align(source, copy, offset, from_start=True).candidates

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eomirror.errors import UsageError
-from eomirror.kafka.record_digests import LoggedRecord
+from eomirror.kafka.record_digests import RecordDigest
 from eomirror.mm2.alignment import Alignment
 from eomirror.mm2.resume_offset import PartitionFacts, furthest_sync, judge, refuse_unknown
 from eomirror.records.mm2 import OffsetSync
@@ -81,8 +81,8 @@ def test_a_sync_rules_out_candidates_that_are_not_shown_as_well() -> None:
 
 def test_a_sync_counts_where_its_two_records_are_equal() -> None:
     """The topic of syncs may be that of the opposite flow, about its own topic of the same name."""
-    source = [LoggedRecord(offset, b"%d" % (offset % 7)) for offset in range(100, 130)]
-    copy = [LoggedRecord(offset - 50, b"%d" % (offset % 7)) for offset in range(95, 125)]
+    source = [RecordDigest(offset, b"%d" % (offset % 7)) for offset in range(100, 130)]
+    copy = [RecordDigest(offset - 50, b"%d" % (offset % 7)) for offset in range(95, 125)]
     syncs = [
         OffsetSync("orders", 3, 110, 60),
         OffsetSync("orders", 3, 120, 71),

@@ -140,7 +140,7 @@ def fetching(spec: LaneSpec, *messages: FakeMessage, ranges: int = 0) -> Any:
         plane.treat(Treatment(ranges={ORDERS: ((15, ranges),)}))
     plane.start([Start(source, 7, None, f"east.{source.topic}") for source in (ORDERS, PAYMENTS)])
     # a fetch of more than one record
-    plane._pace.fetched(1, 2)
+    plane._transaction_size.fetched(1, 2)
     plane.begin()
     return plane
 
@@ -159,7 +159,7 @@ def test_what_is_sealed_of_a_search_was_told_before(spec: LaneSpec) -> None:
     plane = fetching(spec, *messages, FakeMessage(PAYMENTS, 7), ranges=1)
     for _ in range(2):
         plane.pump(0.0)
-    assert plane._sieve.holding
+    assert plane._range_sender.holding
 
     told = plane.advances()
     flushed = plane.flush(1.0)
@@ -249,7 +249,7 @@ def test_an_end_from_before_a_lost_connection_proves_nothing(
     """EO-5: what came with the error comes again behind the last mirrored record, the end of the partition included."""
     sought: list[int] = []
     monkeypatch.setattr("eomirror.plane.client.plane.connect", lambda *_, **__: None)
-    monkeypatch.setattr("eomirror.plane.client.plane.seek_to_compare", lambda *_, **__: None)
+    monkeypatch.setattr("eomirror.plane.client.plane.validate_epochs", lambda *_, **__: None)
     mirrored = FakeMessage(ORDERS, 149)
     mark = RecordMark(149, START, digest_behind(START, mirrored))
     end = KafkaError(KafkaError._PARTITION_EOF)
@@ -269,7 +269,7 @@ def test_an_end_from_before_a_lost_connection_proves_nothing(
     history = History(record=mark, holes=Holes.STOP)
     plane.start([Start(ORDERS, 150, None, "orders", history=history)])
     # a fetch of more than one record
-    plane._pace.fetched(1, 3)
+    plane._transaction_size.fetched(1, 3)
     # compared when the lane started
     plane._last_records._expected.clear()
     plane._on_error(KafkaError(KafkaError._TRANSPORT))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import random
 
-from eomirror.plane.client.commit_backoff import MarkerPause
+from eomirror.plane.client.commit_backoff import CommitBackoff
 
 
-def settled(markers: float, *, spread: float = 0.0, transactions: int = 3_000) -> tuple[MarkerPause, float]:
+def settled(markers: float, *, spread: float = 0.0, transactions: int = 3_000) -> tuple[CommitBackoff, float]:
     """The pause against markers that take so long, and the share of transactions sent away at the end."""
     rng = random.Random(7)
-    pause = MarkerPause()
+    pause = CommitBackoff()
     now = 0.0
     away = 0
     for number in range(transactions):
-        sent_away = pause.left(now) < max(0.0, rng.gauss(markers, spread))
-        away += sent_away and number >= transactions // 2
+        retried = pause.left(now) < max(0.0, rng.gauss(markers, spread))
+        away += retried and number >= transactions // 2
         now += 1.0
-        pause.ended(now, sent_away=sent_away)
+        pause.ended(now, retried=retried)
     return pause, away / (transactions / 2)
 
 
@@ -48,4 +48,4 @@ def test_it_never_exceeds_what_being_sent_away_costs() -> None:
 
 def test_nothing_is_waited_for_before_the_first_transaction() -> None:
     """A new producer has no markers to wait for."""
-    assert MarkerPause().left(100.0) == 0.0
+    assert CommitBackoff().left(100.0) == 0.0

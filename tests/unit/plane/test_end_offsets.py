@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eomirror.plane.client import end_offsets as log_ends
-from eomirror.plane.client.end_offsets import LogEnds
+from eomirror.plane.client import end_offsets
+from eomirror.plane.client.end_offsets import EndOffsets
 from eomirror.types import SourcePartition
 
 MANY = [SourcePartition(f"t{number % 50}", number // 50) for number in range(100)]
@@ -26,13 +26,13 @@ class Fetches:
 @pytest.fixture
 def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
     """Ten looks a call."""
-    monkeypatch.setattr(log_ends, "LOOKS", 10)
+    monkeypatch.setattr(end_offsets, "MAX_LOOKUPS", 10)
     return Fetches()
 
 
 def test_few_partitions_are_all_looked_at(fetches: Fetches) -> None:
     """As long as there are no more than one call may look at, every answer is fresh."""
-    ends = LogEnds(fetches.look)
+    ends = EndOffsets(fetches.look)
     for end in (5, 6, 7):
         fetches.shown = dict.fromkeys(MANY[:10], end)
         assert ends.ends(dict.fromkeys(MANY[:10], 3), {}) == fetches.shown
@@ -40,7 +40,7 @@ def test_few_partitions_are_all_looked_at(fetches: Fetches) -> None:
 
 def test_an_event_tells_the_end_without_a_look(fetches: Fetches) -> None:
     """It is the last stable offset; the high watermark may be beyond it."""
-    ends = LogEnds(fetches.look)
+    ends = EndOffsets(fetches.look)
     fetches.shown = dict.fromkeys(MANY, 99)
 
     assert ends.ends(dict.fromkeys(MANY, 3), dict.fromkeys(MANY, 4)) == dict.fromkeys(MANY, 4)
@@ -49,7 +49,7 @@ def test_an_event_tells_the_end_without_a_look(fetches: Fetches) -> None:
 
 def test_many_partitions_take_turns(fetches: Fetches) -> None:
     """Ten looks a call, each partition once in ten calls, and what is known is said again in between."""
-    ends = LogEnds(fetches.look)
+    ends = EndOffsets(fetches.look)
     fetches.shown = dict.fromkeys(MANY, 7)
     committed = dict.fromkeys(MANY, 3)
 
@@ -62,7 +62,7 @@ def test_many_partitions_take_turns(fetches: Fetches) -> None:
 
 def test_a_turn_is_not_lost_on_those_that_caught_up(fetches: Fetches) -> None:
     """Partitions that come, go and come back: all that are behind are looked at within as many calls as it takes."""
-    ends = LogEnds(fetches.look)
+    ends = EndOffsets(fetches.look)
     fetches.shown = dict.fromkeys(MANY, 7)
     committed = dict.fromkeys(MANY, 3)
     ends.ends(committed, {})
@@ -77,7 +77,7 @@ def test_a_turn_is_not_lost_on_those_that_caught_up(fetches: Fetches) -> None:
 
 def test_an_end_before_the_position_is_none(fetches: Fetches) -> None:
     """Fetches lag behind what was committed since; a lag below 0 would be shown as a miracle."""
-    ends = LogEnds(fetches.look)
+    ends = EndOffsets(fetches.look)
     fetches.shown = dict.fromkeys(MANY[:5], 7)
 
     assert ends.ends(dict.fromkeys(MANY[:5], 8), {}) == {}
@@ -86,4 +86,4 @@ def test_an_end_before_the_position_is_none(fetches: Fetches) -> None:
 
 def test_what_was_never_shown_is_left_out(fetches: Fetches) -> None:
     """Before a partition's first fetch nothing is known of its end."""
-    assert LogEnds(fetches.look).ends(dict.fromkeys(MANY[:5], 0), {}) == {}
+    assert EndOffsets(fetches.look).ends(dict.fromkeys(MANY[:5], 0), {}) == {}

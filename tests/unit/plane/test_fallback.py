@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eomirror.errors import ClusterError, PlaneChangedError, TopicError
-from eomirror.plane.fallback import SwitchingPlane
+from eomirror.plane.fallback import FallbackPlane
 from eomirror.plane.native.errors import NativeFailureError, lane_error
 from eomirror.plane.protocol import CommitOutcome, ProducerIdentity, Serving, Treatment
 from eomirror.types import SourcePartition
@@ -59,10 +59,10 @@ class Recorder:
 
 def switching(
     calls: list[str], *, refuses: str = "", cannot_read: str = "", fall_back: bool = True
-) -> SwitchingPlane:
+) -> FallbackPlane:
     """A lane's plane over two recorders."""
     made: Any = Recorder
-    return SwitchingPlane(
+    return FallbackPlane(
         0,
         native=lambda: made("native", calls, refuses, cannot_read=cannot_read),
         client=lambda reason: made("client", calls, reason=reason),

@@ -14,7 +14,7 @@ from eomirror.errors import (
     SourceUnreadableError,
     TransactionFailedError,
 )
-from eomirror.plane.client.fetch_errors import fetch_failure, sort_out
+from eomirror.plane.client.fetch_errors import fetch_failure, split_ends
 
 
 class Message:
@@ -71,8 +71,8 @@ def test_everything_from_the_first_failure_on_stays_as_it_is() -> None:
     before, failed, behind, end = Message(), Message("_BAD_MSG"), Message(), Message("_PARTITION_EOF")
     passing = Message("_TRANSPORT")
 
-    kept, ends = sort_out([Message("_PARTITION_EOF", offset=3), passing, before, failed, behind, end])
+    kept, ends = split_ends([Message("_PARTITION_EOF", offset=3), passing, before, failed, behind, end])
 
     assert kept == [before, failed, behind, end]
     assert ends == [("orders", 2, 3)]
-    assert sort_out([passing, before]) == ([before], [])
+    assert split_ends([passing, before]) == ([before], [])

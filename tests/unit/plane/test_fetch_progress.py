@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from eomirror.plane.client import fetch_progress as reached
-from eomirror.plane.client.fetch_progress import Reached
+from eomirror.plane.client import fetch_progress
+from eomirror.plane.client.fetch_progress import FetchProgress
 from eomirror.plane.protocol import Advance
 from eomirror.types import SourcePartition
 
@@ -38,13 +38,13 @@ class Consumer:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than ten partitions are many; four of them are asked in turn."""
-    monkeypatch.setattr(reached, "ALL", 10)
-    monkeypatch.setattr(reached, "TURN", 4)
+    monkeypatch.setattr(fetch_progress, "ALL", 10)
+    monkeypatch.setattr(fetch_progress, "TURN", 4)
 
 
 def test_what_was_found_holds_until_something_is_consumed() -> None:
     """A transaction asks three times and consumes nothing in between."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets[ONE] = (5, 1)
     assert state.find(consumer, [ONE], [], ()) == {ONE: Advance(5, 1)}
     consumer.offsets[ONE] = (9, 1)
@@ -56,7 +56,7 @@ def test_what_was_found_holds_until_something_is_consumed() -> None:
 
 def test_an_end_takes_its_leader_epoch_from_the_position_before_it() -> None:
     """Past an aborted range only the event moves, and it tells no epoch."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets[ONE] = (5, 3)
     state.end(ONE, 8)
     assert state.find(consumer, [ONE], [], ()) == {ONE: Advance(8, 3, 5)}
@@ -67,7 +67,7 @@ def test_an_end_takes_its_leader_epoch_from_the_position_before_it() -> None:
 
 def test_of_a_partition_whose_records_are_held_back_only_the_planned_ones_tell() -> None:
     """Its position and its end are beyond records that were not planned."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets[ONE] = (5, 1)
     state.end(ONE, 8)
     assert state.find(consumer, [ONE], [], {ONE}) == {}
@@ -79,7 +79,7 @@ def test_of_a_partition_whose_records_are_held_back_only_the_planned_ones_tell()
 @pytest.mark.usefixtures("few")
 def test_of_many_partitions_few_are_asked_and_everybody_is_asked_in_turn() -> None:
     """Positions of all cost too much; nobody is forgotten."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets = dict.fromkeys(MANY, (7, 2))
     for _ in range(10):
         state.consumed()
@@ -91,7 +91,7 @@ def test_of_many_partitions_few_are_asked_and_everybody_is_asked_in_turn() -> No
 @pytest.mark.usefixtures("few")
 def test_of_many_partitions_those_with_a_new_end_are_asked_at_once() -> None:
     """A committed position should know its leader epoch, so that a truncated log is noticed."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     state.find(consumer, MANY, [], ())
     consumer.offsets[MANY[30]] = (11, 2)
     state.end(MANY[30], 12)
@@ -105,7 +105,7 @@ def test_of_many_partitions_those_with_a_new_end_are_asked_at_once() -> None:
 @pytest.mark.usefixtures("few")
 def test_of_many_partitions_a_held_one_with_a_new_end_is_asked_when_it_is_let_go() -> None:
     """While it is held its position means nothing; later it does."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     state.end(MANY[30], 12)
     state.find(consumer, MANY, [], {MANY[30]})
     consumer.asked.clear()
@@ -117,7 +117,7 @@ def test_of_many_partitions_a_held_one_with_a_new_end_is_asked_when_it_is_let_go
 @pytest.mark.usefixtures("few")
 def test_planned_records_move_a_partition_that_was_not_asked() -> None:
     """What the planner has is beyond an older position, and below a later one."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets = {MANY[0]: (5, 1), MANY[1]: (50, 1)}
     found = state.find(consumer, MANY, [("t0", 0, 9, 2), ("t1", 0, 9, 1), ("t39", 0, 3, None)], ())
     assert found[MANY[0]] == Advance(9, 2)
@@ -127,7 +127,7 @@ def test_planned_records_move_a_partition_that_was_not_asked() -> None:
 
 def test_partitions_that_are_fetched_no_more_are_forgotten() -> None:
     """After a restart only what is fetched now counts."""
-    consumer, state = Consumer(), Reached()
+    consumer, state = Consumer(), FetchProgress()
     consumer.offsets[ONE] = (5, 1)
     state.end(ONE, 8)
     state.find(consumer, [ONE], [], ())

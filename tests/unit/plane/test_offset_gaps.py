@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.plane.client.offset_gaps import Jumps
+from eomirror.plane.client.offset_gaps import OffsetGaps
 from eomirror.types import SourcePartition
 
 ONE, OTHER = SourcePartition("orders", 0), SourcePartition("orders", 1)
@@ -27,7 +27,7 @@ class Log:
 def test_the_first_jump_of_a_partition_is_looked_at_before_the_commit() -> None:
     """EO-6: a topic without transactions has none but holes."""
     log = Log((10, 20))
-    jumps = Jumps(log.explain)
+    jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
 
     assert jumps.look([(ONE, [])], 0.0) == {}
@@ -38,7 +38,7 @@ def test_the_first_jump_of_a_partition_is_looked_at_before_the_commit() -> None:
 def test_markers_cost_a_look_a_minute_and_the_largest_jumps_are_kept() -> None:
     """EO-6: the hole among many markers is looked at with the next turn."""
     log = Log((500, 600))
-    jumps = Jumps(log.explain)
+    jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
     assert jumps.look([(ONE, [(5, 6)])], 0.0) == {}
     for number in range(20):
@@ -52,7 +52,7 @@ def test_markers_cost_a_look_a_minute_and_the_largest_jumps_are_kept() -> None:
 def test_a_compacted_log_is_not_looked_at_again() -> None:
     """Holes mean nothing there."""
     log = Log(compacted=True)
-    jumps = Jumps(log.explain)
+    jumps = OffsetGaps(log.explain)
     jumps.begin(ONE)
 
     assert jumps.look([(ONE, [(5, 6)])], 0.0) == {ONE: ((), True)}

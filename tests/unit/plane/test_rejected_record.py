@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError
 
 from eomirror.errors import ClusterError, TransactionFailedError
-from eomirror.plane.client.bisect import Sieve
+from eomirror.plane.client.bisect import RangeSender
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most, named, refused_record_of
 from eomirror.plane.protocol import RangeRefusedError, RefusalReason, SkippedRecord, Treatment
@@ -107,14 +107,14 @@ class FakeProducer:
             raise TargetRefusedError("a record", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), self._topic, 0)
 
 
-def sieve(spans: tuple[tuple[int, int], ...], left_out: tuple[int, ...] = ()) -> Sieve:
-    made = Sieve()
+def sieve(spans: tuple[tuple[int, int], ...], left_out: tuple[int, ...] = ()) -> RangeSender:
+    made = RangeSender()
     dead_letters = {ORDERS: {offset: SkippedRecord("size", "too large", "") for offset in left_out}}
     made.treat(Treatment(ranges={ORDERS: spans}, left_out=dead_letters))
     return made
 
 
-def send(made: Sieve, planner: Any, producer: Any) -> tuple[int, int]:
+def send(made: RangeSender, planner: Any, producer: Any) -> tuple[int, int]:
     return made.send(planner, producer, ROUTES, 5.0)
 
 
@@ -132,11 +132,11 @@ def test_what_is_held_back_is_not_fetched_meanwhile() -> None:
     """Paused while records are held, resumed when they are sent, forgotten when the plane starts anew."""
     made, consumer = sieve(((100, 2),)), FakeConsumer()
     made.hold_back([FakeMessage(1), FakeMessage(2), FakeMessage(3)])
-    made.keep_pace(consumer)  # type: ignore[arg-type]
+    made.update_pauses(consumer)  # type: ignore[arg-type]
     assert consumer.paused == {("orders", 0)}
 
     send(made, FakePlanner(), FakeProducer())
-    made.keep_pace(consumer)  # type: ignore[arg-type]
+    made.update_pauses(consumer)  # type: ignore[arg-type]
     assert consumer.paused
     made.clear(consumer)  # type: ignore[arg-type]
     assert not consumer.paused

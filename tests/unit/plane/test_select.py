@@ -13,8 +13,8 @@ from eomirror.config import load_config
 from eomirror.errors import ClusterError
 from eomirror.lane.spec import LaneSpec
 from eomirror.plane.client.plane import ClientPlane
-from eomirror.plane.fallback import SwitchingPlane
-from eomirror.plane.select import choose_plane, unhonoured
+from eomirror.plane.fallback import FallbackPlane
+from eomirror.plane.select import choose_plane, unsupported_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def chosen(spec: LaneSpec, plane: str = "native") -> Any:
 
 def test_the_link_chooses_the_plane(spec: LaneSpec) -> None:
     """`native` and `client` are what they say."""
-    assert isinstance(chosen(spec, "native"), SwitchingPlane)
+    assert isinstance(chosen(spec, "native"), FallbackPlane)
     assert isinstance(chosen(spec, "client"), ClientPlane)
 
 
@@ -57,8 +57,8 @@ def test_a_property_that_only_librdkafka_has_is_named_with_its_reason(spec: Lane
 def test_a_codec_for_the_target_is_not_honoured(spec: LaneSpec) -> None:
     """Whole batches keep the codec of their producers."""
     target = replace(spec.target, producer={"compression.type": "zstd"})
-    assert unhonoured(spec) == []
-    assert unhonoured(replace(spec, target=target)) == [
+    assert unsupported_properties(spec) == []
+    assert unsupported_properties(replace(spec, target=target)) == [
         "b: compression.type: batches keep the compression of their producers"
     ]
 
@@ -66,5 +66,5 @@ def test_a_codec_for_the_target_is_not_honoured(spec: LaneSpec) -> None:
 def test_auto_takes_the_client_plane_where_the_native_one_cannot_serve(spec: LaneSpec) -> None:
     """And the native one where it can."""
     target = replace(spec.target, producer={"compression.type": "zstd"})
-    assert isinstance(chosen(spec, "auto"), SwitchingPlane)
+    assert isinstance(chosen(spec, "auto"), FallbackPlane)
     assert isinstance(chosen(replace(spec, target=target), "auto"), ClientPlane)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.plane.transaction_size import MOST_RECORDS, Pace
+from eomirror.plane.transaction_size import MOST_RECORDS, TransactionSize
 
 if TYPE_CHECKING:
     import random
@@ -17,7 +17,7 @@ _MB = 1_000_000
 
 
 def mirror(
-    pace: Pace,
+    pace: TransactionSize,
     rate: float,
     *,
     record: int,
@@ -52,7 +52,7 @@ def mirror(
 
 def test_a_fast_target_gets_full_fetches_within_a_few_transactions() -> None:
     """Beginning small costs a local target a fifth of a second, once."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     taken = mirror(pace, 100 * _MB, record=1_000, transactions=8)
     assert pace.records(0) == MOST_RECORDS
     assert sum(taken[:4]) < 0.6
@@ -62,20 +62,20 @@ def test_a_fast_target_gets_full_fetches_within_a_few_transactions() -> None:
 @pytest.mark.parametrize("rate", [0.05 * _MB, 1 * _MB, 20 * _MB])
 def test_no_transaction_outlives_its_timeout(rate: float, record: int) -> None:
     """From the first on, also with a backlog of large records over a slow link."""
-    taken = mirror(Pace(_SECONDS), rate, record=record, transactions=20)
+    taken = mirror(TransactionSize(_SECONDS), rate, record=record, transactions=20)
     assert max(taken) < max(15.0, 2 * record / rate)
 
 
 def test_a_slow_link_settles_at_what_it_takes_in_time() -> None:
     """1 MB/s: transactions of about 0.4 s."""
-    taken = mirror(Pace(_SECONDS), 1 * _MB, record=1_000, transactions=20)
+    taken = mirror(TransactionSize(_SECONDS), 1 * _MB, record=1_000, transactions=20)
     assert all(0.2 < seconds < 0.6 for seconds in taken[5:])
 
 
 @pytest.mark.parametrize("latency", [0.1, 0.2, 0.4, 0.8])
 def test_a_long_way_is_not_a_slow_one(latency: float) -> None:
     """20 MB/s, from the other side of the earth: a transaction holds at least what its waiting would have carried."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     taken = mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=latency)
     assert pace.bytes > 20 * _MB * latency
     assert max(taken) < 2 * _SECONDS + 5 * latency
@@ -87,7 +87,7 @@ def test_a_long_and_uneven_way_is_learnt_and_not_assumed(
     latency: float, ways: int, rng: random.Random
 ) -> None:
     """20 MB/s: however many answers data waits for, and whatever pauses, the bytes take a good part of the time."""
-    pace = Pace(_SECONDS, most_seconds=5.0)
+    pace = TransactionSize(_SECONDS, most_seconds=5.0)
     mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=latency, ways=ways, rng=rng)
     sizes = []
     for _ in range(40):
@@ -99,14 +99,14 @@ def test_a_long_and_uneven_way_is_learnt_and_not_assumed(
 @pytest.mark.parametrize("latency", [0.1, 0.4, 3.0])
 def test_a_long_way_makes_no_slow_one_fast(latency: float) -> None:
     """40 kB/s with any latency: the bytes of a transaction take two seconds and not the half of its timeout."""
-    taken = mirror(Pace(_SECONDS), 40_000, record=1_000, transactions=30, latency=latency)
+    taken = mirror(TransactionSize(_SECONDS), 40_000, record=1_000, transactions=30, latency=latency)
     assert max(taken[1:]) < 4.5 + 2 * latency
 
 
 @pytest.mark.parametrize("latency", [0.4, 3.0])
 def test_a_long_way_buys_no_more_than_a_part_of_the_transaction_timeout(latency: float) -> None:
     """With a timeout of 3 s nothing may take 4 s: every such transaction would be aborted, and the lane rebuilt."""
-    pace = Pace.of_link(0.1, transaction_timeout=3.0)
+    pace = TransactionSize.for_link(0.1, transaction_timeout=3.0)
     pace.fetched(1, 1_000)
     for _ in range(30):
         pace.committed(latency)
@@ -117,7 +117,7 @@ def test_a_long_way_buys_no_more_than_a_part_of_the_transaction_timeout(latency:
 
 def test_a_pause_is_not_taken_for_a_slow_link() -> None:
     """The target stood still for 4 s once: full transactions again within four more."""
-    pace = Pace(_SECONDS, most_seconds=5.0)
+    pace = TransactionSize(_SECONDS, most_seconds=5.0)
     mirror(pace, 20 * _MB, record=1_000, transactions=30, latency=0.4, ways=3)
     before = pace.bytes
     pace.acknowledged(int(before), 5.5)
@@ -127,7 +127,7 @@ def test_a_pause_is_not_taken_for_a_slow_link() -> None:
 
 def test_one_slow_commit_is_soon_forgotten() -> None:
     """A broker that pauses for seconds says nothing of the way."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     mirror(pace, 1 * _MB, record=1_000, transactions=20)
     pace.committed(30.0)
     pace.committed(0.005)
@@ -137,7 +137,7 @@ def test_one_slow_commit_is_soon_forgotten() -> None:
 
 def test_small_transactions_of_a_lane_that_has_caught_up_say_nothing() -> None:
     """Three records in 30 ms do not mean that the target is slow."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     mirror(pace, 100 * _MB, record=1_000, transactions=8)
     before = pace.bytes
     for _ in range(100):
@@ -148,7 +148,7 @@ def test_small_transactions_of_a_lane_that_has_caught_up_say_nothing() -> None:
 
 def test_it_recovers_when_the_target_does() -> None:
     """A target that was slow for a while gets full transactions again."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     mirror(pace, 0.5 * _MB, record=1_000, transactions=10)
     mirror(pace, 100 * _MB, record=1_000, transactions=8)
     assert pace.records(0) == MOST_RECORDS
@@ -156,18 +156,18 @@ def test_it_recovers_when_the_target_does() -> None:
 
 def test_a_fetch_is_never_empty() -> None:
     """A record that is larger than everything allowed still has to go."""
-    pace = Pace(_SECONDS)
+    pace = TransactionSize(_SECONDS)
     pace.fetched(1, 50 * _MB)
     assert pace.records(0) == 1
 
 
 def test_an_attempt_begins_with_less_than_the_one_that_gave_up() -> None:
     """F15: whole batches over a link of 40 kB/s, given up after 4 s: something gets through in the second try."""
-    began = [Pace.of_link(0.1, overdue=overdue).bytes for overdue in range(5)]
+    began = [TransactionSize.for_link(0.1, overdue=overdue).bytes for overdue in range(5)]
     assert began == [256 * 1024, 64 * 1024, 16 * 1024, 4 * 1024, 4 * 1024]
     assert began[0] / 40_000 > 4.0 > began[1] / 40_000
 
-    least = Pace.of_link(0.1, overdue=3)
+    least = TransactionSize.for_link(0.1, overdue=3)
     least.acknowledged(4 * 1024, 2.0)
     assert least.bytes == 4 * 1024
     least.acknowledged(4 * 1024, 0.01)

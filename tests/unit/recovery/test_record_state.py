@@ -80,7 +80,7 @@ class FarConsumer:
 def test_a_long_range_over_a_long_way_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of many partitions hang; a lane that cannot read them never starts again, however often it tries."""
     clock: Any = SlowClock()
-    monkeypatch.setattr(eomirror.recovery.record_state, "made", lambda *_: FarConsumer(clock))
+    monkeypatch.setattr(eomirror.recovery.record_state, "create_client", lambda *_: FarConsumer(clock))
     monkeypatch.setattr(eomirror.recovery.record_state, "connect", lambda *_: None)
     cluster, nobody = Cluster("west", {"bootstrap.servers": "127.0.0.1:1"}), object()
     admin: Any = nobody

@@ -105,7 +105,7 @@ class Now:
 def test_a_topic_whose_first_position_was_hidden_is_audited_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """At rest, right after a lane was killed: its open transaction hid what another lane had committed behind it."""
     target = Target()
-    for name in ("ClusterAdmin", "CompactLogReader", "LogAudit"):
+    for name in ("ClusterAdmin", "CompactedTopicReader", "LogAudit"):
         monkeypatch.setattr(transactions, name, target.audit if name == "LogAudit" else target.admin)
     for name, value in (("consumer_properties", {}), ("as_text", {}), ("with_tokens", ({}, None))):
         monkeypatch.setattr(transactions, name, lambda *_, _value=value, **__: _value)

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from eomirror.plane.client.producer import TransactionalProducer
     from eomirror.records.dead_letter import DeadLetter
 
-__all__ = ["Sieve"]
+__all__ = ["RangeSender"]
 
 
-class Sieve:
+class RangeSender:
     """
     Holds back records of suspected partitions.
 
@@ -73,7 +73,7 @@ class Sieve:
         self._held.clear()
         self.dead_letters.clear()
         if consumer is not None:
-            self.keep_pace(consumer)
+            self.update_pauses(consumer)
 
     def hold_back(self, messages: Sequence[Any]) -> list[Any]:
         """Holds records of suspected partitions up to the first failure; returns the rest, with events and errors."""
@@ -90,7 +90,7 @@ class Sieve:
                 others.append(message)
         return others
 
-    def keep_pace(self, consumer: Consumer) -> None:
+    def update_pauses(self, consumer: Consumer) -> None:
         """Pauses partitions with held records, and resumes the others."""
         holding = set(self.holding)
         for wanted, call in (

@@ -17,7 +17,7 @@ next records, the pause is over.
 
 from __future__ import annotations
 
-__all__ = ["MarkerPause"]
+__all__ = ["CommitBackoff"]
 
 _LONGEST_SECONDS = 0.02
 _STEP_SECONDS = 0.0005
@@ -25,7 +25,7 @@ _GROWTH = 1.25
 _DECAY = 0.985
 
 
-class MarkerPause:
+class CommitBackoff:
     """
     Learns the pause of one producer.
 
@@ -39,7 +39,7 @@ class MarkerPause:
         self.seconds = 0.002
         self._ended = float("-inf")
 
-    def ended(self, now: float, *, sent_away: bool) -> None:
+    def ended(self, now: float, *, retried: bool) -> None:
         """
         Records a commit.
 
@@ -48,7 +48,7 @@ class MarkerPause:
             sent_away: Whether its first registration of partitions got CONCURRENT_TRANSACTIONS.
         """
         self._ended = now
-        if sent_away:
+        if retried:
             self.seconds = min(_LONGEST_SECONDS, self.seconds * _GROWTH + _STEP_SECONDS)
         else:
             self.seconds *= _DECAY

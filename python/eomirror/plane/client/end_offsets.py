@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
     from eomirror.types import SourcePartition
 
-__all__ = ["LogEnds"]
+__all__ = ["EndOffsets"]
 
 #: Lookups per call; librdkafka searches the list of all its topics for each.
-LOOKS = 500
+MAX_LOOKUPS = 500
 
 
-class LogEnds:
+class EndOffsets:
     """
     Tracks the ends of partitions.
 
     An end-of-partition event reports the end of a caught-up partition at no cost.  The others need a lookup, and
     librdkafka (2.16, `rd_kafka_get_watermark_offsets`) compares the name with those of all topics, one by one: with
-    every partition in every call, ten times the topics take a hundred times as long.  So each call looks up `LOOKS` of
-    them in turn, and repeats known ends of the rest.  With 10,000 lagging partitions, an end is at most twenty reports
-    old.
+    every partition in every call, ten times the topics take a hundred times as long.  So each call looks up
+    `MAX_LOOKUPS` of them in turn, and repeats known ends of the rest.  With 10,000 lagging partitions, an end is at
+    most twenty reports old.
 
     Args:
         look: Returns the end of a partition in its last fetch; None before the first.
@@ -67,7 +67,7 @@ class LogEnds:
     def _ask(self, behind: Mapping[SourcePartition, int]) -> None:
         looks = 0
         for _ in range(len(self._turn)):
-            if looks == LOOKS:
+            if looks == MAX_LOOKUPS:
                 return
             source = self._turn.popleft()
             if source not in behind:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-__all__ = ["seek_to_compare"]
+__all__ = ["validate_epochs"]
 
 _SECONDS = 5.0
 _PAUSE_SECONDS = 0.01
 
 
-def seek_to_compare(consumer: Consumer, positions: Sequence[Any], clock: Clock) -> None:
+def validate_epochs(consumer: Consumer, positions: Sequence[Any], clock: Clock) -> None:
     """
     Seeks every partition to its assigned offset, if its epoch is known.
 

@@ -22,7 +22,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["fetch_failure", "sort_out"]
+__all__ = ["fetch_failure", "split_ends"]
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ def fetch_failure(message: Any) -> LaneError | MirrorError | None:
     return TransactionFailedError(f"{where}: {said(error)}")
 
 
-def sort_out(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:
+def split_ends(messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int, int]]]:
     """
     Removes events that are neither a record nor a failure.
 

@@ -23,7 +23,7 @@ from eomirror.types import SourcePartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["ALL", "TURN", "Positions", "Reached"]
+__all__ = ["ALL", "TURN", "FetchProgress", "Positions"]
 
 #: Up to so many partitions are asked each time.
 ALL = 500
@@ -38,7 +38,7 @@ class Positions(Protocol):
         """Returns the application's next offset of each partition."""
 
 
-class Reached:
+class FetchProgress:
     """Tracks ends from events, and caches results since the last consume."""
 
     def __init__(self) -> None:

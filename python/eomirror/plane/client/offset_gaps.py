@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eomirror.types import SourcePartition
 
-__all__ = ["Jumps"]
+__all__ = ["OffsetGaps"]
 
 
 _AGAIN_SECONDS = 60.0
@@ -34,7 +34,7 @@ class _Waiting:
     jumps: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Jumps:
+class OffsetGaps:
     """
     Jumps of the partitions whose log was never compacted.
 

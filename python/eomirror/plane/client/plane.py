@@ -22,16 +22,16 @@ from eomirror._native import Acks, Planner, Policy
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.errors import AuthorizationError, SourceDamagedError, TransactionFailedError, hole_error
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.client_warmup import connect
-from eomirror.plane.client.bisect import Sieve
-from eomirror.plane.client.end_offsets import LogEnds
-from eomirror.plane.client.epoch_validation import seek_to_compare
-from eomirror.plane.client.fetch_errors import fetch_failure, sort_out
-from eomirror.plane.client.fetch_progress import Reached
+from eomirror.plane.client.bisect import RangeSender
+from eomirror.plane.client.end_offsets import EndOffsets
+from eomirror.plane.client.epoch_validation import validate_epochs
+from eomirror.plane.client.fetch_errors import fetch_failure, split_ends
+from eomirror.plane.client.fetch_progress import FetchProgress
 from eomirror.plane.client.last_records import LastRecords
-from eomirror.plane.client.offset_gaps import Jumps
+from eomirror.plane.client.offset_gaps import OffsetGaps
 from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.client.rejected_record import TargetRefusedError, named
 from eomirror.plane.protocol import (
@@ -51,7 +51,7 @@ from eomirror.plane.protocol import (
     Treatment,
     is_compacting,
 )
-from eomirror.plane.transaction_size import Pace
+from eomirror.plane.transaction_size import TransactionSize
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
@@ -105,14 +105,14 @@ class ClientPlane:
         self._pending: list[Any] = []
         # next offset to fetch as last committed, and as reached now
         self._committed: dict[SourcePartition, int] = {}
-        self._reached = Reached()
+        self._reached = FetchProgress()
         self._policies = policies
         self._last_records = LastRecords()
         # a connection to the source was lost: the log may have changed
         self._lost = False
-        self._jumps = None if explain is None else Jumps(explain)
+        self._jumps = None if explain is None else OffsetGaps(explain)
         self._histories: dict[SourcePartition, History] = {}
-        self._log_ends = LogEnds(self._shown_end)
+        self._log_ends = EndOffsets(self._shown_end)
         # target partitions: offset of our next record after the last commit, and after the open transaction
         self._next_target: dict[tuple[str, int], int] = {}
         self._written: dict[tuple[str, int], int] = {}
@@ -120,8 +120,8 @@ class ClientPlane:
         self._advancing: Mapping[SourcePartition, Advance] = {}
         self._used = 0
         self._begun = 0.0
-        self._sieve = Sieve()
-        self._pace = Pace.of_link(
+        self._range_sender = RangeSender()
+        self._transaction_size = TransactionSize.for_link(
             spec.link.commit_interval,
             overdue=spec.overdue,
             transaction_timeout=spec.link.transaction_timeout,
@@ -157,7 +157,7 @@ class ClientPlane:
             transaction_timeout=spec.link.transaction_timeout,
             known_topic=self._names.control_topic,
             partitions=len(spec.partitions),
-            batch_bytes=self._sieve.batch_bytes,
+            batch_bytes=self._range_sender.batch_bytes,
             clock=self._clock,
         )
         self._producer.init()
@@ -170,7 +170,7 @@ class ClientPlane:
         self._written = {}
         self._advancing = {}
         self._used = 0
-        self._sieve.dead_letters.clear()
+        self._range_sender.dead_letters.clear()
         self._tx.begin()
         self._begun = self._clock.monotonic()
         return self._tx.identity()
@@ -206,7 +206,7 @@ class ClientPlane:
         acks = self._tx.take_acks()
         if acks.failed:
             raise TransactionFailedError(f"EO-7: {acks.failed} records were not acknowledged")
-        self._pace.acknowledged(self._used, self._clock.monotonic() - self._begun)
+        self._transaction_size.acknowledged(self._used, self._clock.monotonic() - self._begun)
         flushed = self._flushed(acks)
         self._advancing = flushed.advances
         for account in flushed.accounts:
@@ -231,7 +231,7 @@ class ClientPlane:
             advances[source] = advance
         if not speculative and self._jumps is not None:
             self._explain(self._jumps, accounts, advances)
-        dead_letters = self._sieve.dead_letters
+        dead_letters = self._range_sender.dead_letters
         balanced = [_account(account, () if speculative else account.ranges) for account in accounts]
         if dead_letters:
             balanced = [
@@ -240,7 +240,7 @@ class ClientPlane:
         return Flushed(tuple(balanced), advances)
 
     def _explain(
-        self, jumps: Jumps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
+        self, jumps: OffsetGaps, accounts: Sequence[Any], advances: dict[SourcePartition, Advance]
     ) -> None:
         """Finds holes in the source's logs at jumps of offsets (EO-6)."""
         found = jumps.look(
@@ -277,7 +277,7 @@ class ClientPlane:
             raise TransactionFailedError(f"EO-7: {acks.failed} state records were not acknowledged")
         began = self._clock.monotonic()
         outcome = self._tx.commit()
-        self._pace.committed(self._clock.monotonic() - began)
+        self._transaction_size.committed(self._clock.monotonic() - began)
         # the flushed advances, not the current ones: a claim commits no positions
         for source, advance in self._advancing.items():
             if advance.seen.record is not None:
@@ -322,15 +322,15 @@ class ClientPlane:
         ]
         if positions:
             consumer.incremental_assign(positions)
-            seek_to_compare(consumer, positions, self._clock)
+            validate_epochs(consumer, positions, self._clock)
 
     def treat(self, treatment: Treatment) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
         # held records of a partition are older than all others of it
-        self._pending = [*self._sieve.treat(treatment), *self._pending]
+        self._pending = [*self._range_sender.treat(treatment), *self._pending]
         self._reached.consumed()
         if self._consumer is not None:
-            self._sieve.keep_pace(self._consumer)
+            self._range_sender.update_pauses(self._consumer)
 
     def restart(self) -> None:
         """Forgets everything fetched; `start` sets the new fetch offsets."""
@@ -340,7 +340,7 @@ class ClientPlane:
         self._histories.clear()
         if self._jumps is not None:
             self._jumps.clear()
-        self._sieve.clear(self._consumer)
+        self._range_sender.clear(self._consumer)
         self._committed.clear()
         self._reached.clear()
         self._planner.clear()
@@ -349,7 +349,7 @@ class ClientPlane:
 
     def await_records(self, seconds: float) -> bool:
         """Waits for records to mirror, and notes ends of partitions."""
-        if self._pending or self._sieve.holding:
+        if self._pending or self._range_sender.holding:
             return True
         deadline = Deadline(seconds, self._clock)
         consumer = self._source()
@@ -360,10 +360,10 @@ class ClientPlane:
             messages = consumer.consume(1, deadline.remaining())
             self._reached.consumed()
             if messages:
-                messages += consumer.consume(self._pace.records(0), 0)
+                messages += consumer.consume(self._transaction_size.records(0), 0)
             messages = self._compared(self._after_loss(messages))
             if messages:
-                self._pending, ends = sort_out(messages)
+                self._pending, ends = split_ends(messages)
                 self._note_ends(ends)
                 if self._pending:
                     return True
@@ -387,36 +387,36 @@ class ClientPlane:
                 return Pumped(0, 0, drained=False, enough=True)
             raise failure
         messages, self._pending = self._pending, []
-        wanted = self._pace.records(self._used)
+        wanted = self._transaction_size.records(self._used)
         if not messages:
             # with held records there is no need to wait
-            slice_seconds = 0.0 if self._sieve.holding else _PUMP_SLICE_SECONDS
+            slice_seconds = 0.0 if self._range_sender.holding else _PUMP_SLICE_SECONDS
             messages = self._source().consume(wanted, max(0.0, min(seconds, slice_seconds)))
             full = len(messages) >= wanted
             messages = self._compared(self._after_loss(messages))
         else:
             full = len(messages) >= wanted
-        if self._sieve.active:
-            messages = self._sieve.hold_back(messages)
+        if self._range_sender.active:
+            messages = self._range_sender.hold_back(messages)
         plan = self._planner.plan(messages)
         self._reached.consumed()
         self._note_ends(plan.ends)
         if plan.error_at is not None:
-            self._pending, more_ends = sort_out(messages[plan.error_at :])
+            self._pending, more_ends = split_ends(messages[plan.error_at :])
             self._note_ends(more_ends)
             full = True
         with self._naming_source_topics():
             self._tx.produce_all(plan.records)
         kept, size = plan.kept, plan.bytes
-        if self._sieve.active:
+        if self._range_sender.active:
             more, larger = self._sift_ranges()
             kept, size = kept + more, size + larger
-            full = full or bool(self._sieve.holding)
+            full = full or bool(self._range_sender.holding)
         # with this much data the client's queue is likely to hold more
         full = full or size >= _MUCH
         self._used += size
-        self._pace.fetched(kept, size)
-        return Pumped(kept, size, drained=not full, enough=self._pace.enough(self._used))
+        self._transaction_size.fetched(kept, size)
+        return Pumped(kept, size, drained=not full, enough=self._transaction_size.enough(self._used))
 
     def close(self) -> None:
         """Closes all clients."""
@@ -461,7 +461,7 @@ class ClientPlane:
             raise
         except TargetRefusedError as error:
             letter = error.target_topic == self._names.dead_letter_topic
-            source = next(iter(self._sieve.dead_letters), None) if letter else self._source_of(error)
+            source = next(iter(self._range_sender.dead_letters), None) if letter else self._source_of(error)
             if source is None:
                 raise
             begin = self._committed.get(source, 0)
@@ -480,10 +480,10 @@ class ClientPlane:
 
     def _sift_ranges(self) -> tuple[int, int]:
         with self._naming_source_topics():
-            sent = self._sieve.send(
+            sent = self._range_sender.send(
                 self._planner, self._tx, self._routes, self._spec.link.transaction_timeout
             )
-        self._sieve.keep_pace(self._source())
+        self._range_sender.update_pauses(self._source())
         return sent
 
     @property
@@ -494,7 +494,7 @@ class ClientPlane:
 
     def _source(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = made(
+            self._consumer = create_client(
                 Consumer,
                 self._spec.source,
                 consumer_properties(
@@ -519,7 +519,7 @@ class ClientPlane:
 
         After a lost connection the log may have changed: the last mirrored records are fetched and compared first.
         """
-        if not self._lost or self._sieve.active:
+        if not self._lost or self._range_sender.active:
             return messages
         self._lost = False
         return self._fetch_again(messages)
@@ -605,7 +605,7 @@ class ClientPlane:
             self._consumer,
             self._committed.keys(),
             self._planner.reached(),
-            waiting.union(self._sieve.holding),
+            waiting.union(self._range_sender.holding),
         )
 
 

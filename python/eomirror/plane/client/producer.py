@@ -38,12 +38,12 @@ from eomirror.errors import (
     OutcomeUnknownError,
     TransactionFailedError,
 )
-from eomirror.kafka.client_factory import made
+from eomirror.kafka.client_factory import create_client
 from eomirror.kafka.client_log import ClientLog
 from eomirror.kafka.client_warmup import connect
 from eomirror.kafka.error_text import said
 from eomirror.kafka.errors import Action, classify_delivery, classify_transaction, to_mirror_error
-from eomirror.plane.client.commit_backoff import MarkerPause
+from eomirror.plane.client.commit_backoff import CommitBackoff
 from eomirror.plane.client.rejected_record import TargetRefusedError, at_most
 from eomirror.plane.protocol import CommitOutcome, MetadataRecord, ProducerIdentity
 
@@ -148,7 +148,7 @@ class TransactionalProducer:
         self._timeout = transaction_timeout
         self._identity: ProducerIdentity | None = None
         self._failure: _Failure | None = None
-        self._pause = MarkerPause()
+        self._pause = CommitBackoff()
         properties = producer_properties(
             cluster,
             client_id=client_id,
@@ -175,7 +175,7 @@ class TransactionalProducer:
         if batch_bytes is not None:
             properties["batch.size"] = at_most(batch_bytes, properties.get("batch.size"))
         self._witness = Witness.arm(str(cimpl.__file__))
-        self._producer = made(Producer, cluster, properties)
+        self._producer = create_client(Producer, cluster, properties)
         if not self._witness.attached:
             raise MirrorError(
                 "the commit witness could not attach to librdkafka",
@@ -315,8 +315,8 @@ class TransactionalProducer:
             if self._ended():
                 raise OutcomeUnknownError(str(error)) from raised
             raise TransactionFailedError(str(error)) from raised
-        sent_away = self._witness.early_registrations() > 1
-        self._pause.ended(self._clock.monotonic(), sent_away=sent_away)
+        retried = self._witness.early_registrations() > 1
+        self._pause.ended(self._clock.monotonic(), retried=retried)
         return CommitOutcome.CLEAN if self.clean() else CommitOutcome.SUSPECT
 
     def clean(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import LaneSpec
     from eomirror.types import SourcePartition
 
-__all__ = ["LogReader"]
+__all__ = ["BatchReader"]
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 2.0
 
 
-class LogReader:
+class BatchReader:
     """A connection of the native plane to a lane's source, opened on first use."""
 
     def __init__(self, spec: LaneSpec) -> None:

@@ -207,7 +207,7 @@ def _extensions(text: str) -> dict[str, str]:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """Returns the claims of a JWT; empty for another kind of token.  Brokers verify it; it is only used for planning."""
+    """Returns the claims of a JWT; empty for another kind of token.  Brokers verify it; it only serves for planning."""
     parts = token.split(".")
     if len(parts) != 3:  # noqa: PLR2004  header, claims, signature
         return {}

@@ -38,7 +38,7 @@ from eomirror.plane.protocol import (
     Treatment,
     is_compacting,
 )
-from eomirror.plane.transaction_size import Pace
+from eomirror.plane.transaction_size import TransactionSize
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
@@ -122,7 +122,7 @@ class NativePlane:
         self._routed: set[str] = set()
         self._used = 0
         self._begun = self._flushed_after = 0.0
-        self._pace = Pace.of_link(
+        self._transaction_size = TransactionSize.for_link(
             spec.link.commit_interval,
             overdue=spec.overdue,
             transaction_timeout=spec.link.transaction_timeout,
@@ -138,7 +138,7 @@ class NativePlane:
         """Returns the seconds for which quotas of source and target have throttled this lane."""
         if self._lane is None:
             return 0.0
-        with self._told():
+        with self._errors_translated():
             (_, source), (_, target) = self._lane.throttled()
         return source + target
 
@@ -146,12 +146,12 @@ class NativePlane:
         """Returns the source partitions that cannot be read, with the reason of the broker or the network."""
         if self._lane is None:
             return ""
-        with self._told():
+        with self._errors_translated():
             return delays_text(self._lane.delays())
 
     def open(self) -> ProducerIdentity:
         """Replaces the producer, and runs InitProducerId with the new one."""
-        with self._told():
+        with self._errors_translated():
             if self._lane is None:
                 self._lane = self._new_lane()
             return ProducerIdentity(*self._lane.open(_INIT_SECONDS))
@@ -159,14 +159,14 @@ class NativePlane:
     def begin(self) -> ProducerIdentity:
         """Begins a transaction."""
         self._used = 0
-        with self._told():
+        with self._errors_translated():
             identity = ProducerIdentity(*self._open_lane.begin(self._spec.link.transaction_timeout))
         self._begun = self._clock.monotonic()
         return identity
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """Produces state records into the open transaction."""
-        with self._told():
+        with self._errors_translated():
             self._open_lane.write(
                 [(record.topic, record.partition, record.key, record.value) for record in records],
                 self._clock.wall_ms(),
@@ -174,7 +174,7 @@ class NativePlane:
 
     def speculate(self) -> Flushed | None:
         """Returns the expected result of `flush` if no other producer writes to the target partitions."""
-        with self._told():
+        with self._errors_translated():
             accounts = self._open_lane.foresee()
         if accounts is None:
             return None
@@ -182,23 +182,23 @@ class NativePlane:
 
     def flush(self, seconds: float) -> Flushed:
         """Waits for every acknowledgement, and balances the account (EO-7)."""
-        with self._told():
+        with self._errors_translated():
             accounts = self._open_lane.settle(seconds)
         self._flushed_after = self._clock.monotonic() - self._begun
         return Flushed(tuple(_account(account, account.ranges) for account in accounts), self.advances())
 
     def has_more(self) -> bool:
         """Returns whether more records of the open transaction's partitions are available."""
-        with self._told():
+        with self._errors_translated():
             return self._open_lane.has_more()
 
     def commit(self) -> CommitOutcome:
         """Commits the open transaction; a lost answer is requested again (EO-8)."""
         began = self._clock.monotonic()
-        self._pace.acknowledged(self._used, self._flushed_after)
-        with self._told():
+        self._transaction_size.acknowledged(self._used, self._flushed_after)
+        with self._errors_translated():
             whole = self._open_lane.commit(self._spec.link.transaction_timeout)
-        self._pace.committed(self._clock.monotonic() - began)
+        self._transaction_size.committed(self._clock.monotonic() - began)
         if not whole:
             log.info("target_leaders_moved", lane=self._spec.lane)
         return CommitOutcome.CLEAN if whole else CommitOutcome.SUSPECT
@@ -220,7 +220,7 @@ class NativePlane:
     def start(self, starts: Sequence[Start]) -> None:
         """Begins to fetch these partitions, besides those already fetched."""
         self._route({start.source.topic: start for start in starts})
-        with self._told():
+        with self._errors_translated():
             self._open_lane.start(
                 [
                     (
@@ -240,7 +240,7 @@ class NativePlane:
         # settings may have changed, and topics have been replaced
         self._routed.clear()
         if self._lane is not None:
-            with self._told():
+            with self._errors_translated():
                 self._lane.restart()
 
     def treat(self, treatment: Treatment) -> None:
@@ -250,12 +250,12 @@ class NativePlane:
 
     def await_records(self, seconds: float) -> bool:
         """Waits for records to mirror; positions advance past markers and dropped records."""
-        with self._told():
+        with self._errors_translated():
             return self._open_lane.await_records(seconds)
 
     def advances(self) -> Mapping[SourcePartition, Advance]:
         """Returns partitions whose next offset has moved since the last commit."""
-        with self._told():
+        with self._errors_translated():
             moved = self._open_lane.advances()
         return {
             SourcePartition(topic, partition): Advance(
@@ -266,8 +266,8 @@ class NativePlane:
 
     def pump(self, seconds: float) -> Pumped:
         """Fetches, decides and produces the available records, waiting at most ``seconds`` for them."""
-        with self._told():
-            records, size, drained, full = self._open_lane.pump(seconds, int(self._pace.bytes))
+        with self._errors_translated():
+            records, size, drained, full = self._open_lane.pump(seconds, int(self._transaction_size.bytes))
         self._used += size
         return Pumped(records, size, drained=drained, enough=full)
 
@@ -279,20 +279,20 @@ class NativePlane:
 
     def pinned(self) -> AbstractSet[str]:
         """Returns source topics of the open transaction that both sides know by id."""
-        with self._told():
+        with self._errors_translated():
             return frozenset(self._open_lane.pinned())
 
     def log_ends(self) -> Mapping[SourcePartition, int]:
         """Returns last stable offsets as fetches have shown them."""
         if self._lane is None:
             return {}
-        with self._told():
+        with self._errors_translated():
             return {SourcePartition(topic, partition): end for topic, partition, end in self._lane.log_ends()}
 
     # -- inside ----------------------------------------------------------------------------------
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_translated(self) -> Iterator[None]:
         try:
             yield
         except NativeFailureError as failure:
@@ -324,7 +324,7 @@ class NativePlane:
         if spec.overdue:
             # fetched records of a partition are sent in one transaction: limit the fetch for a slow target
             most = int(source.get(_ANSWER, _ANSWER_BYTES))
-            source[_ANSWER] = str(min(most, int(self._pace.bytes)))
+            source[_ANSWER] = str(min(most, int(self._transaction_size.bytes)))
         return NativeLane(
             source,
             target,
@@ -348,7 +348,7 @@ class NativePlane:
         for topic, start in fresh.items():
             # a limit that has changed since shows as a refusal; no other setting is used
             size = found.get(start.target_topic, {}).get("max.message.bytes") or ""
-            with self._told():
+            with self._errors_translated():
                 self._open_lane.route(
                     topic,
                     start.target_topic,
