@@ -189,7 +189,7 @@ def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(
     flow.mirrored()
     (row,) = group_offsets(flow.config(), group=f"{flow.alias}.gone", gone=True)
     assert (row.topic, row.offset, row.has_offset, row.state) == (flow.topic, 40, 40, "EMPTY")
-    assert row.skipped == "gone on the source; group_deletions is keep"
+    assert row.skipped == "deleted on the source; group_deletions is keep"
 
     deleting = flow.follower(group_deletions="delete")
     flow.round(deleting)
@@ -205,7 +205,7 @@ def test_a_group_that_is_gone_on_the_source_is_deleted_where_the_policy_says_so(
     ]
     (row,) = group_offsets(flow.config(group_deletions="delete"), group=f"{flow.alias}.gone", gone=True)
     assert (row.has_offset, row.state) == (None, "DEAD")
-    assert row.skipped == "gone on the source; group_deletions is delete, and it is gone there"
+    assert row.skipped == "deleted on the source; group_deletions is delete, and it is deleted there"
     # what is done is done
     flow.clock.ahead += GONE_SECONDS
     flow.round(deleting)

@@ -31,18 +31,18 @@ ROW = {"topic": "east.orders", "partition": 0, "offset": 7}
 @pytest.mark.parametrize(
     ("document", "why"),
     [
-        ({}, "is none that"),
+        ({}, "is not an export"),
         ({"v": 2, "cluster": "west", "groups": {}}, "version 2"),
-        ({"v": 1, "cluster": "west", "groups": []}, "is none that"),
-        ({"v": 1, "cluster": "west", "groups": {"g": [{"topic": "t"}]}}, "is none that"),
-        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": -1}]}}, "is none that"),
+        ({"v": 1, "cluster": "west", "groups": []}, "is not an export"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{"topic": "t"}]}}, "is not an export"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": -1}]}}, "is not an export"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "partition": True}]}}, "no partition True"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": 7.9}]}}, "no offset 7.9"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": "7"}]}}, "no offset '7'"),
         # 2 to the 70th, as JSON readers have it
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "offset": 2.0**70}]}}, "no offset"),
-        ({"v": 1, "cluster": "west", "groups": {"g": [ROW, {**ROW, "offset": 8}]}}, "is there twice"),
-        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "topic": ""}]}}, "is no topic"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [ROW, {**ROW, "offset": 8}]}}, "appears twice"),
+        ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "topic": ""}]}}, "is not a topic"),
         ({"v": 1, "cluster": "west", "groups": {"g": []}}, "no offset"),
         ({"v": 1, "cluster": "west", "groups": {"g": [{**ROW, "metadata": 3}]}}, "no metadata 3"),
         ({"v": 1, "cluster": "west", "groups": {"": [ROW]}}, "no name"),
@@ -134,5 +134,5 @@ def test_offsets_in_a_topic_that_was_created_anew_since_are_refused(
     (found,) = import_offsets(CONFIG, document)
     assert found.written == (not problem)
     assert problem in found.problem
-    with pytest.raises(UsageError, match="is none that"):
+    with pytest.raises(UsageError, match="is not an export"):
         import_offsets(CONFIG, {**document, "topic_ids": []})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BILLING = GroupPartition(
     link="east->west", group="billing", topic="orders", partition=0, offset=1_234_567, to_topic="east.orders",
     to_partition=0, to_offset=None, kind="unknown", age_seconds=1_739.0,
-    skipped="not mirrored yet: the link stands at 1937",
+    skipped="not mirrored yet: the link is at 1937",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def test_a_note_takes_no_room_from_names_and_numbers(
     assert first.split()[-1] == "1"
     assert "1234567" in first
     assert text.splitlines()[-2:] == [
-        "1: not mirrored yet: the link stands at 1937",
+        "1: not mirrored yet: the link is at 1937",
         "2: up to 7 records are read again: equal names are written on both sides",
     ]
     assert "LINK" not in text

@@ -44,7 +44,7 @@ TRANSLATE = f"""
 from types import SimpleNamespace as N
 from eomirror.cli.offsets import _draw
 _draw([N(link="east->west", topic=name, partition=n, offset=123456789, to_topic=f"east.{{name}}", to_partition=n,
-         to_offset=None, kind="unknown", reason="not mirrored yet: the link stands at 0")
+         to_offset=None, kind="unknown", reason="not mirrored yet: the link is at 0")
        for name in ("orders", "{LONG}") for n in range(2)])
 """
 PLAN = f"""

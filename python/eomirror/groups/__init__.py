@@ -1,5 +1,5 @@
 """
-Where the offset of one side of a link is on the other, record by record.
+Exact translation of offsets between the two sides of a link.
 
 ::
 
@@ -9,8 +9,8 @@ Where the offset of one side of a link is on the other, record by record.
     for each in translate(load_config("mirror.yaml"), group="billing"):
         print(each.to_topic, each.to_partition, each.to_offset)
 
-The answers come from the target alone (positions and offset map), whether or not a mirror runs; only the offsets of a
-group on the source are asked for there.
+The answers come from the target alone (positions and offset map), with or without a running mirror; only the committed
+offsets of a group are read from the source.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """
-Equal names that are written on both sides of a pair of links: where a consumer of one side goes on on the other.
+Translates offsets between two sides that both write a topic of equal name. Pure.
 
 Both links bring the other side's records into the same partition, and each keeps only the order of its own.  So a
 consumer that has read one side up to an offset has read a prefix of each origin's records, and on the other side the
-two prefixes end at different places.  `Bound` is what one link says about them; `settle` takes the first record that
-was not read, so that none is skipped, and counts what lies behind it and was read.
-
-::
+two prefixes end at different offsets.  `Bound` is one link's answer; `settle` takes the first record that
+was not read, so that none is skipped, and counts the later ones that were read::
 
     east, read to here: | e1 w1 e2 | w2 e3          e: written on east, w: written on west
-    west:                 w1 w2 e1 e2 e3            goes on at w2; e1 and e2 are read again
+    west:                 w1 w2 e1 e2 e3            resumes at w2; e1 and e2 are read again
 
-Pure: answers of both offset maps in, an offset out.
+Answers of both offset maps go in, an offset comes out.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ __all__ = ["Bound", "Settled", "bound_of_copies", "bound_of_originals", "settle"
 @dataclass(frozen=True, slots=True)
 class Bound:
     """
-    How far a consumer has come with the records of one origin, in offsets of the side that it goes to.
+    Progress of a consumer through the records of one origin, in offsets of the side that it moves to.
 
     Attributes:
-        unread: No record of this origin that it has not read lies before this offset.
-        read: Every record of this origin that it has read lies before this offset.
-        exact: Whether the record at ``unread`` is the very record at which it stood.
+        unread: No unread record of this origin is before this offset.
+        read: Every read record of this origin is before this offset.
+        exact: True if the record at ``unread`` is the very next record of the consumer.
     """
 
     unread: int
@@ -46,12 +44,12 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class Settled:
     """
-    Where it goes on.
+    Resume offset of a consumer.
 
     Attributes:
-        offset: No record that it has not read lies before this offset.
-        again: How many records at or behind it were read; an upper bound where not all were looked at.
-        exact: Whether the record there is the one at which it stood.
+        offset: No unread record is before this offset.
+        again: Number of records at or after it that were read; an upper bound if not all were inspected.
+        exact: True if the record there is the very next record of the consumer.
     """
 
     offset: int
@@ -63,16 +61,17 @@ def bound_of_copies(
     answer: tuple[str, int], first: int | None, position: Position, stable_end: int
 ) -> Bound | None:
     """
-    What the link says that brings records from the side where it has read.
+    Returns the bound from the link that copies records from the side that was read.
 
     Args:
-        answer: Of the link's map, for the offset that it has read to.
-        first: For an answer ``before``: where the first record is that the map knows.
-        position: Of the link.
-        stable_end: Of the side that it goes to, read before the position: what is mirrored later lies behind it.
+        answer: Answer of the link's map for the consumer's offset.
+        first: For an answer ``before``: offset of the first record that the map knows.
+        position: Position of the link.
+        stable_end: Last stable offset of the side that the consumer moves to, read before the position, so that later
+            copies are behind it.
 
     Returns:
-        None where the link has not come so far.
+        None if the link has not mirrored that far.
     """
     kind, at = answer
     if kind == "nothing":
@@ -83,7 +82,7 @@ def bound_of_copies(
         return Bound(at, at, exact=True)
     if kind != "next":
         return None
-    # behind the link's last record: what follows has yet to come, and will lie behind the end
+    # Behind the link's last record: all following copies will be behind the end.
     last = position.target_offset is not None and at == position.target_offset + 1
     return Bound(max(at, stable_end) if last else at, at)
 
@@ -92,16 +91,16 @@ def bound_of_originals(
     answer: tuple[str, int], first: int | None, position: Position | None, offset: int
 ) -> Bound | None:
     """
-    What the opposite link says, which takes records from the side that the consumer goes to.
+    Returns the bound from the opposite link, which copies records from the side that the consumer moves to.
 
     Args:
-        answer: Of the opposite link's map, asked in reverse for the offset that it has read to.
-        first: For an answer ``before``: where the first record is that the map knows.
-        position: Of the opposite link, read before its map; None: it has never looked at the partition.
-        offset: Where it has read to.
+        answer: Answer of the opposite link's map in reverse, for the consumer's offset.
+        first: For an answer ``before``: offset of the first record that the map knows.
+        position: Position of the opposite link, read before its map; None if it has no position of the partition.
+        offset: Offset of the consumer.
 
     Returns:
-        None where the offset lies beyond what can be read.
+        None if the offset is beyond the last stable offset.
     """
     if position is None:
         return Bound(0, 0)
@@ -114,20 +113,20 @@ def bound_of_originals(
         return Bound(at, at, exact=True)
     if kind != "next":
         return None
-    # behind the last copy: what the link has passed over since is no record of that side
+    # Behind the last copy: records that the link has skipped since are not of that side.
     last = position.target_offset is None or offset > position.target_offset
     return Bound(max(at, position.offset) if last else at, at)
 
 
 def settle(copies: Bound, originals: Bound, records: Sequence[tuple[int, bool]], *, whole: bool) -> Settled:
     """
-    The first record that was not read.
+    Returns the first record that was not read.
 
     Args:
-        copies: Of the records that were written where it has read.
-        originals: Of the records that were written where it goes on.
-        records: Offset of every record between ``unread`` and ``read`` of both, ascending, and whether it is a copy.
-        whole: Whether that is all of them; else only the first ones.
+        copies: Bound of the records that were written on the side that was read.
+        originals: Bound of the records that were written on the side that the consumer moves to.
+        records: Offset of every record between ``unread`` and ``read`` of both, ascending, and True for a copy.
+        whole: True if these are all of them; else only the first ones.
     """
     low, high = min(copies.unread, originals.unread), max(copies.read, originals.read)
     if low >= high:

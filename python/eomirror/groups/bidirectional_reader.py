@@ -1,4 +1,8 @@
-"""Asks both links of a pair where equal names meet, and puts their answers together (`eomirror.groups.bidirectional`)."""
+"""
+Queries both links of a bidirectional pair of equal names and combines their answers.
+
+`eomirror.groups.bidirectional` decides.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,12 @@ __all__ = ["Meeting", "opposite_link"]
 
 Name = tuple[str, int]
 
-# records to look at between the two answers of one partition; behind them the count becomes an upper bound
+# Records to inspect between the two answers of one partition; beyond that the count is an upper bound.
 _MOST_RECORDS = 20_000
 
 
 def opposite_link(config: Config, link: Link) -> Link | None:
-    """The link that brings records of the same names back, if there is one."""
+    """Returns the link that brings records of the same names back; None if there is none."""
     for other in config.links:
         if (other.source, other.target) == (link.target, link.source) and link.guard and other.guard:
             return other
@@ -35,13 +39,12 @@ def opposite_link(config: Config, link: Link) -> Link | None:
 
 class Meeting:
     """
-    Two links between the same clusters, of which each writes what the other reads.
+    Two links between the same clusters, of which each writes the topics that the other reads.
 
     Args:
-        config: The configuration.
-        link: The link that was asked for.
-        opposite: The other.
-        reverse: From the link's target to its source.
+        link: The link that is translated.
+        opposite: The other link.
+        reverse: True to translate from the link's target to its source.
     """
 
     def __init__(self, config: Config, link: Link, opposite: Link, *, reverse: bool) -> None:
@@ -61,10 +64,10 @@ class Meeting:
 
     def settle(self, asked: Sequence[Translation]) -> list[tuple[Translation, int]]:
         """
-        Where consumers go on, and how much they read again.
+        Returns the resume offsets of consumers, and how many records they read again.
 
         Args:
-            asked: What one link alone says; its offsets are those of the side that the consumers come from.
+            asked: Answers of the link alone; their offsets are those of the side that the consumers come from.
 
         Raises:
             StateError: A record in the links' topics is not readable.
@@ -73,7 +76,7 @@ class Meeting:
         meeting = [each for each in asked if self._meets(each)]
         if not meeting:
             return [(each, 0) for each in asked]
-        # first the end, then positions, then the maps: whatever comes in between lies behind the end
+        # First ends, then positions, then maps: a record that arrives in between is behind the end.
         ends = self._copies.stable_ends(sorted({(each.to_topic, each.to_partition) for each in meeting}))
         positions = {
             (source.topic, source.partition): each for source, each in self._copies.positions().items()
@@ -91,13 +94,13 @@ class Meeting:
         return [found.get(id(each), (each, 0)) for each in asked]
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         self._copies.close()
         self._originals.close()
         self._log.close()
 
     def _meets(self, each: Translation) -> bool:
-        """Whether the opposite link brings the records back under the very name."""
+        """Returns True if the opposite link brings the records back under the same name."""
         back = self._back
         return back.mirrors(each.to_topic) and back.target_naming.target_topic(each.to_topic) == each.topic
 
@@ -144,7 +147,7 @@ class Meeting:
     def _answers(
         reader: OffsetMapReader, questions: Sequence[Question], *, reverse: bool
     ) -> list[tuple[tuple[str, int], int | None]]:
-        """Answers; for one that lies before the first known record also where that record is."""
+        """Returns answers, each with the first known record's offset if it is before that."""
         if not questions:
             return []
         answers = reader.answers(questions, reverse=reverse)
@@ -169,10 +172,10 @@ class Meeting:
     ) -> tuple[Translation, int]:
         if self._others:
             others = ", ".join(sorted({other.source for other in self._others}))
-            reason = f"records of {others} arrive under the same name: no offset is known that skips none"
+            reason = f"records of {others} arrive under the same name: no known offset skips no record"
             return replace(each, to_offset=None, kind="unknown", reason=reason), 0
         if copies is None or originals is None:
-            # `each` says why it is not known, unless it is the opposite link that does not know
+            # `each` holds the reason, unless only the opposite link does not know the offset.
             reason = each.reason or f"link {self._back.name} does not know the records before {each.offset}"
             return replace(each, to_offset=None, kind="unknown", reason=reason), 0
         found = self._looked(each, positions[each.topic, each.partition], ends, copies, originals)
@@ -187,7 +190,7 @@ class Meeting:
         copies: Bound,
         originals: Bound,
     ) -> Settled:
-        """Look at the records between both answers, if they differ."""
+        """Inspects the records between both answers, if they differ."""
         where = each.to_topic, each.to_partition
         low, high = min(copies.unread, originals.unread), max(copies.read, originals.read)
         if low >= high:

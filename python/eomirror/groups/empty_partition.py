@@ -1,13 +1,13 @@
 """
-Groups at the end of a partition of which no record was mirrored.
+Translates offsets of groups at the end of a partition without mirrored records.
 
-The offset map is empty there, and knows no offset; yet a group that has read all there is goes on at whatever comes
-next.  Consumers of Java commit offset 0 of empty partitions, too, and such a group would have no place on the other
+The offset map is empty there and knows no offset; yet a group that has read everything resumes at the next record.
+Java consumers also commit offset 0 of empty partitions, and such a group would have no offset on the other
 side for as long as its partition stays empty.
 
-Where the group stands on one end, it goes on at the other.  Ends are only known in this order: first the last stable
-offset of the copy, then the position.  A position that names no record by then says that whatever the link mirrors
-comes at that offset or behind it.  The other way round, a record that is mirrored in between would lie before it.
+A group at the end of one side resumes at the end of the other.  The ends are valid only in this order: first the last
+stable offset of the copy, then the position.  If the position then names no record, every later record of the link
+is at that offset or behind it.  In the other order, a record that is mirrored in between would be before it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def from_end_to_end(
     reverse: bool,
 ) -> list[tuple[str, int]]:
     """
-    The same answers, but for those of a group at the end of a partition without mirrored records.
+    Returns the answers, replaced for groups at the end of a partition without mirrored records.
 
     Args:
-        reader: Of the link.
-        questions: What was asked.
-        answers: What its map says.
+        reader: Offset map reader of the link.
+        questions: Translated offsets.
+        answers: Answers of the offset map.
         reverse: Offsets are on the target, answers on the source.
 
     Raises:

@@ -1,16 +1,16 @@
 """
-What follows from where consumer groups stand: pure, looks at both clusters in, words for lanes out.
+Decides from the committed offsets of groups on both clusters which checkpoints and offsets to write. Pure.
 
-`GroupBook` remembers every followed group and partition.  Its entries go round like this::
+`GroupBook` remembers every followed group and partition.  Its entries go through these states::
 
-    seen on the source -> told to the lane -> committed as a checkpoint -> (if wanted) committed for the group there
+    seen on the source -> sent to the lane -> committed as a checkpoint -> (if wanted) committed for the group there
                                |    ^
-             not remembered by |    | translated from the committed offset map
+                   unknown to  |    | translated from the committed offset map
                      the lane  v    |
                             looked up
 
-An entry that is not confirmed is told again after `RETELL_SECONDS`: lines break, lanes end.  A checkpoint that is
-written twice does no harm.
+An entry that is not confirmed is sent again after `RETELL_SECONDS`: connections break, lanes end.  A checkpoint that
+is written twice does no harm.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ __all__ = [
     "not_below",
 ]
 
-#: A lane that has not answered is told again.
+#: Seconds after which an entry is sent again to a lane that has not answered.
 RETELL_SECONDS = 5.0
 
-#: No record of a partition was mirrored: the first one is looked for so often.
+#: Seconds between lookups of the first record of a partition without mirrored records.
 ASK_AGAIN_SECONDS = 10.0
 
-#: How long the source must have said that a group has no offsets before that is believed.
+#: Seconds for which the source must report a group without offsets before that is believed.
 GONE_SECONDS = 10.0
 
 _IDLE = frozenset({"empty", "dead"})
 
-#: Why an offset has no checkpoint yet where only the mirror has to get there.
+#: Reason for an offset without a checkpoint that only waits for the mirror.
 WAITS = "waiting for the mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSnapshot:
     """
-    How a link follows consumer groups.
+    Progress of following consumer groups.
 
     Attributes:
         followed: Groups with an offset in a mirrored partition.
-        age_seconds: Since the source was last asked where they stand; None before the first answer.
+        age_seconds: Time since the last look at the source; None before the first answer.
         pending: Offsets without a checkpoint yet, by reason.
-        skipped: Groups that are left alone, by reason.
-        moved: How often offsets were committed for a group on the target.
-        deleted: How many groups were deleted on the target, because they are gone on the source.
-        error: Why they are not followed right now; empty while they are.
+        skipped: Groups that are not moved, by reason.
+        moved: Number of commits for groups on the target.
+        deleted: Number of groups deleted on the target, because they were deleted on the source.
+        error: Reason that groups are not followed at this moment; empty while they are.
     """
 
     followed: int = 0
@@ -83,11 +83,11 @@ class GroupsSnapshot:
 @dataclass(frozen=True, slots=True)
 class Mirrored:
     """
-    What the link mirrors right now.
+    Partitions that the link mirrors.
 
     Attributes:
-        lanes: The lane of every partition.
-        stopped: Source topics that are not mirrored any more.
+        lanes: Lane of every partition.
+        stopped: Stopped source topics.
     """
 
     lanes: Mapping[SourcePartition, int]
@@ -108,33 +108,33 @@ class _Entry:
         self.told = float("-inf")
         self.downstream: int | None = None
         self.confirmed = False
-        # the lane does not remember it; when that was said
+        # When the lane reported that it does not remember the offset.
         self.looked_up = False
-        # when the map may be asked: an answer costs all of it, where it does not know
+        # When the map may be asked: an unsuccessful lookup reads all of it.
         self.ask_at = float("-inf")
         self.why = WAITS
-        # the last one that was committed: a group that commits all the time has moved on whenever one is
+        # The last one that was committed: a busy group has always moved on by the time of the commit.
         self.checkpoint = checkpoint
 
 
 def _unknown_to_lane(entry: _Entry | None) -> bool:
     """
-    Whether the lane does not remember where the group stood, and nobody has looked it up yet.
+    Returns True if the lane does not remember the group's offset, and it has not been looked up yet.
 
-    A lane's answer comes after a look, and by the next one a group that commits all the time has moved on: where it is
-    then is looked up in its stead, or none of its offsets ever were.  After that the lane is asked again.
+    A lane's answer comes after a look, and by the next look a busy group has moved on: its new offset is then looked up
+    instead, or none of its offsets would ever be.  After that the lane is asked again.
     """
     return entry is not None and entry.looked_up and entry.downstream is None and entry.why == WAITS
 
 
 def _behind(entry: _Entry | None, committed: Committed) -> GroupOffset | None:
-    """The last checkpoint, unless the group went back behind it: from there on it would skip what it wants again."""
+    """Returns the last checkpoint, unless the group went back behind it and wants to read records again."""
     checkpoint = None if entry is None else entry.checkpoint
     return checkpoint if checkpoint is not None and checkpoint.upstream <= committed.offset else None
 
 
 class GroupBook:
-    """Every followed group and partition.  Not thread-safe."""
+    """Tracks every followed group and partition.  Not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[SourcePartition, _Entry]] = {}
@@ -146,11 +146,10 @@ class GroupBook:
         self, group: str, offsets: Mapping[SourcePartition, Committed], now: float
     ) -> frozenset[SourcePartition]:
         """
-        Where a group stands on the source now.
+        Records the offsets of a group on the source.
 
         Args:
-            group: The group.
-            offsets: Everything that it has committed in mirrored partitions.
+            offsets: All of its committed offsets in mirrored partitions.
             now: Monotonic seconds.
 
         Returns:
@@ -170,7 +169,7 @@ class GroupBook:
         return gone
 
     def keep_only(self, groups: Collection[str]) -> None:
-        """Groups that the source does not know any more are not followed any longer."""
+        """Forgets all other groups, which the source does not know any more."""
         for group in self._groups.keys() - set(groups):
             del self._groups[group]
 
@@ -178,11 +177,11 @@ class GroupBook:
         self, lanes: Mapping[SourcePartition, int], stopped: Collection[str], now: float
     ) -> dict[int, list[GroupOffset]]:
         """
-        What each lane must be told.
+        Returns the offsets to send to each lane.
 
         Args:
-            lanes: The lane of every mirrored partition.
-            stopped: Source topics that are not mirrored any more.
+            lanes: Lane of every mirrored partition.
+            stopped: Stopped source topics.
             now: Monotonic seconds.
         """
         told: dict[int, list[GroupOffset]] = {}
@@ -201,17 +200,17 @@ class GroupBook:
         return told
 
     def forget_told(self, partitions: Collection[SourcePartition]) -> None:
-        """These partitions' lane has begun anew: what it was told, and what it did not remember, counts no more."""
+        """Forgets which offsets of these partitions were sent: their lane was restarted."""
         for _, source, entry in self._entries():
             if source in partitions and not entry.confirmed:
                 entry.told = entry.ask_at = float("-inf")
 
     def answered(self, items: Iterable[GroupOffset]) -> list[GroupOffset]:
         """
-        What a lane says has become of them.
+        Records the answers of a lane.
 
         Returns:
-            Those that are committed as checkpoints now.
+            Offsets that are committed as checkpoints.
         """
         committed = []
         for item in items:
@@ -228,14 +227,14 @@ class GroupBook:
             elif item.upstream > entry.upstream or (
                 entry.checkpoint is not None and entry.checkpoint.upstream >= item.upstream
             ):
-                # it has gone back since, and what lies between is to be read again; or it is known further on
+                # The group has gone back since and reads records again; or a later checkpoint is known.
                 continue
             entry.checkpoint = item
             committed.append(item)
         return committed
 
     def questions(self, now: float) -> list[tuple[str, SourcePartition, int]]:
-        """Group, partition and source offset of what is to be looked up in the offset map at this monotonic second."""
+        """Returns group, partition and source offset of each lookup that is due at this monotonic second."""
         return [
             (group, source, entry.upstream)
             for group, source, entry in self._entries()
@@ -253,15 +252,13 @@ class GroupBook:
         ask_at: float = float("inf"),
     ) -> None:
         """
-        What the offset map says.
+        Records an answer of the offset map.
 
         Args:
-            group: The group.
-            source: The partition.
-            upstream: The offset that was looked up.
-            downstream: Where it is on the target; None when that is not known.
-            why: Why not; empty for what may be known later.
-            ask_at: Where there is a reason, when it may be another one by itself.
+            upstream: The source offset that was looked up.
+            downstream: Its target offset; None if unknown.
+            why: Reason for an unknown offset; empty for one that may become known.
+            ask_at: Time of the next lookup if the reason may change.
         """
         entry = self._groups.get(group, {}).get(source)
         if entry is None or entry.upstream != upstream:
@@ -270,12 +267,12 @@ class GroupBook:
         entry.told = float("-inf")
         if downstream is None:
             entry.why = why or entry.why
-            # what cannot be known now is asked for again only when something has changed
+            # An offset that is unknown for a reason is looked up again only after a change.
             entry.looked_up = bool(why)
             entry.ask_at = ask_at if why else entry.ask_at
 
     def checkpoints(self, group: str) -> dict[SourcePartition, GroupOffset]:
-        """A group's newest committed checkpoints, although it may stand further on by now."""
+        """Returns a group's newest committed checkpoints, which may lag behind its offsets."""
         return {
             source: entry.checkpoint
             for source, entry in self._groups.get(group, {}).items()
@@ -283,11 +280,11 @@ class GroupBook:
         }
 
     def groups(self) -> list[str]:
-        """All followed groups, sorted."""
+        """Returns all followed groups, sorted."""
         return sorted(self._groups)
 
     def pending(self) -> dict[str, int]:
-        """How many offsets have no checkpoint yet, by reason."""
+        """Returns the number of offsets without a checkpoint, by reason."""
         counts: dict[str, int] = {}
         for _, _, entry in self._entries():
             if not entry.confirmed:
@@ -303,11 +300,11 @@ class GroupBook:
 @dataclass(frozen=True, slots=True)
 class SyncDecision:
     """
-    What to do about a group on the target.
+    Decision about a group on the target.
 
     Attributes:
         write: Offsets to commit, all in one request; empty for none.
-        skipped: Why some or all are left alone; empty when none is.
+        skipped: Reason that some or all are not written; empty if all are.
     """
 
     write: Mapping[TargetPartition, Committed]
@@ -318,13 +315,14 @@ def not_below(
     starts: Mapping[TargetPartition, int], wanted: Mapping[TargetPartition, Committed]
 ) -> dict[TargetPartition, Committed]:
     """
-    What groups would read first, where their copy begins behind the record that they stand at.
+    Raises offsets to the log start of their copies.
 
-    Retention takes records of a copy that the source still has.  An offset below the log start is out of range, and a
-    consumer with ``auto.offset.reset=latest`` goes to the end from there, past all that the copy holds.
+    Retention may remove copies of records that the source still has.  An offset below the log start is out of range,
+    and a
+    consumer with ``auto.offset.reset=latest`` then jumps to the end, past all records of the copy.
 
     Args:
-        starts: Where partitions begin; where that is not known, an offset stays as it is.
+        starts: Log starts of partitions; without one, an offset stays as it is.
         wanted: Translated offsets.
     """
     return {
@@ -342,17 +340,17 @@ def decide_sync(
     renew: bool,
 ) -> SyncDecision:
     """
-    Which translated offsets to commit for the group on the target.
+    Returns the translated offsets to commit for the group on the target.
 
-    An offset there that is ahead of the group's own was reached by somebody who reads there, unless the link put it
-    there itself: only then a rewind is followed.  The rule for all others is MM2's: forward only (KIP-545).
+    An offset there that is ahead of the group's own was reached by consumers on the target, unless the link wrote it:
+    only then is a rewind followed.  The rule for all others is MM2's: forward only (KIP-545).
 
     Args:
-        wanted: Its translated offsets.
-        there: The group as it is.
-        placed: Where the link's own words put it last.
+        wanted: Translated offsets of the group.
+        there: The group on the target.
+        placed: Offsets that the link wrote last.
         rewind: ``follow`` or ``ignore``.
-        renew: Offsets that are right already are due to be written again, before they expire.
+        renew: True if correct offsets are due for a rewrite, before they expire.
     """
     if there.state not in _IDLE:
         return SyncDecision({}, f"it has members on the target (state {there.state})")
@@ -374,10 +372,10 @@ def decide_sync(
 
 class DeletedGroups:
     """
-    Which groups that we moved have no offsets on the source any more: deleted, their offsets deleted, or expired.
+    Detects moved groups without offsets on the source: deleted, their offsets deleted, or expired.
 
-    A coordinator that moves from one broker to another is on neither for a moment, and the groups that it keeps seem to
-    be gone.  So one look decides nothing.
+    A coordinator that moves from one broker to another is on neither for a moment, and its groups seem to
+    be deleted.  So one look does not decide.
     """
 
     def __init__(self) -> None:
@@ -385,11 +383,11 @@ class DeletedGroups:
 
     def seen(self, placed: Collection[str], standing: Collection[str], now: float) -> list[str]:
         """
-        Groups that have been gone for `GONE_SECONDS`, sorted.
+        Returns groups that have been gone for `GONE_SECONDS`, sorted.
 
         Args:
-            placed: Groups that have offsets on the target which come from us.
-            standing: Groups that have an offset on the source, or may have one; of a look that every broker answered.
+            placed: Groups that have offsets on the target which the link wrote.
+            standing: Groups that have, or may have, an offset on the source, from a look that every broker answered.
             now: Monotonic seconds.
         """
         gone = set(placed) - set(standing)
@@ -399,14 +397,14 @@ class DeletedGroups:
 
 def decide_deletion(there: TargetGroup, placed: Mapping[TargetPartition, int]) -> str | None:
     """
-    Whether a group that is gone on the source may be deleted on the target.
+    Decides if a group that was deleted on the source may be deleted on the target.
 
     Args:
-        there: The group as it is on the target.
-        placed: Where the link's own words put it last.
+        there: The group on the target.
+        placed: Offsets that the link wrote last.
 
     Returns:
-        Why it stays, empty if it may be deleted; None where there is nothing to delete.
+        Reason that it stays, empty if it may be deleted; None if there is no group to delete.
     """
     if not there.offsets and there.state == "dead":
         return None

@@ -1,8 +1,8 @@
 """
-Follows the consumer groups of a link's source: looks where they stand, has lanes write checkpoints, moves idle groups.
+Follows a link's consumer groups: reads source offsets, has lanes write checkpoints, moves idle groups.
 
-One round after the other, in one thread of the driver; what lanes answer meanwhile waits in a queue.  Nothing here
-may end a link: what goes wrong is logged, shown, and tried again in the next round.
+Rounds run in one thread of the driver; answers of lanes wait in a queue in the meantime.  An error here
+never ends a link: it is logged, shown, and retried in the next round.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = ["GroupFollower"]
 
 log = structlog.get_logger(__name__)
 
-# groups that could not be moved are looked at again so often
+# Interval of checks for groups that could not be moved.
 _RECHECK_SECONDS = 10.0
-# share groups are found by a request that describes every group
+# Share groups are found by a request that describes every group.
 _SHARED_SECONDS = 300.0
-_BEYOND = "its copy on the target ends before where it would stand"
-# in one round, so that a round stays short
+_BEYOND = "its copy on the target ends before its translated offset"
+# Per round, so that a round stays short.
 _MOST_MOVED = 500
 
 
@@ -58,11 +58,7 @@ class GroupFollower:
     Follows the groups of one link.
 
     Args:
-        link: The link.
-        source: Its source cluster.
-        target: Its target cluster.
         tell: Sends offsets of groups to a lane, if it can be reached.
-        clock: Where time comes from.
     """
 
     def __init__(
@@ -93,10 +89,10 @@ class GroupFollower:
         self._followed = self._moved = self._removed = 0
         self._pending: Mapping[str, int] = {}
         self._problem = ""
-        # of the target: where we put groups, why not, whose turn it is, when offsets were last written
+        # State of the target: offsets we wrote, reasons for skipping, order of turns, time of the last write.
         self._placed: dict[str, dict[tuple[str, int], int]] | None = None
         self._skipped: dict[str, str] = {}
-        # in the order in which they came: whoever commits all the time goes behind those that wait already
+        # In order of arrival: a busy group goes behind those that wait already.
         self._turn: dict[str, None] = {}
         self._recheck_at = float("-inf")
         self._renewed: dict[str, float] = {}
@@ -107,16 +103,16 @@ class GroupFollower:
         self._removed_at = float("-inf")
 
     def heard(self, items: tuple[GroupOffset, ...]) -> None:
-        """What a lane answers; from any thread."""
+        """Queues answers of a lane; thread-safe."""
         self._inbox.put(items)
 
     def begun_anew(self, partitions: Collection[SourcePartition]) -> None:
-        """The lane of these partitions has a new attempt, which knows nothing; from any thread."""
+        """Records that the lane of these partitions was restarted and remembers nothing; thread-safe."""
         self._inbox.put(frozenset(partitions))
 
     def round(self, mirrored: Mirrored) -> float:
         """
-        Look, tell, move; never raises for what a cluster does.
+        Reads offsets, sends them to lanes, moves groups; never raises for an error of a cluster.
 
         Returns:
             Seconds until the next round should begin.
@@ -133,7 +129,7 @@ class GroupFollower:
                 return self._pause(began)  # lanes write no checkpoints there
             self._tell_lanes(mirrored)
             if self._look_up():
-                # by the next round a group that commits all the time stands elsewhere
+                # By the next round a busy group has other offsets.
                 self._tell_lanes(mirrored)
             if self._link.sync_group_offsets:
                 self._move(mirrored.stopped)
@@ -144,25 +140,25 @@ class GroupFollower:
                 log.warning("groups_not_followed", link=self._link.name, reason=error.message, fix=error.fix)
             self._problem = error.message
         except Exception as error:
-            # a fault of ours; whoever looks must not take where they stood before it for where they stand now
-            self._problem = f"a fault of the mirror, which the log tells in full: {type(error).__name__}"
+            # A bug in the mirror; readers of the status must not take the old offsets for current ones.
+            self._problem = f"a bug in the mirror, see the log: {type(error).__name__}"
             raise
         return self._pause(began)
 
     def _pause(self, began: float) -> float:
         took = self._clock.monotonic() - began
-        # with very many groups the source is asked as often as it answers, and has as long to rest
+        # With very many groups a round may take longer than the interval: pause for as long as it took.
         return max(self._link.group_interval - took, took if took > self._link.group_interval else 0.0)
 
     def snapshot(self) -> GroupsSnapshot:
-        """Where following stands; from any thread."""
+        """Returns the progress of following; thread-safe."""
         age = None if self._looked_at is None else self._clock.monotonic() - self._looked_at
         skipped: dict[str, int] = {}
         reasons = (self._unreadable.copy(), self._skipped.copy(), self._kept)
         for why in (why for each in reasons for why in each.values()):
             skipped[why] = skipped.get(why, 0) + 1
         if self._link.guard and self._followed:
-            # an offset there would also say that what was written there first has been read
+            # An offset there would also mark records as read that were written there first.
             skipped["their topics are written on both sides, where no single offset is exact"] = (
                 self._followed
             )
@@ -179,11 +175,11 @@ class GroupFollower:
         )
 
     def waits(self) -> bool:
-        """Whether the last round failed, or saw an offset that only waits for the mirror."""
+        """Returns True if the last round failed, or saw an offset that only waits for the mirror."""
         return bool(self._problem) or (not self._link.guard and WAITS in self._pending)
 
     def close(self) -> None:
-        """Close all clients."""
+        """Closes all clients."""
         self._source_groups.close()
         if self._target_groups is not None:
             self._target_groups.close()
@@ -225,7 +221,7 @@ class GroupFollower:
             self._take_answers()
         if complete:
             self._book.keep_only(names)
-            # where a topic is stopped, the source may be another cluster's successor: nothing is gone for good
+            # With a stopped topic, the source may be another cluster's successor: its groups are not deleted for good.
             placed = [] if mirrored.stopped else [one for one in self._all_placed if self._link.follows(one)]
             self._gone = self._deleted.seen(placed, standing, self._clock.monotonic())
         self._unreadable = unreadable
@@ -240,7 +236,7 @@ class GroupFollower:
             self._tell(lane, items)
 
     def _look_up(self) -> bool:
-        """Ask the map; whether there is something to tell that was not there before."""
+        """Asks the map; returns True if there are new offsets to send."""
         now = self._clock.monotonic()
         asked = self._book.questions(now)
         if not asked:
@@ -254,7 +250,7 @@ class GroupFollower:
             if kind in {"exact", "next"}:
                 self._book.found(group, source, offset, at)
             else:
-                # the first mirrored record will never be an earlier one
+                # The first mirrored record will never be an earlier one.
                 ask_at = float("inf") if kind == "before" else now + ASK_AGAIN_SECONDS
                 self._book.found(group, source, offset, None, _why(kind, at), ask_at=ask_at)
         return any(kind in {"exact", "next"} for kind, _ in answers)
@@ -265,7 +261,7 @@ class GroupFollower:
         if self._target_groups is None:
             self._target_groups = ClusterGroups(self._target, client_id=self._client_id)
         if self._renew_seconds == 0.0:
-            # offsets of a group without members expire; a quarter of the time is well before
+            # Offsets of a group without members expire; a quarter of the retention is early enough.
             self._renew_seconds = max(30.0, self._target_groups.retention_seconds() / 4)
         now = self._clock.monotonic()
         if now - self._recheck_at >= _RECHECK_SECONDS:
@@ -282,8 +278,8 @@ class GroupFollower:
             )
             decisions[group] = decision, left_out
             fresh |= decision.write.keys() - there.offsets.keys()
-        # With a topic its groups' offsets go too.  A lane without records does not notice that its copy was deleted and
-        # created again, and an offset of the one before would be beyond the end: what comes first would be skipped.
+        # A topic's offsets of groups are deleted with it.  A lane without records does not notice that its copy was
+        # recreated, and an offset of the old one would be beyond the end: the first new records would be skipped.
         ends = skip_missing(self._map_reader.stable_ends, fresh)
         for group, (decision, left_out) in decisions.items():
             write = {
@@ -293,7 +289,7 @@ class GroupFollower:
             }
             if len(write) < len(decision.write):
                 left_out = _BEYOND  # noqa: PLW2901  says more
-            # to the end: should its coordinator not answer, the next round begins with the others
+            # To the end: if its coordinator does not answer, the next round begins with the others.
             self._turn[group] = self._turn.pop(group)
             refused = self._written(group, write) if write else ""
             if write and not refused:
@@ -308,20 +304,20 @@ class GroupFollower:
     def _looked(
         self, turn: Sequence[str], stopped: Collection[str], now: float
     ) -> dict[str, tuple[TargetGroup, dict[tuple[str, int], Committed], str]]:
-        """How groups are there, where they are to stand in what their copies hold, and why not in some partitions."""
-        assert self._target_groups is not None, "who moves has connected"  # noqa: S101  for the type checker
+        """Returns the groups on the target, their offsets within the copies, and reasons for missing offsets."""
+        assert self._target_groups is not None, "groups are moved after connecting"  # noqa: S101  for the type checker
         found = {}
         due = set()
         for group, there in self._target_groups.look(turn).items():
             if isinstance(there, str):
-                # looked at again like one that has members; nobody behind it waits for it
+                # Checked again like a group that has members; groups behind it do not wait for it.
                 self._note(group, there)
                 continue
             wanted, left_out = self._wanted(group, stopped)
             found[group] = there, wanted, left_out
             renew = self._renew_due(group, now)
             due |= {where for where, one in wanted.items() if renew or there.offsets.get(where) != one.offset}
-        # a copy without a leader keeps no group waiting: it stands there as it is, as long as nobody can read
+        # A copy without a leader does not delay its group: the offset stays as it is while the copy is unreadable.
         starts = skip_missing(self._map_reader.log_starts, self._map_reader.with_leader(due))
         return {
             group: (there, not_below(starts, wanted), left_out)
@@ -329,16 +325,16 @@ class GroupFollower:
         }
 
     def _written(self, group: str, offsets: Mapping[tuple[str, int], Committed]) -> str:
-        """Commit them; why they are not, empty if they are."""
-        assert self._target_groups is not None, "who writes has looked"  # noqa: S101  for the type checker
+        """Commits offsets; returns the reason if that fails, else an empty string."""
+        assert self._target_groups is not None, "offsets are written after a look"  # noqa: S101  for the type checker
         try:
             return self._target_groups.write(group, offsets)
         except AuthorizationError as error:
-            # a right on this group; the others have theirs
+            # A missing right on this group only.
             return error.message
 
     def _remove(self) -> None:
-        """Delete groups that are gone on the source, or say why they stay."""
+        """Deletes groups that were deleted on the source, or records the reason that they stay."""
         now = self._clock.monotonic()
         if now - self._removed_at < _RECHECK_SECONDS or self._target_groups is None:
             return
@@ -346,12 +342,12 @@ class GroupFollower:
         if self._link.group_deletions == "keep":
             self._stay(dict.fromkeys(self._gone, "it was deleted on the source, and group_deletions is keep"))
             return
-        # those that had to stay come last, and the one that was looked at last comes last of all
+        # Groups that had to stay come last, the most recently checked one at the very end.
         waiting = [group for group in self._gone if group not in self._kept]
         still = set(self._gone)
         again = [group for group in self._kept if group in still]
         gone = [*waiting, *again][:_MOST_MOVED]
-        # asked once more, one by one: the coordinator of a group knows better than a list
+        # Asked once more, one by one: a group's coordinator is more reliable than a list.
         standing = self._source_groups.committed(gone)
         kept = {group: self._kept[group] for group in again[max(0, len(gone) - len(waiting)) :]}
         for group, there in self._target_groups.look(
@@ -368,13 +364,13 @@ class GroupFollower:
             else:
                 self._all_placed.pop(group, None)
                 self._renewed.pop(group, None)
-        # while a broker of the source is away, what is gone is not looked for anew
+        # While a broker of the source is unreachable, no new deletions are detected.
         self._gone = [group for group in self._gone if group in self._all_placed]
         self._stay(kept)
 
     def _deleted_there(self, group: str) -> str:
-        """Delete it; why it is not, empty if it is."""
-        assert self._target_groups is not None, "who deletes has looked"  # noqa: S101  for the type checker
+        """Deletes the group; returns the reason if that fails, else an empty string."""
+        assert self._target_groups is not None, "groups are deleted after a look"  # noqa: S101  for the type checker
         try:
             return self._target_groups.delete(group)
         except AuthorizationError as error:
@@ -387,10 +383,11 @@ class GroupFollower:
 
     def _wanted(self, group: str, stopped: Collection[str]) -> tuple[dict[tuple[str, int], Committed], str]:
         """
-        Where it is to stand, and why not in some partitions.
+        Returns the wanted offsets of a group, and the reason for partitions without one.
 
-        A checkpoint of a topic that was stopped since may speak of a copy that is not there any more, and the group
-        would be set beyond what a new one of that name holds.
+        A checkpoint of a stopped topic may belong to a deleted copy, and the group would be set beyond the end of a new
+        one of
+        that name.
         """
         checkpoints = self._book.checkpoints(group)
         wanted = {
@@ -426,7 +423,7 @@ class GroupFollower:
             log.info("group_not_moved", link=self._link.name, group=group, reason=skipped)
 
     def _last_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
-        """Where the checkpoints of earlier runs put groups."""
+        """Returns the offsets of groups from checkpoints of earlier runs."""
         placed: dict[str, dict[tuple[str, int], int]] = {}
         for one in self._map_reader.checkpoints():
             placed.setdefault(one.group, {})[one.topic, one.partition] = one.downstream
@@ -434,9 +431,9 @@ class GroupFollower:
 
 
 def _why(kind: str, at: int) -> str:
-    """Why an offset is not known on the target; empty where the mirror only has to get there."""
+    """Returns the reason that an offset is unknown on the target; empty if it only waits for the mirror."""
     if kind == "before":
-        return f"it stands before the first mirrored record, which is at {at}"
+        return f"it is before the first mirrored record, which is at {at}"
     if kind == "nothing":
         return "no record of the partition was mirrored yet"
     return ""

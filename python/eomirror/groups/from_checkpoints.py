@@ -1,9 +1,9 @@
 """
-Where groups go on when the source is gone: what the checkpoints that a running mirror has written say of them.
+Translates group offsets without the source, from the checkpoints that a running mirror has written.
 
-A checkpoint holds both offsets of a group, of the source and of the target, exactly, and was committed behind the
-records that it speaks of.  What a group has committed after the source was last asked, or what was never mirrored, is
-in none: such a group goes on a little earlier, and skips nothing.
+A checkpoint holds both offsets of a group exactly, and was committed behind the records that it refers to.  Offsets
+that a group committed after the last look at the source, or of records that were never mirrored, are in no checkpoint:
+such a group resumes a little earlier, and skips no record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["NO_OFFSET", "Away", "checkpointed", "none_away", "refuse_gone", "tra
 
 log = structlog.get_logger(__name__)
 
-#: Offset on the source of a group that has no checkpoint of a partition.
+#: Source offset of a group that has no checkpoint of a partition.
 NO_OFFSET = -1
 
 _NONE = (
@@ -39,23 +39,23 @@ _NONE = (
 
 
 class Away(Protocol):
-    """Finds out which clusters do not answer."""
+    """Finds the clusters that do not answer."""
 
     def __call__(self, links: Sequence[Link], /) -> Mapping[str, UnreachableError]:
-        """Return the sources of these links that do not answer, by alias, and why; raise where a target does not."""
+        """Returns the errors of these links' sources that do not answer, by alias; raises if a target does not."""
 
 
 def none_away(_: Sequence[Link]) -> Mapping[str, UnreachableError]:
-    """Return that nothing is known to be away, without asking."""
+    """Returns an empty mapping, without asking."""
     return {}
 
 
 def refuse_gone(*, source_gone: bool, reverse: bool) -> None:
     """
-    On the way back the target is asked where groups stand.
+    Refuses the way back without the source: the target's offsets are read, but the source is needed.
 
     Raises:
-        UsageError: Both were asked for.
+        UsageError: Both options were given.
     """
     if source_gone and reverse:
         raise UsageError(
@@ -74,25 +74,24 @@ def checkpointed(
     error: UnreachableError | None = None,
 ) -> tuple[list[Translation], dict[tuple[str, str, int], str]]:
     """
-    Where groups go on on the target, which alone is asked.
+    Returns the resume offsets of groups on the target; asks only the target.
 
     Args:
-        link: The link.
-        reader: Of its target.
-        target: Its target.
-        matches: Which groups.
-        client_id: What brokers see.
-        error: Why the source was not asked; raised where there are no checkpoints either.
+        reader: Offset map reader of the link.
+        target: Target of the link.
+        matches: Returns True for wanted groups.
+        client_id: Client id that brokers see.
+        error: Reason that the source was not asked; raised if there are no checkpoints either.
 
     Returns:
-        One per group and partition of the topics in which it has a checkpoint; and by group, topic and partition of the
-        source what it wrote beside its offset.
+        One per group and partition of the topics in which it has a checkpoint; and its commit metadata by group, topic
+        and partition of the source.
 
     Raises:
-        UnreachableError: ``error``, with what to do; or the target cannot be reached.
+        UnreachableError: ``error``, with a fix; or the target cannot be reached.
         ClusterError: The target cannot be read.
     """
-    # a link that drops what would go round asks both sides: one side's checkpoints would skip the other's records
+    # A link with loop guard needs both sides: one side's checkpoints would skip the other's records.
     found = [] if link.guard else [one for one in reader.checkpoints() if matches(one.group)]
     positions = reader.positions()
     copies = {each.target_topic for each in positions.values()}
@@ -100,8 +99,8 @@ def checkpointed(
     if not found and error is not None:
         raise UnreachableError(
             f"{error.message}; and there are no checkpoints of these groups on {link.target}",
-            fix="start where a file of `eomirror offsets export` says, or from `earliest`; "
-            "or ask again when the source is back",
+            fix="start at the offsets of an `eomirror offsets export` file, or from `earliest`; "
+            "or retry when the source is back",
         ) from error
     if error is not None:
         log.warning("told_by_checkpoints", link=link.name, reason=error.message)
@@ -121,12 +120,12 @@ def translations(
     link: str, checkpoints: Iterable[Checkpoint], positions: Iterable[Position]
 ) -> list[Translation]:
     """
-    What checkpoints say (pure).
+    Translates by checkpoints. Pure.
 
     Args:
         link: Name of the link.
         checkpoints: The newest of each group and partition, of topics of the link.
-        positions: Of the link.
+        positions: Positions of the link.
     """
     of_topic: dict[str, list[Position]] = {}
     for position in positions:
@@ -158,7 +157,7 @@ def _of_checkpoint(link: str, group: str, position: Position, one: Checkpoint | 
     if one is not None:
         kind, at = "exact", one.downstream
     elif position.target_offset is None:
-        # nothing of it is there, so nothing can be skipped
+        # The copy has no record yet, so none can be skipped.
         kind, at = "next", 0
     return Translation(
         link=link,

@@ -1,7 +1,7 @@
 """
-`group_offsets`: where consumer groups stand on both sides of a link, and where they would go on after a failover.
+`group_offsets`: offsets of consumer groups on both sides of a link, and their resume offsets after a failover.
 
-The two lines that a consumer needs when it moves to the target::
+A consumer that moves to the target needs two lines::
 
     for each in group_offsets(load_config("mirror.yaml"), group="billing"):
         consumer.seek(TopicPartition(each.to_topic, each.to_partition, each.to_offset))
@@ -42,27 +42,26 @@ class GroupPartition:
     A group in one partition of a link.
 
     Attributes:
-        link: Name of the link.
-        group: The group.
         topic: Topic on the side that the group moves from.
         partition: Partition there.
-        offset: Next offset that it reads there, as committed.
-        to_topic: Topic on the side that it moves to.
+        offset: Committed offset there.
+        to_topic: Topic on the side that the group moves to.
         to_partition: Partition there.
-        to_offset: Next offset that it would read there; None when it is not known.
+        to_offset: Resume offset there; None if it is unknown.
         kind: ``exact``, ``next`` or ``unknown``, as in `Translation`; or ``earlier``: equal names are written on both
-            sides, no single offset is exact, and going on there skips none and reads ``again`` records again.
-        again: How many records would be read again there, at most; not 0 for ``earlier`` only.
-        metadata: What it wrote beside ``offset``; a consumer may want it again, as Kafka Streams does.
-        from_checkpoint: The source was not asked: ``offset`` is where the group stood by its last checkpoint, and it
-            may have read further since; -1 where it has none of this partition.
-        has_offset: What it has committed there already; None for nothing.
-        delta: ``to_offset`` minus ``has_offset``, markers included: going on at ``has_offset`` it would read so much
-            again or, where it is negative, skip so much; None when one of them is not known.
-        delta_seconds: The same in time, by the timestamps of the records there; None when not known.
-        age_seconds: Age of the record at ``to_offset``; None when it stands at the end.
-        state: Of the group on the side that it moves to, such as ``EMPTY``; ``DEAD`` where there is no such group.
-        skipped: Why an import would leave it out; empty if it would not.
+            sides, no single offset is exact, and resuming there skips none and reads ``again`` records again.
+        again: Upper bound of the records that are read again there; not 0 for ``earlier`` only.
+        metadata: Commit metadata of ``offset``; a consumer such as Kafka Streams may need it.
+        from_checkpoint: True if the source was not asked: ``offset`` is that of the last checkpoint, and the group
+            may have read further since; -1 if it has no checkpoint of this partition.
+        has_offset: Its committed offset on the side that it moves to; None for none.
+        delta: ``to_offset`` minus ``has_offset``, markers included: resuming at ``has_offset`` the group would read
+            that
+            many offsets again or, if negative, skip them; None if one of them is unknown.
+        delta_seconds: The same in time, by the timestamps of the records there; None if unknown.
+        age_seconds: Age of the record at ``to_offset``; None at the end of the log.
+        state: State of the group on the side that it moves to, such as ``EMPTY``; ``DEAD`` if the group does not exist.
+        skipped: Reason that an import would leave it out; empty if it would not.
     """
 
     link: str
@@ -85,7 +84,7 @@ class GroupPartition:
     from_checkpoint: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         return asdict(self)
 
 
@@ -103,29 +102,29 @@ def group_offsets(
     away: Away = none_away,
 ) -> list[GroupPartition]:
     """
-    Where groups stand, and where they would go on on the other side.
+    Returns offsets of groups, and their resume offsets on the other side.
 
-    A source that does not answer has been lost, perhaps: then the checkpoints of a running mirror (the link's `groups`)
-    say where its groups stood, from the target alone; see ``from_checkpoint``.
+    A source that does not answer may be lost: then the checkpoints of a running mirror (the link's `groups`)
+    give the offsets of its groups, from the target alone; see ``from_checkpoint``.
 
     Args:
-        config: The configuration that the mirror runs with.
-        group: Only this group; it is asked for by name, so that the right to list groups is not needed.
+        config: Configuration of the mirror.
+        group: Only this group; it is described by name, so that the right to list groups is not needed.
         groups: Only groups that this regular expression matches whole; by default those of each link's ``groups``.
         link: Name of a link; by default all are asked.
         reverse: From target to source, for the way back.
         times: Read records for ``delta_seconds`` and ``age_seconds``.
-        gone: Also groups that have checkpoints on the target and no offset on the source any more: where they stood,
-            and what they have on the target.  Not with ``reverse``.
+        gone: Include groups that have checkpoints on the target and no offset on the source any more, with their last
+            offsets on both sides.  Not with ``reverse``.
         now_ms: Wall clock, for ``age_seconds``.
-        source_gone: Do not wait for the source, which takes half a minute where it does not answer.
-        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
+        source_gone: Do not wait for the source, which takes half a minute if it does not answer.
+        away: Finds the clusters of links that do not answer; by default each is waited for in turn.
 
     Returns:
         One per link, group and partition, sorted.
 
     Raises:
-        UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is none; or
+        UsageError: Both ``group`` and ``groups`` were given, the name is empty, or the expression is not valid; or
             ``source_gone`` with ``reverse``.
         UnreachableError: The source does not answer, and there are no checkpoints; or the target does not.
         StateError: A record in the link's topics is not readable.
@@ -171,7 +170,7 @@ class _Look:
         self._reader = OffsetMapReader(link, target)
         self._unreachable: UnreachableError | None = None
         opposite = opposite_link(config, link)
-        # where it is None, only one side writes: the link's own map is all there is to know
+        # None if only one side writes: the link's own map is then sufficient.
         self._meeting = None if opposite is None else Meeting(config, link, opposite, reverse=reverse)
 
     def committed(
@@ -182,7 +181,7 @@ class _Look:
         source_gone: bool,
         away: Mapping[str, UnreachableError],
     ) -> Mapping[str, Mapping[tuple[str, int], Committed]] | None:
-        """Where groups stand on the side that they move from; None where checkpoints have to tell."""
+        """Returns committed offsets on the side that groups move from; None if checkpoints have to be used."""
         if source_gone:
             return None
         if not self._reverse and self._link.source in away:
@@ -203,7 +202,7 @@ class _Look:
     def checkpointed(
         self, group: str | None, groups: str | None, *, times: bool, now_ms: int
     ) -> list[GroupPartition]:
-        """Where groups go on, told by the target alone."""
+        """Returns resume offsets of groups from the target alone."""
         told, metadata = checkpointed(
             self._link,
             self._reader,
@@ -218,7 +217,7 @@ class _Look:
         ]
 
     def gone(self, here: Collection[str], group: str | None, groups: str | None) -> list[GroupPartition]:
-        """Groups with checkpoints and without any offset on the source."""
+        """Returns groups with checkpoints and without any offset on the source."""
         matches = self._matcher(groups)
         last = {
             (one.group, one.topic, one.partition): one
@@ -248,8 +247,8 @@ class _Look:
                 has_offset=None if has is None else has.offset,
                 delta=None if has is None else one.downstream - has.offset,
                 state=states[one.group].name,
-                skipped=f"gone on the source; group_deletions is {policy}"
-                + ("" if there[one.group] else ", and it is gone there"),
+                skipped=f"deleted on the source; group_deletions is {policy}"
+                + ("" if there[one.group] else ", and it is deleted there"),
             )
             for one in last.values()
             if one.group in there and (source := sources.get((one.topic, one.partition))) is not None
@@ -257,7 +256,7 @@ class _Look:
         ]
 
     def _matcher(self, groups: str | None) -> Callable[[str], bool]:
-        # the engine of the configuration: what follows a group and what asks for it mean the same by a pattern
+        # The regular expression engine of the configuration, so that follower and query match the same groups.
         if groups is None:
             return self._link.follows
         if problem := pattern_fault(groups):
@@ -270,7 +269,11 @@ class _Look:
     def run(
         self, committed: Mapping[str, Mapping[tuple[str, int], Committed]], *, times: bool, now_ms: int
     ) -> list[GroupPartition]:
-        """Where groups go on that stand here; asked before, so that no group is ahead of a mirror that keeps up."""
+        """
+        Returns resume offsets for committed ones, which were read before the positions.
+
+        So no group is ahead of a mirror that keeps up.
+        """
         positions = self._by_name()
         asked = [
             (group, name, one.offset)
@@ -292,7 +295,7 @@ class _Look:
             translated, again = [each for each, _ in settled], [count for _, count in settled]
         translated = from_log_start(translated, self._to, client_id=self._role)
         translated += voided(self._link, asked, positions, reasons, reverse=self._reverse)
-        # of the target's topics only the positions say which are the link's
+        # Only the positions say which of the target's topics are the link's.
         for group, offsets in () if self._reverse else committed.items():
             stands = [(name, one.offset) for name, one in offsets.items()]
             translated += never_mirrored(self._link, stands, positions, group=group)
@@ -313,7 +316,7 @@ class _Look:
         times: bool,
         now_ms: int,
     ) -> list[GroupPartition]:
-        """The answers, beside what the groups have where they would go."""
+        """Combines the answers with the offsets that the groups have on the side that they move to."""
         if not translated:
             return []
         involved = sorted({each.group for each in translated})
@@ -400,7 +403,7 @@ def _joined(
     elif not state.idle:
         skipped = f"active there: {state.name}, {state.members} members"
     elif delta == 0:
-        skipped = "stands there already"
+        skipped = "is at that offset already"
     else:
         skipped = ""
     return GroupPartition(

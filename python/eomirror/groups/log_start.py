@@ -1,8 +1,8 @@
 """
-Answers that lie before the log start of where a consumer goes.
+Adjusts translated offsets that are before the log start of their partition.
 
-Retention may have taken the copy of a record that the source still has.  An offset below the log start is out of range,
-and a consumer with ``auto.offset.reset=latest`` goes to the end from there, past all that is left.
+Retention may have removed the copy of a record that the source still has.  An offset below the log start is out of
+range, and a consumer with ``auto.offset.reset=latest`` then jumps to the end, past all remaining records.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ def from_log_start(
     translations: Sequence[Translation], cluster: Cluster, *, client_id: str
 ) -> list[Translation]:
     """
-    What a consumer should read first on the other side, where that begins behind the record that it stands at.
+    Returns the translations, moved up to the log start of their partition.
 
     Args:
-        translations: Answers.
-        cluster: The one that consumers go to.
-        client_id: What brokers see.
+        cluster: Cluster that consumers move to.
+        client_id: Client id that brokers see.
 
     Raises:
         ClusterError: The cluster cannot be asked.
@@ -45,17 +44,16 @@ def not_below(
     starts: Mapping[tuple[str, int], int], translations: Iterable[Translation]
 ) -> list[Translation]:
     """
-    The same answers, none of them below a log start.
+    Returns the translations, none of them below a log start.
 
     Args:
-        starts: Where partitions begin; where that is not known, an answer stays as it is.
-        translations: Answers.
+        starts: Log starts of partitions; without one, an answer stays as it is.
     """
     found = []
     for one in translations:
         start = starts.get((one.to_topic, one.to_partition), 0)
         if one.to_offset is not None and one.to_offset < start:
-            # the record itself is gone
+            # The record itself was removed.
             kind = "next" if one.kind == "exact" else one.kind
             found.append(replace(one, to_offset=start, kind=kind))
         else:
@@ -71,7 +69,7 @@ def _log_starts(
         return skip_missing(
             lambda asked: admin.offsets(asked, at="earliest", read_committed=False),
             partitions,
-            # one that may not be seen says nothing against the others either
+            # A topic that may not be seen does not affect the others.
             passing=(AuthorizationError, TopicError, UnreachableError),
         )
     finally:

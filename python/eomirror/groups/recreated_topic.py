@@ -1,8 +1,8 @@
 """
-Positions that speak of topics which are gone, or were created anew since (rule 5).
+Detects positions of topics that were deleted or recreated since (EO-5).
 
-The offset map says where records of the topic before are in the copy before.  Of the present ones it says nothing,
-although their offsets have the same numbers: a consumer that went there would skip records, or read strange ones.
+The offset map translates offsets of the old topic to the old copy.  It knows nothing about the present ones,
+although their offsets have the same numbers: a consumer that used them would skip records, or read unrelated ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ def replaced(
     positions: Collection[Position], *, source: Cluster | None, target: Cluster, client_id: str
 ) -> dict[SourcePartition, str]:
     """
-    Partitions of whose offsets nothing is known for that reason, and the reason in words.
+    Returns the partitions whose offsets cannot be translated for that reason, with a text.
 
-    A topic that we may not see is taken for the one that it was.
+    A topic that may not be seen is taken for unchanged.
 
     Args:
-        positions: Of the partitions that are asked about.
-        source: The link's source; None where only the target is asked.
-        target: Its target.
-        client_id: What brokers see.
+        positions: Positions of the queried partitions.
+        source: The link's source; None to check only the target.
+        client_id: Client id that brokers see.
 
     Raises:
         ClusterError: A cluster cannot be asked.
@@ -55,10 +54,10 @@ def replaced(
                 continue
             facts = seen[name]
             if facts is None:
-                found[partition] = f"topic {name} is gone on {cluster.alias}"
+                found[partition] = f"topic {name} does not exist on {cluster.alias}"
             elif facts.topic_id != topic_id:
                 found[partition] = (
-                    f"topic {name} was deleted and created again on {cluster.alias}: what the link knows is about the "
-                    "one before"
+                    f"topic {name} was deleted and created again on {cluster.alias}: the link's offsets "
+                    "belong to the old topic"
                 )
     return found

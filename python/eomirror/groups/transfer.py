@@ -1,7 +1,7 @@
 """
-Exact offsets of groups as a file: `export_offsets` makes it, `import_offsets` sets them, group by group.
+Exports exact offsets of groups to a file (`export_offsets`) and imports them group by group (`import_offsets`).
 
-The file is JSON, so that it can be looked at, kept and edited::
+The file is JSON, so that it can be read, kept and edited::
 
     {"v": 1, "cluster": "west", "cluster_id": "...", "made": 1700000000000, "link": "east->west",
      "topic_ids": {"east.orders": "..."},
@@ -9,9 +9,8 @@ The file is JSON, so that it can be looked at, kept and edited::
                              "from_topic": "orders", "from_partition": 0, "from_offset": 1000,
                              "metadata": ""}]}}
 
-An import takes a group whole or not at all: its offsets go to the coordinator in one request, after everything that
-could be wrong with one of them was looked at.  A topic that was created anew since the file was made is another one,
-although its offsets have the same numbers.
+An import is atomic for each group: its offsets go to the coordinator in one request, after all of them were checked.
+A topic that was recreated since the export is another topic, although its offsets have the same numbers.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ Name = tuple[str, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedGroup:
     """
-    What became of one group of a file.
+    Result of the import of one group.
 
     Attributes:
-        group: The group.
-        offsets: Topic, partition, offset that it had (None for none), offset that it gets.
-        written: Whether they were committed; with ``dry_run``, whether they would be.
-        problem: Why not; empty if nothing is in the way.
+        offsets: Topic, partition, previous offset (None for none), new offset.
+        written: True if they were committed; with ``dry_run``, if they would be.
+        problem: Reason against the import; empty if there is none.
     """
 
     group: str
@@ -59,7 +57,7 @@ class ImportedGroup:
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         return {
             "group": self.group,
             "written": self.written,
@@ -83,20 +81,20 @@ def export_offsets(
     now_ms: int,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """
-    Where groups go on on the other side of one link, as a document for `import_offsets`.
+    Returns the resume offsets of groups on the other side of one link, as a document for `import_offsets`.
 
     Args:
-        config: The configuration that the mirror runs with.
-        link: Name of the link; needed where there are several.
+        config: Configuration of the mirror.
+        link: Name of the link; required if there are several.
         group: Only this group.
         groups: Only groups that this regular expression matches whole.
         reverse: From target to source.
-        source_gone: Ask the groups' checkpoints on the target, as for a source that does not answer.
-        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
+        source_gone: Use the groups' checkpoints on the target, as for a source that does not answer.
+        away: Finds the clusters of links that do not answer; by default each is waited for in turn.
         now_ms: Wall clock, for ``made``.
 
     Returns:
-        The document, and why groups were left out: one of which an offset is not known is left out whole.
+        The document, and the reasons for left-out groups: a group with an unknown offset is left out whole.
 
     Raises:
         UsageError: The configuration has several links and none was named.
@@ -163,19 +161,19 @@ def import_offsets(
     config: Config, document: Mapping[str, Any], *, group: str | None = None, dry_run: bool = False
 ) -> list[ImportedGroup]:
     """
-    Commit the offsets of a file for groups that are idle; each group whole or not at all.
+    Commits the offsets of a file for idle groups; each group whole or not at all.
 
     Args:
-        config: The configuration that the file was made with.
-        document: What `export_offsets` gave.
+        config: Configuration of the export.
+        document: Result of `export_offsets`.
         group: Only this group of the file.
-        dry_run: Look at everything, commit nothing.
+        dry_run: Check everything, commit nothing.
 
     Returns:
         One per group, sorted.
 
     Raises:
-        UsageError: The document is none of ours, is for another cluster, or does not have the group.
+        UsageError: The document is not an export, is for another cluster, or does not have the group.
         MirrorError: The cluster cannot be asked.
     """
     alias, wanted = _read(config, document)
@@ -195,7 +193,7 @@ def import_offsets(
             )
         names = sorted({name for offsets in wanted.values() for name in offsets})
         facts = admin.describe_topics(sorted({topic for topic, _ in names}))
-        # a file of a release that did not note them, or that somebody wrote by hand, has none
+        # Files of older releases, and handwritten ones, have no topic ids.
         noted = document.get("topic_ids", {})
         other = {
             topic
@@ -215,7 +213,7 @@ def import_offsets(
         for name, offsets in sorted(wanted.items()):
             problem = _problem(offsets, states[name], spans, other)
             if not problem and not dry_run:
-                # it may have got a member since we looked
+                # The group may have got a member since the check.
                 problem = _written(groups, name, offsets)
             rows = tuple(
                 (where[0], where[1], _offset(had[name].get(where)), offsets[where].offset)
@@ -229,7 +227,7 @@ def import_offsets(
 
 
 def _written(groups: ClusterGroups, group: str, offsets: Mapping[Name, Committed]) -> str:
-    """Commit them; why they are not, empty if they are: what became of the other groups has to be told all the same."""
+    """Commits offsets; returns the reason if that fails, else an empty string, so that others are reported."""
     try:
         return groups.write(group, offsets)
     except MirrorError as error:
@@ -270,12 +268,12 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
         alias = str(document["cluster"])
         wanted = {group: _offsets_of(group, rows) for group, rows in document["groups"].items()}
         if not isinstance(document.get("topic_ids", {}), dict):
-            raise TypeError("topic_ids is no object")  # noqa: TRY301  one of several ways not to be ours
+            raise TypeError("topic_ids is not an object")  # noqa: TRY301  one of several ways not to be ours
     except MirrorError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"the file is none that `eomirror offsets export` has made: {_words(error)}",
+            f"the file is not an export of `eomirror offsets export`: {_words(error)}",
             fix="make one: eomirror offsets export CONFIG",
         ) from error
     if alias not in config.clusters:
@@ -287,28 +285,28 @@ def _read(config: Config, document: Mapping[str, Any]) -> tuple[str, dict[str, d
 
 
 class _NotOursError(ValueError):
-    """Something that an export does not write; in words."""
+    """Content that an export never has, described for people."""
 
 
 def _offsets_of(group: str, rows: Any) -> dict[Name, Committed]:
     """
-    What a group is to stand at; read as strictly as it is written, because a file may have been edited by hand.
+    Returns the offsets of a group; as strict as the export, because a file may have been edited.
 
-    An offset that is half right would move a group to where nobody wanted it.
+    A partly valid offset would move a group to an unintended position.
     """
     found: dict[Name, Committed] = {}
     for row in rows:
         topic, partition, offset = row["topic"], row["partition"], row["offset"]
         if not isinstance(topic, str) or illegal_name(topic):
-            raise _NotOursError(f"group {group}: {topic!r} is no topic")
-        # true is an int in Python
+            raise _NotOursError(f"group {group}: {topic!r} is not a topic")
+        # True is an int in Python.
         if type(partition) is not int or partition < 0:
             raise _NotOursError(f"group {group}: {topic} has no partition {partition!r}")
         if type(offset) is not int:
             raise _NotOursError(f"group {group}: {topic}-{partition} has no offset {offset!r}")
         if (topic, partition) in found:
-            raise _NotOursError(f"group {group}: {topic}-{partition} is there twice")
-        # a file of an older release, or that somebody wrote by hand, has none
+            raise _NotOursError(f"group {group}: {topic}-{partition} appears twice")
+        # Files of older releases, and handwritten ones, have no metadata.
         metadata = row.get("metadata", "")
         if not isinstance(metadata, str):
             raise _NotOursError(f"group {group}: {topic}-{partition} has no metadata {metadata!r}")

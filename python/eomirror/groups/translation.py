@@ -1,4 +1,4 @@
-"""What the translation of one offset says: pure, an answer of the map in, words for people and programs out."""
+"""Turns an answer of the offset map into a translation for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Translation", "never_mirrored", "refuse_nameless", "translation", "voided"]
 
-# the answer of a map that was not asked
+# The answer of a map that was not asked.
 _NOTHING = ("nothing", -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
     """
-    Where an offset of one side of a link is on the other.
+    Translation of one offset to the other side of a link.
 
     Attributes:
-        link: Name of the link.
-        group: The consumer group that stands there; empty when a plain offset was asked for.
-        topic: Topic on the side that was asked about.
+        group: The consumer group at this offset; empty for a plain offset.
+        topic: Topic on the side of the question.
         partition: Partition there.
         offset: Next offset to read there.
         to_topic: Topic on the other side.
         to_partition: Partition there.
-        to_offset: Next offset to read there; None when it is not known.  Never guessed.
+        to_offset: Next offset to read there; None if it is unknown.  Never guessed.
         kind: ``exact``: the record at ``to_offset`` is that record.  ``next``: no record of the link is at
-            ``offset`` (a marker, aborted, compacted or dropped data, or the end), or retention took it on the other
-            side; going on at ``to_offset`` neither skips nor repeats a mirrored record that is there.
-            ``earlier``, of a group where equal names are written on both sides: going on there skips none, and
+            ``offset`` (a marker, aborted, compacted or dropped data, or the end), or retention removed it on the other
+            side; resuming at ``to_offset`` neither skips nor repeats an existing mirrored record.
+            ``earlier``, for a group whose equal names are written on both sides: resuming there skips none, and
             reads some again.  ``unknown``: see ``reason``.
-        reason: Why it is unknown; empty otherwise.
+        reason: Reason for an unknown offset; empty otherwise.
     """
 
     link: str
@@ -54,13 +53,13 @@ class Translation:
     reason: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Returns the fields for ``-o json``."""
         return asdict(self)
 
 
 def refuse_nameless(group: str | None) -> None:
     """
-    Nobody can be asked for the group without a name (`eomirror.kafka.consumer_groups`).
+    Refuses the empty group name, which cannot be queried (`eomirror.kafka.consumer_groups`).
 
     Raises:
         UsageError: The name is empty.
@@ -80,16 +79,16 @@ def translation(
     void: str = "",
 ) -> Translation:
     """
-    Put an answer of the map into words.
+    Turns an answer of the map into a translation.
 
     Args:
         link: Name of the link.
-        position: Of the source partition.
-        offset: What was asked about.
+        position: Position of the source partition.
+        offset: Offset of the question.
         answer: Kind and offset, as `eomirror._native.PartitionMap` gives them.
-        group: The group that stands at ``offset``, if it was about one.
+        group: The group at ``offset``, if any.
         reverse: From target to source.
-        void: Why no answer holds; empty where one does.
+        void: Reason that no answer is valid; empty if one is.
     """
     kind, at = answer
     known = kind in {"exact", "next"} and not void
@@ -120,13 +119,12 @@ def voided(
     reverse: bool,
 ) -> list[Translation]:
     """
-    What nothing can be said of, although the link has a position.
+    Returns unknown translations for partitions whose position is not valid.
 
     Args:
-        link: The link.
-        asked: Groups, if it was about one, partitions and offsets in them.
-        positions: By the partition on the side that is asked from.
-        reasons: Why no answer holds; partitions of which one does are left out.
+        asked: Groups (or empty), partitions and offsets in them.
+        positions: By the partition on the side of the question.
+        reasons: Reason for each partition without a valid answer; the others are skipped.
         reverse: From target to source.
     """
     return [
@@ -144,16 +142,15 @@ def never_mirrored(
     group: str,
 ) -> list[Translation]:
     """
-    What is not known of partitions that the link should mirror, and of which it has no position.
+    Returns unknown translations for partitions that the link should mirror but has no position for.
 
-    Such as a partition that was added a moment ago, or that has no leader.  To say nothing of it would be worse: a
-    consumer that is assigned what it was told would never read it.
+    Such as a new partition, or one without a leader.  Leaving them out would be worse: a consumer that assigns the
+    listed partitions would never read them.
 
     Args:
-        link: The link.
         asked: Partitions of its source and offsets in them.
-        known: Partitions of which it has a position.
-        group: The group that stands there.
+        known: Partitions that have a position.
+        group: The group at these offsets.
     """
     return [
         Translation(
@@ -177,7 +174,7 @@ def _target_topic(link: Link, topic: str) -> str:
     try:
         return link.target_topic(topic)
     except TopicError:
-        # it has no legal name there, and is left out by the link
+        # The topic has no legal name there, and the link leaves it out.
         return ""
 
 
@@ -188,4 +185,4 @@ def _reason(kind: str, at: int, *, reverse: bool) -> str:
         return f"the first record that the map knows is at {at}"
     if reverse:
         return f"beyond the target's last stable offset, {at}"
-    return f"not mirrored yet: the link stands at {at}"
+    return f"not mirrored yet: the link is at {at}"

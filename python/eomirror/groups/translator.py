@@ -1,4 +1,4 @@
-"""`translate`: asks the link's topics, in the order that makes the answers right, and says what they mean."""
+"""`translate`: queries the link's topics in the required order and returns translations."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def translate(
     away: Away = none_away,
 ) -> list[Translation]:
     """
-    Where offsets are on the other side of a link.
+    Translates offsets to the other side of a link.
 
-    Either ``group``: all of its committed offsets in topics of the link, where the group goes on; or ``topic``,
-    ``partition`` and ``offset``: where that record is.  Where equal names are written on both sides these are not the
-    same, and ``group`` asks the maps of both links, as `eomirror.groups.group_offsets` does.
+    Either ``group``: resume offsets for all of its committed offsets in topics of the link; or ``topic``,
+    ``partition`` and ``offset``: the offset of that record.  If equal names are written on both sides these differ, and
+    ``group`` queries the maps of both links, as `eomirror.groups.group_offsets` does.
 
     Args:
-        config: The configuration that the mirror runs with.
-        group: A consumer group of the source (of the target, when ``reverse``).
-        topic: A topic of the source (of the target, when ``reverse``).
+        config: Configuration of the mirror.
+        group: A consumer group of the source (of the target with ``reverse``).
+        topic: A topic of the source (of the target with ``reverse``).
         partition: A partition of it.
         offset: Next offset to read there.
         reverse: From target to source.
-        link: Name of the link; by default all links that know the topic or the group's topics are asked.
-        source_gone: Of a group: ask its checkpoints on the target, as for a source that does not answer.
-        away: Finds out which clusters of links do not answer; by default each is waited for in its turn.
+        link: Name of the link; by default all links that know the topic or the group's topics are queried.
+        source_gone: For a group: use its checkpoints on the target, as for a source that does not answer.
+        away: Finds the clusters of links that do not answer; by default each is waited for in turn.
 
     Returns:
         One per link and partition, sorted.
 
     Raises:
-        UsageError: Neither or both were asked for, or no link has a position for the topic.
+        UsageError: Neither or both were given, or no link has a position for the topic.
         StateError: A record in the link's topics is not readable.
         ClusterError: A cluster cannot be asked.
     """
     plain = (topic, partition, offset)
     if (group is None) == (None in plain) or (group is not None and any(item is not None for item in plain)):
         raise UsageError(
-            "ask either for a group, or for a topic, a partition and an offset",
+            "name either a group, or a topic, a partition and an offset",
             fix="give --group, or all of --topic, --partition and --offset",
         )
     refuse_nameless(group)
@@ -124,18 +124,18 @@ def _of_group(
         target = config.clusters[link.target]
         return checkpointed(link, reader, target, matches=group.__eq__, client_id=client_id, error=error)[0]
     asked = [(name, one.offset) for name, one in committed.items()]
-    # the way back is asked for while the source may be down
+    # The way back may be queried while the source is down.
     source = None if reverse else config.clusters[link.source]
     found, void = _ask(
         link, reader, asked, (source, config.clusters[link.target]), group=group, reverse=reverse
     )
     if not reverse:
-        # of the target's topics only the positions say which are the link's
+        # Only the positions say which of the target's topics are the link's.
         known = [(each.topic, each.partition) for each in (*found, *void)]
         void += never_mirrored(link, asked, known, group=group)
     opposite = opposite_link(config, link)
     if opposite is not None and found:
-        # one map knows nothing of what was written on the other side, and a group that went there would skip it
+        # One map knows nothing of records that were written on the other side, and a group would skip them.
         meeting = Meeting(config, link, opposite, reverse=reverse)
         try:
             found = [each for each, _ in meeting.settle(found)]
@@ -163,9 +163,9 @@ def _ask(
     group: str,
     reverse: bool,
 ) -> tuple[list[Translation], list[Translation]]:
-    """What the map says, and what nothing can be said of because a topic is another one by now."""
-    # what lies behind the last record is only known from an end that was taken before the map is read; the
-    # positions are read after the group's offsets, so that a group is not ahead of a mirror that keeps up
+    """Returns translations from the map, and unknown ones for recreated topics."""
+    # An offset behind the last record is valid only with an end that was read before the map.  The positions are read
+    # after the group's offsets, so that a group is not ahead of the positions.
     names = _by_name(reader.positions(), reverse=reverse)
     asked = [item for item in asked if item[0] in names]
     source, target = clusters

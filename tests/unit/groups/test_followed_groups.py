@@ -100,10 +100,10 @@ def test_what_the_map_does_not_know_stays_pending_with_its_reason() -> None:
     made = book(g=5)
     told(made)
     made.answered([GroupOffset("g", ONE, 5, None)])
-    made.found("g", ONE, 5, None, "it stands before the first mirrored record, which is at 9")
+    made.found("g", ONE, 5, None, "it is before the first mirrored record, which is at 9")
 
     assert (told(made, 1e6), made.questions(1e6)) == ([], [])
-    assert made.pending() == {"it stands before the first mirrored record, which is at 9": 1}
+    assert made.pending() == {"it is before the first mirrored record, which is at 9": 1}
     made.observe("g", {ONE: Committed(9)}, 1e6)
     assert told(made, 1e6) == [("g", 9, None)]
 

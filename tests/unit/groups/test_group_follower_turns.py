@@ -84,9 +84,7 @@ def test_the_map_is_not_read_again_and_again_for_a_group_before_the_first_mirror
         flow.round()
         flow.clock.now += 1
     assert flow.ends.asked == 1
-    assert flow.follower.snapshot().pending == {
-        "it stands before the first mirrored record, which is at 9": 1
-    }
+    assert flow.follower.snapshot().pending == {"it is before the first mirrored record, which is at 9": 1}
 
     flow.follower.begun_anew([ORDERS])
     flow.round()

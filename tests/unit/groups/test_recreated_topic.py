@@ -65,7 +65,7 @@ def test_topics_that_were_deleted_or_created_again_are_named_with_their_side(
     assert {source.topic: reason.partition(":")[0] for source, reason in found.items()} == {
         "copied": "topic east.copied was deleted and created again on west",
         "recreated": "topic recreated was deleted and created again on east",
-        "gone": "topic east.gone is gone on west",
+        "gone": "topic east.gone does not exist on west",
     }
     found = replaced(positions, source=None, target=WEST, client_id="test")
     assert sorted(source.topic for source in found) == ["copied", "gone"]
